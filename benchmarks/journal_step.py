@@ -25,8 +25,8 @@ from privsyn.data.draws import Draws
 from privsyn.data.journal import Journal
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
-from privsyn.ledger.accounts import AccountSpec
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.spec import AccountSpec
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal
 from privsyn.vault.release import Vault
@@ -47,14 +47,14 @@ def in_a_ledger(url: str, folder: Path) -> Iterator[Draws]:
     """A journal as releases in a vault have it."""
     os.environ[VARIABLE] = base64.b64encode(secrets.token_bytes(32)).decode()
     ledger = open_ledger(url)
-    ledger.open_account(AccountSpec("a", "d", "person", "add_remove", 3.0, 0.0, unit_column="u"))
-    ledger.reserve("a", "r", Pure(1.0), method="m", guarantee=Guarantee(1.0, 0.0))
+    ledger.accounts.open(AccountSpec("a", "d", "person", "add_remove", 3.0, 0.0, unit_column="u"))
+    ledger.releases.reserve("a", "r", Pure(1.0), method="m", guarantee=Guarantee(1.0, 0.0))
     vault = Vault(f"file://{folder / 'vault'}", None)
     place = vault.pin(ledger, "r", 1)
-    ledger.begin("r", vault.place("r", place.nonce), place.nonce)
+    ledger.releases.begin("r", vault.place("r", place.nonce), place.nonce)
     LedgerJournal.create(ledger, place, PART, {})
     with (
-        ledger.acquire("r", PART) as lease,
+        ledger.leases.acquire("r", PART) as lease,
         LedgerJournal.open(ledger, place, lease, {}) as journal,
     ):
         yield journal

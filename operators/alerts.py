@@ -103,7 +103,7 @@ def _settled(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Messa
     from privsyn.stages.plan import copies_left
 
     planned, ctx = context["task"].planned(), context["task"].open(context)
-    if "lost" in alerts.tell and ctx.ledger.entry(planned.id).state == "LOST":
+    if "lost" in alerts.tell and ctx.ledger.releases.get(planned.id).state == "LOST":
         yield _message(
             "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
         )

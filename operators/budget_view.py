@@ -104,7 +104,7 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         sharing = {other.project for other in opened if other.ledger == one.ledger}
         if len(opened) == len(everyone) and sharing <= set(allowed):
             with suppress(PrivsynError):  # it is on the page already
-                names = {account.name for account in one.ctx.ledger.accounts()}
+                names = {account.name for account in one.ctx.ledger.accounts.all()}
                 # By name: two projects may call one ledger by different addresses.
                 rest = names - {other.account for other in opened}
                 rest = {name for name in rest if (one.ledger, name) not in done}

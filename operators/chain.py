@@ -33,8 +33,7 @@ from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.airflow.routing import Routing
 from privsyn.config import ScheduleConfig, environment_overrides, load_config
-from privsyn.ledger.policies import asks_approval
-from privsyn.ledger.settings import ApprovalConfig
+from privsyn.ledger.settings import ApprovalConfig, asks_approval
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from privsyn.airflow.routing import Routing
 from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import ConfigError
-from privsyn.ledger.policies import asks_approval
+from privsyn.ledger.settings import asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.release.warnings import definition, of_account, of_release, of_unit
 from privsyn.students.settings import STUDENTS

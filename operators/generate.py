@@ -105,7 +105,7 @@ class ChildOperator(StageOperator):
 
     def drawn(self, ctx: StageContext) -> bool:
         """Whether the release is committed, so that no process need start to find that out."""
-        entry = ctx.ledger.find(self.planned().id)
+        entry = ctx.ledger.releases.find(self.planned().id)
         return entry is not None and entry.state == "COMMITTED"
 
     def plan_file(self, ctx: StageContext) -> str:

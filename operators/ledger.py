@@ -42,7 +42,7 @@ class LedgerBalancesOperator(StageOperator):
 
         ctx.check_releases()
         audit = ctx.ledger.verify()
-        balances = [statement.balance for statement in ctx.ledger.statements()]
+        balances = [statement.balance for statement in ctx.ledger.accounts.statements()]
         accounts = ", ".join(
             f"{balance.account}: {percent(balance.share)} spent, room for Gaussian noise of "
             f"epsilon {balance.left_epsilon:.4g}"
@@ -72,7 +72,7 @@ class UnfinishedReleasesOperator(StageOperator):
         limit = datetime.now(UTC) - timedelta(hours=float(self.hours))
         stale = [
             f"{entry.release_id} ({entry.state.value} since {entry.changed_at:%Y-%m-%d %H:%M})"
-            for entry in ctx.ledger.entries()
+            for entry in ctx.ledger.releases.all()
             if entry.state.value in ("RESERVED", "BEGUN") and entry.changed_at < limit
         ]
         if stale:

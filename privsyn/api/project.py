@@ -23,9 +23,10 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent
 from privsyn.errors import ConfigError
-from privsyn.ledger.entries import said_who
-from privsyn.ledger.statements import Audit, Preview
-from privsyn.ledger.terms import NONE, Terms
+from privsyn.ledger.audit import LedgerAudit
+from privsyn.ledger.balances import Preview
+from privsyn.ledger.entries import describe_requester
+from privsyn.ledger.spec import NONE, Terms
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
@@ -110,7 +111,7 @@ class LedgerTables(Displayable):
                 "releases": statement.balance.entries,
                 "refused": len(statement.refusals),
             }
-            for statement in self._ctx.ledger.statements()
+            for statement in self._ctx.ledger.accounts.statements()
         ]
         return pd.DataFrame(rows, columns=_ACCOUNTS)
 
@@ -133,15 +134,15 @@ class LedgerTables(Displayable):
                 "epsilon": entry.epsilon,
                 "delta": entry.delta,
                 "reserved_at": entry.reserved_at,
-                "by": said_who(entry.reserved_by),
+                "by": describe_requester(entry.reserved_by),
                 "reason": entry.reason or "",
             }
-            for entry in self._ctx.ledger.entries(account)
+            for entry in self._ctx.ledger.releases.all(account)
         ]
         return pd.DataFrame(rows, columns=_ENTRIES)
 
     @guarded
-    def verify(self) -> Audit:
+    def verify(self) -> LedgerAudit:
         """Check the hash chain of the whole ledger, and that it knows the releases that are here.
 
         Raises:
@@ -156,7 +157,7 @@ class LedgerTables(Displayable):
             statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
             f"{statement.spec.unit}; {percent(statement.balance.share)} spent by "
             f"{statement.balance.entries} release(s)"
-            for statement in self._ctx.ledger.statements()
+            for statement in self._ctx.ledger.accounts.statements()
         }
         return (Table.of("Ledger", rows or {"accounts": "none yet"}),)
 

@@ -17,7 +17,7 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
-from privsyn.ledger.store import open_existing
+from privsyn.ledger.ledger import open_existing
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan

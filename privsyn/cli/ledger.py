@@ -51,7 +51,7 @@ def ledger_show(
     if as_json:
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
-        accounts(out, ctx.ledger.statements())
+        accounts(out, ctx.ledger.accounts.statements())
         left = leftovers(ctx)
         if left:
             show(
@@ -100,7 +100,7 @@ def ledger_entries(
     overrides: Overrides = None,
 ) -> None:
     """Print every release as a line of JSON, oldest first."""
-    for entry in context_of(params, overrides).ledger.entries(account):
+    for entry in context_of(params, overrides).ledger.releases.all(account):
         print(json.dumps(entry.as_dict(), sort_keys=True))
 
 
@@ -113,7 +113,7 @@ def ledger_lose(
 ) -> None:
     """Mark a started release as lost. Its cost stays charged; it cannot be resumed."""
     ctx = context_of(params, overrides)
-    entry = ctx.ledger.lose(ctx.workspace.release_id(release), reason)
+    entry = ctx.ledger.releases.lose(ctx.workspace.release_id(release), reason)
     show(out, f"{entry.release_id} is {entry.state.value}; its cost stays charged")
 
 
@@ -158,7 +158,7 @@ def ledger_grants(
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are.")] = "public",
 ) -> None:
     """Print SQL that keeps a PostgreSQL role from rewriting the ledger: for the tables' owner."""
-    from privsyn.ledger.grants import grants
+    from privsyn.ledger.postgres_roles import grants
 
     print(grants(role, schema), end="")
 
@@ -252,7 +252,10 @@ def _decide(
     # Whatever a scheduler set for this process: who decides here is the user of this machine.
     ctx.origin = {"driver": "cli", "user": os_user()}
     name = ctx.workspace.release_id(release)
-    asked_for = ctx.ledger.requested(name) is not None or ctx.ledger.find(name) is not None
+    asked_for = (
+        ctx.ledger.approvals.find_request(name) is not None
+        or ctx.ledger.releases.find(name) is not None
+    )
     if not asked_for and ctx.workspace.locate(name) is None:
         raise ctx.workspace.missing(name)
     question = question_of(ctx, name, what)
@@ -276,7 +279,7 @@ def _refuse_again(ctx: Context, question: Question, approver: str) -> None:
     """Refuse what is on record already: the last word on this digest, by the same person."""
     about = [
         one
-        for one in ctx.ledger.decisions(question.release_id)
+        for one in ctx.ledger.approvals.decisions(question.release_id)
         if one.what is question.what and one.digest == question.digest
     ]
     if about and about[-1].approved and about[-1].approver == approver:

@@ -218,7 +218,7 @@ def run(
             show(err, f"{stage}: done in {duration(seconds)}")
 
     def cautions(planned: Plan) -> None:
-        entry = ctx.ledger.find(planned.id)
+        entry = ctx.ledger.releases.find(planned.id)
         if entry is None or not entry.charged:
             for caution in planned.warnings:
                 note(err if at_a_terminal(err) else out, caution)
@@ -274,7 +274,7 @@ def verify(
     Exit code 0: every check passed. 4: a check failed, or a file is not part of the release. 6: not
     authenticated (--require-ledger: no ledger confirms it; --key: no signature by this key).
     """
-    from privsyn.ledger.store import open_existing
+    from privsyn.ledger.ledger import open_existing
     from privsyn.release import certificate, signature, verification
 
     folder = _reading(releases, params).existing(release)

@@ -42,7 +42,7 @@ def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
 
     Args:
         path: The private file or folder.
-        key: The ledger's secret for sources (``Ledger.source_key``), 16 to 64 bytes.
+        key: The ledger's secret for sources (``Releases.source_key``), 16 to 64 bytes.
         cache: Folder for fingerprints of files that have not changed since, by path, size, inode
             and times; None: always read the content.
 

@@ -8,11 +8,11 @@ from rich.console import Console
 
 from privsyn.display.tables import facts, show, table
 from privsyn.dp.accountant import percent, shown
+from privsyn.ledger.balances import Statement
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import said_who
-from privsyn.ledger.statements import Statement
-from privsyn.ledger.store import Ledger
-from privsyn.ledger.terms import NONE, Terms
+from privsyn.ledger.entries import describe_requester
+from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.spec import NONE, Terms
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:
@@ -28,7 +28,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 entry.state.value,
                 f"({shown(entry.epsilon)}, {entry.delta:g})",
                 f"{entry.reserved_at:%Y-%m-%d %H:%M}",
-                said_who(entry.reserved_by),
+                describe_requester(entry.reserved_by),
                 entry.reason or "",
             )
             for entry in statement.releases
@@ -71,7 +71,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                     (
                         f"{refusal.at:%Y-%m-%d %H:%M}",
                         refusal.release_id or "-",
-                        said_who(refusal.refused_by),
+                        describe_requester(refusal.refused_by),
                         f"{refusal.error}: {refusal.message}",
                     )
                     for refusal in refused
@@ -102,4 +102,4 @@ REFUSALS_SHOWN = 10
 
 def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
     """Accounts and their releases for JSON."""
-    return [statement.as_dict() for statement in ledger.statements()]
+    return [statement.as_dict() for statement in ledger.accounts.statements()]

@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
-from privsyn.ledger.entries import Entry, said_user, said_who
-from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step
+from privsyn.ledger.balances import Balance, Preview, Statement, Step
+from privsyn.ledger.entries import Entry, Refusal, describe_requester, describe_user
 from privsyn.release import layout
 from privsyn.report.document import render
 from privsyn.stages.base import Context
@@ -148,17 +148,17 @@ class BudgetPage:
         except VerificationError as error:
             edited = error
             self.problem(str(error))
-        for statement in ledger.statements():
+        for statement in ledger.accounts.statements():
             name = statement.spec.name
             if only is not None and name not in only:
                 continue
-            steps = {step.entry.release_id: step for step in ledger.course(name, ROWS)}
+            steps = {step.entry.release_id: step for step in ledger.accounts.usage(name, ROWS)}
             usual = usual_release(statement.releases)
             fits: tuple[str, ...] = ()
             if usual is None:
                 fits = ("No release yet: the first one says what the usual size is.",)
             elif edited is None:
-                preview = ledger.preview(statement.spec, load(usual.event))
+                preview = ledger.accounts.preview(statement.spec, load(usual.event))
                 fits = tuple(_fits(statement, usual, preview, crons.get(name, ()), self.now))
             self.sheets.append(
                 Sheet(
@@ -267,7 +267,7 @@ def _row(ctx: Context, entry: Entry, step: Step | None, runs: str | None, report
         entry,
         f"{shown(entry.epsilon)}, {entry.delta:g}",
         None if step is None else step.after - step.before,
-        said_user(who) if run else said_who(who),
+        describe_user(who) if run else describe_requester(who),
         Links(run, f"{ui}{noted}" if ui and noted else None, reports(entry)),
     )
 

@@ -268,7 +268,7 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
         version=plan.dataset.version,
         epsilon=plan.epsilon,
         delta=plan.delta,
-        takes=ctx.ledger.preview(ctx.account, plan.privacy_event()).takes,
+        takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
         rows=int(parent.sealed["artifact"]["rows"]),
         utility=_utility(
             ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name

@@ -13,10 +13,10 @@ from privsyn.display.tables import Verbatim, facts, note, table
 from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
+from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
-from privsyn.ledger.statements import Preview
-from privsyn.ledger.terms import NONE, Asked, Terms
+from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
@@ -143,8 +143,8 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
 
 
 def _judged(plan: Plan, account: Preview) -> float:
-    """Epsilon by which a release is judged: see Asked.judged."""
-    asked = Asked(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    """Epsilon by which a release is judged: see ReleaseRequest.judged."""
+    asked = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
     return asked.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
 
 

@@ -44,7 +44,7 @@ UTILITY = {
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     """The end of a run, line by line: what came out, what it cost, and how to look at it."""
-    entry = ctx.ledger.entry(plan.id)
+    entry = ctx.ledger.releases.get(plan.id)
     folder = ctx.workspace.locate(plan.id)
     lines = {"release": Verbatim(plan.id), "state": entry.state.value}
     if folder is not None:
@@ -61,7 +61,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["accuracy"] = "; ".join(accuracy)
     if records := kept(ctx.workspace.internal(plan.id), plan):
         lines[_RECORDS] = records
-    balance = ctx.ledger.balance(plan.account)
+    balance = ctx.ledger.accounts.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",

@@ -20,7 +20,7 @@ from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, strength
 from privsyn.errors import ConfigError
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.release import certificate, layout, verification
 from privsyn.release.release_store import set_times
 from privsyn.release.warnings import (
@@ -324,7 +324,7 @@ def export(
     if ledger is not None:
         paid = certificate.origin(sealed)["plan"]["release_id"]
         name = str(sealed.get("name", paid))
-        ledger.check_published(paid, certificate.digest(sealed), name=name)
+        ledger.approvals.check_published(paid, certificate.digest(sealed), name=name)
     building = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
     try:
         building.mkdir(parents=True)

@@ -1,189 +1,40 @@
-"""What the ledger answers with: specs, accounts, entries, balances. Frozen values, no database."""
+"""Accounts of the ledger: opened once, held to their terms, and how full they are."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from privsyn.data.records import Private
-from privsyn.errors import ConfigError
-from privsyn.ledger.policies import approval_of, read_policy
-from privsyn.ledger.terms import NONE, Terms
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Event
+from privsyn.errors import AccountMismatch, BudgetError, VerificationError
+from privsyn.ledger import audit, balances, chain, decisions, entries, schema
+from privsyn.ledger.balances import Balance, Preview, Statement, Step
+from privsyn.ledger.caps import check_kind
+from privsyn.ledger.chain import LONGEST_REASON
+from privsyn.ledger.database import Database
+from privsyn.ledger.schema import moment
+from privsyn.ledger.spec import (
+    NONE,
+    SETTINGS,
+    AccountSpec,
+    Row,
+    Terms,
+    account_row,
+    all_accounts,
+    find_account,
+    find_lineage,
+    spec_of,
+)
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from privsyn.config import Config
-    from privsyn.ledger.settings import AccountConfig
-
-
-@dataclass(frozen=True)
-class Split:
-    """How an account's delta is shared by its filters: fixed at its creation.
-
-    Attributes:
-        renyi: For any mixture of releases.
-        gaussian: For releases with Gaussian noise or of the exponential mechanism.
-        repeats: For releases of one and the same event, such as trained models of one recipe.
-    """
-
-    renyi: float = 0.2
-    gaussian: float = 0.4
-    repeats: float = 0.4
-
-    def __post_init__(self) -> None:
-        shares = (self.renyi, self.gaussian, self.repeats)
-        if not all(0 <= share <= 1 for share in shares) or math.fsum(shares) > 1 + 1e-12:
-            raise ValueError(f"shares={shares} must be at least 0 and add up to at most 1")
-        if self.renyi == 0:
-            raise ValueError("renyi=0: no filter would be left for a mixture of releases")
-
-    @classmethod
-    def declared(cls, sampled: Collection[bool]) -> Split:
-        """The split for methods of which all, none or some sample their units (trained models)."""
-        if set(sampled) == {True}:
-            return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
-        if set(sampled) == {False}:
-            return cls(renyi=0.08, gaussian=0.9, repeats=0.02)
-        return cls()
-
-
-@dataclass(frozen=True)
-class AccountSpec:
-    """The terms of an account: fixed at its creation for the life of the dataset.
-
-    Attributes:
-        name: Account name.
-        dataset: Lineage: the dataset over all its versions. One account each.
-        unit: Name of the privacy unit. Each release says how many records of a unit it uses.
-        adjacency: When two datasets are neighbours.
-        epsilon: Lifetime cap.
-        delta: Lifetime cap's delta; 0 admits pure events only.
-        period_days: Length of the optional second filter's sliding window, in days.
-        period_epsilon: Cap within the window, at the account's delta.
-        unit_column: Column that holds the unit's id: what the unit is, whatever it is called.
-            None where every row is its own unit.
-        split: Shares of delta of a new account's filters; None: the default. An account that is
-            open keeps what it was opened with.
-        terms: Rules besides the cap, which may become stricter in its life.
-    """
-
-    name: str
-    dataset: str
-    unit: str
-    adjacency: str
-    epsilon: float
-    delta: float
-    period_days: int | None = None
-    period_epsilon: float | None = None
-    unit_column: str | None = None
-    split: Split | None = field(default=None, compare=False)
-    terms: Terms = field(default=NONE, compare=False)
-
-    def __post_init__(self) -> None:
-        for key in ("name", "dataset", "unit", "adjacency", "unit_column"):
-            if getattr(self, key) == "":
-                raise ConfigError(f"{SETTINGS[key]} must not be empty.")
-        object.__setattr__(self, "adjacency", str(self.adjacency))
-        if not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"account.epsilon={self.epsilon} must be above 0 and finite.")
-        if not 0 <= self.delta < 1:
-            raise ConfigError(f"account.delta={self.delta} must be at least 0 and below 1.")
-        if (self.period_days is None) != (self.period_epsilon is None):
-            raise ConfigError("account.period needs both days and epsilon.")
-        if self.period_days is not None and self.period_days < 1:
-            raise ConfigError(f"account.period.days={self.period_days} must be at least 1.")
-        if self.period_epsilon is not None and not 0 < self.period_epsilon < math.inf:
-            raise ConfigError(
-                f"account.period.epsilon={self.period_epsilon} must be above 0 and finite."
-            )
-
-    @classmethod
-    def of(cls, config: Config, sampled: Collection[bool] = (), terms: Terms = NONE) -> AccountSpec:
-        """The spec a config asks for.
-
-        Args:
-            config: The project's.
-            sampled: For each of account.methods, whether it samples its units.
-            terms: Of its policy, limits and approvals.
-        """
-        account, period = config.account, config.account.period
-        return cls(
-            name=account.name,
-            dataset=config.dataset.name,
-            unit=account.unit,
-            adjacency=account.adjacency.value,
-            epsilon=account.epsilon,
-            delta=account.delta,
-            period_days=period.days if period else None,
-            period_epsilon=period.epsilon if period else None,
-            unit_column=config.dataset.unit,
-            split=Split.declared(sampled),
-            terms=terms,
-        )
-
-
-def terms_of(account: AccountConfig, root: Path) -> Terms:
-    """The rules an account's settings ask for: the stricter of policy and account in each.
-
-    Args:
-        account: The settings.
-        root: The project folder, where the file of policies is looked for.
-
-    Raises:
-        ConfigError: See read_policy; or the policy judges delta by a size that is not set.
-    """
-    policy, digest = read_policy(account, root)
-    approval, limits = approval_of(account, policy), account.limits
-    by_size = None
-    if policy.delta_exponent is not None:
-        if account.public_size is None:
-            raise ConfigError(
-                f"account.policy={account.policy} judges delta by account.public_size, which is "
-                "not set.",
-                hint="Set it to a public estimate of how many units there are.",
-            )
-        by_size = account.public_size**-policy.delta_exponent
-    deltas = [one for one in (limits.delta, policy.delta, by_size) if one is not None]
-    epsilons = [one for one in (limits.epsilon, policy.epsilon) if one is not None]
-    delta = min(deltas, default=None)
-    return Terms(
-        policy=account.policy,
-        epsilon=min(epsilons, default=None),
-        delta=delta,
-        period_days=policy.period.days if policy.period else None,
-        period_epsilon=policy.period.epsilon if policy.period else None,
-        methods=policy.methods,
-        adjacencies=None
-        if policy.adjacencies is None
-        else tuple(one.value for one in policy.adjacencies),
-        units=policy.units,
-        internal_metrics=policy.internal_metrics,
-        spend_above=approval.spend_above,
-        publish=approval.publish,
-        two_people=approval.two_people,
-        file=digest,
-        size_rule=f"account.public_size={account.public_size} ** -{policy.delta_exponent:g}"
-        if by_size is not None and delta == by_size
-        else None,
-    )
-
-
-SETTINGS: Mapping[str, str] = {
-    "name": "account.name",
-    "dataset": "dataset.name",
-    "unit": "account.unit",
-    "adjacency": "account.adjacency",
-    "epsilon": "account.epsilon",
-    "delta": "account.delta",
-    "period_days": "account.period.days",
-    "period_epsilon": "account.period.epsilon",
-    "unit_column": "dataset.unit",
-}
-"""Field of a spec -> the setting a user knows it by."""
+KEY_BYTES = 32
+"""Length of a partition key."""
 
 
 @dataclass(frozen=True)
@@ -206,3 +57,308 @@ class Account:
     def name(self) -> str:
         """Account name."""
         return self.spec.name
+
+
+class Accounts:
+    """The accounts of a ledger. One that the ledger does not know is a ``BudgetError``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
+        """The account of a spec, created with a fresh partition key if it is new.
+
+        The only call that creates a SQLite ledger.
+
+        Args:
+            spec: What the account promises.
+            known_releases: Ids of releases whose certificates name this account. A ledger that
+                does not hold them all was lost, or replaced by an older copy.
+
+        Raises:
+            AccountMismatch: The name is taken by another spec, the dataset has an account, the
+                terms are laxer than the account's, or a known release is missing. Nothing is
+                created. Stricter terms are the account's from here on.
+        """
+        with self._database.record_refusals(account=spec.name):
+            with self._database.read() as connection:  # an existing one needs no write lock
+                row = matching(connection, spec) if connection else None
+                check_known(connection, spec.name, known_releases)
+                if row is not None and Terms.load(row["terms"]) == spec.terms:
+                    return account_of(row)
+            with self._database.write(create=True) as connection:
+                if matching(connection, spec) is None:
+                    self._open(connection, spec)
+                self._hold_to(connection, spec.name, spec.terms)
+                return account_of(account_row(connection, spec.name))
+
+    def find(self, name: str) -> Account | None:
+        """An account by name, or None."""
+        with self._database.read() as connection:
+            row = find_account(connection, name) if connection else None
+            return account_of(row) if row else None
+
+    def all(self) -> list[Account]:
+        """All accounts, by name."""
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            return [account_of(row) for row in all_accounts(connection)]
+
+    def terms(self, name: str) -> Terms:
+        """What an account is held to besides its cap; no rules where it is not in the ledger."""
+        with self._database.read() as connection:
+            row = find_account(connection, name) if connection else None
+            return Terms.load(row["terms"]) if row else NONE
+
+    def loosen(self, name: str, terms: Terms, reason: str) -> Terms:
+        """Give an account laxer terms, on record. For whoever answers for privacy, by hand.
+
+        Args:
+            name: The account.
+            terms: What it is held to from now on.
+            reason: Why. Kept in the history; must hold no record text.
+
+        Raises:
+            BudgetError: The account is unknown, or the reason is empty.
+        """
+        if not reason.strip():
+            raise BudgetError(f"account {name}: laxer terms need a reason.")
+        with self._database.write() as connection:
+            audit.check_account(connection, name)
+            if Terms.load(account_row(connection, name)["terms"]) != terms:
+                body = {"terms": terms.dump(), "reason": reason[:LONGEST_REASON]}
+                self._database.append(connection, name, None, chain.TERMS, body)
+        return terms
+
+    def rename_unit_column(self, name: str, column: str, reason: str) -> Account:
+        """Record that the file now calls the unit's column something else; same ids, same unit.
+
+        The caller vouches for that: with other ids in it the cap protects nobody.
+
+        Args:
+            name: The account.
+            column: Name of the column from now on.
+            reason: Who says so and why. Kept in the history; must hold no record text.
+
+        Raises:
+            AccountMismatch: Every row is its own unit in this account: it has no such column.
+            BudgetError: The account is unknown, or column or reason is empty.
+        """
+        if not column or not reason.strip():
+            raise BudgetError(f"account {name}: a renamed column needs its name and a reason.")
+        with self._database.write() as connection:
+            was = account_row(connection, name)["unit_column"]
+            if was is None:
+                raise AccountMismatch(
+                    f"dataset.unit={column}: account {name} was opened with dataset.unit=null, "
+                    "so every row is its own unit and there is no column to rename.",
+                    hint="Set dataset.unit back to null.",
+                )
+            if was != column:
+                body = {"unit_column": column, "was": was, "reason": reason[:LONGEST_REASON]}
+                self._database.append(connection, name, None, chain.RENAMED, body)
+            return account_of(account_row(connection, name))
+
+    def balance(self, name: str) -> Balance:
+        """How full an account is."""
+        with self._database.read() as connection:
+            row = account_row(connection, name)
+            releases = entries.entries_of(connection, name) if connection else []
+        return balances.balance(row, releases, self._database.clock())
+
+    def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
+        """Outcome of reserving an event now. Creates neither account nor database.
+
+        Args:
+            spec: The account, which need not exist.
+            event: The event of the release.
+            release_id: The release, if known: one that is already charged costs nothing more.
+
+        Raises:
+            AccountMismatch: As ``open``.
+            VerificationError: The account's rows, or the chain, were edited.
+        """
+        with self._database.read() as connection:
+            existing = matching(connection, spec) if connection else None
+            if connection and existing:
+                audit.check_account(connection, spec.name)
+            row = existing if existing is not None else balances.new_row(spec)
+            entry = (
+                entries.find_entry(connection, release_id) if connection and release_id else None
+            )
+            releases = entries.entries_of(connection, spec.name) if connection and existing else []
+        return balances.preview(row, releases, event, entry, self._database.clock())
+
+    def check_first_release(
+        self, spec: AccountSpec, event: Event, guarantee: Guarantee, release: str
+    ) -> None:
+        """Refuse a first release that its account could not pay, so that none is opened for it.
+
+        An account that is open fixes cap, unit and adjacency: a mistake in these must cost nothing.
+
+        Args:
+            spec: The account; nothing is said of one that is open.
+            event: The event of the release.
+            guarantee: (epsilon, delta) of the release alone.
+            release: What it is called in the message.
+
+        Raises:
+            BudgetExceeded: It does not fit the cap or period cap of an empty account.
+            BudgetError: The account would not take events of this kind.
+        """
+        with self._database.read() as connection:
+            if connection is not None and find_account(connection, spec.name) is not None:
+                return
+        check_kind(spec, event)
+        row = balances.new_row(spec)
+        balances.check_fits(row, [], release, event, guarantee, self._database.clock())
+
+    def statements(self, account: str | None = None) -> list[Statement]:
+        """Accounts with their releases: cap, spent share, left; state, epsilon, time.
+
+        Args:
+            account: Only this one; all if None.
+        """
+        with self._database.read() as connection:
+            if connection is None and account is None:
+                return []
+            if account is not None:
+                accounts = [account_row(connection, account)]
+            else:
+                accounts = all_accounts(connection) if connection else []
+            releases = entries.entries_of(connection, account) if connection else []
+            refusals = entries.refusals_of(connection, account) if connection else []
+            decided = list(decisions.of_accounts(connection, account)) if connection else []
+        now = self._database.clock()
+        return [
+            balances.statement(
+                row,
+                [entry for entry in releases if entry.account == row["name"]],
+                [refusal for refusal in refusals if refusal.account == row["name"]],
+                [decision for decision in decided if decision.account == row["name"]],
+                now,
+            )
+            for row in accounts
+        ]
+
+    def usage(self, account: str, most: int) -> list[Step]:
+        """How an account was filled, release by release, oldest first.
+
+        Args:
+            account: Its name.
+            most: The newest so many releases; each takes a sum over all before it.
+        """
+        with self._database.read() as connection:
+            row = account_row(connection, account)
+            releases = entries.entries_of(connection, account) if connection else []
+        return balances.usage(row, releases, most)
+
+    def _open(self, connection: Connection, spec: AccountSpec) -> None:
+        key = secrets.token_bytes(KEY_BYTES)
+        row = balances.new_row(spec)
+        body = {name: value for name, value in row.items() if name not in ("name", "terms")}
+        body |= {"key_id": secrets.token_hex(6), "key_sha256": chain.key_digest(key)}
+        change = self._database.append(connection, spec.name, None, chain.OPENED, body)
+        values = chain.project(change) | {"partition_key": key.hex()}
+        connection.execute(sa.insert(schema.accounts).values(values))
+
+    def _hold_to(self, connection: Connection, name: str, terms: Terms) -> None:
+        """Record terms that are not the account's, which ``matching`` found to be no laxer."""
+        row = account_row(connection, name)
+        if Terms.load(row["terms"]) != terms:
+            self._database.append(connection, name, None, chain.TERMS, {"terms": terms.dump()})
+
+
+def account_of(row: Row) -> Account:
+    """An account row as a value.
+
+    Raises:
+        VerificationError: Its partition key is none that the ledger ever drew.
+    """
+    try:
+        key = bytes.fromhex(row["partition_key"])
+    except (TypeError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise VerificationError(
+            f"ledger: the partition key of account {row['name']} was edited.",
+            hint="Restore the ledger from a backup.",
+        )
+    return Account(
+        spec=spec_of(row),
+        key_id=row["key_id"],
+        partition_key=Private(key),
+        opened_at=moment(row["opened_at"]),
+    )
+
+
+def matching(connection: Connection, spec: AccountSpec) -> Row | None:
+    """The row of a spec's account; None if neither name nor dataset has one."""
+    row = find_account(connection, spec.name)
+    if row is not None:
+        opened = spec_of(row)
+        check_same(spec, opened)
+        check_terms(spec, opened)
+        return row
+    other = find_lineage(connection, spec.dataset)
+    if other is not None:
+        raise AccountMismatch(
+            f"account.name={spec.name}: dataset {spec.dataset} already has the account "
+            f"{other['name']}, and all its versions share people.",
+            hint=f"Set account.name={other['name']}.",
+        )
+    return None
+
+
+def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
+    """Refuse a spec that is not the account's, naming the first setting that differs."""
+    for item in fields(AccountSpec):
+        value, fixed = getattr(spec, item.name), getattr(opened, item.name)
+        if value == fixed or not item.compare:
+            continue
+        if item.name == "unit_column":
+            value, fixed = value or "null", fixed or "null"
+            raise AccountMismatch(
+                f"dataset.unit={value}: account {opened.name} was opened with "
+                f"dataset.unit={fixed}. Another column is another unit, and the cap would hold for "
+                "neither.",
+                hint=f"Set dataset.unit back to {fixed}. If the file only calls that column "
+                "something else now, record it with Ledger.rename_unit_column.",
+            )
+        raise AccountMismatch(
+            f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
+            "which is fixed for its life.",
+            hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+        )
+
+
+def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
+    """Refuse terms that are laxer than those the account is held to."""
+    laxer = spec.terms.laxer_than(opened.terms)
+    if laxer:
+        named = spec.terms.policy or "none"
+        raise AccountMismatch(
+            f"account.policy={named}: account {opened.name} is held to {opened.terms.source}, and "
+            f"the settings would weaken it: {'; '.join(laxer)}. Terms of an account may become "
+            "stricter, and no laxer.",
+            hint="Set account.policy, limits, public_size and approval back. What was a mistake, "
+            "whoever answers for privacy takes back, on record, with Ledger.loosen.",
+        )
+
+
+def check_known(connection: Connection | None, account: str, releases: Collection[str]) -> None:
+    """Refuse a ledger that lacks known releases: its balance would be too high."""
+    if not releases:
+        return
+    recorded = entries.release_ids(connection, account) if connection else set()
+    missing = sorted(set(releases) - recorded)
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise AccountMismatch(
+            f"account.name={account}: the ledger does not know release {missing[0]}{more}, charged "
+            "to this account by certificate: it was lost or replaced, and going on would forget "
+            "what is spent.",
+            hint="Restore the ledger from its backup. A new account.name starts from nothing, on "
+            "top of what these releases have spent.",
+        )

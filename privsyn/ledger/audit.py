@@ -22,8 +22,8 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import load
 from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
-from privsyn.ledger import tables
-from privsyn.ledger.caps import Cap, Charge, charge_again, check_kind
+from privsyn.ledger import schema
+from privsyn.ledger.caps import Cap, Charge, caps_of, charge_again, check_kind, policy_period
 from privsyn.ledger.chain import (
     BEFORE,
     DECISIONS,
@@ -42,10 +42,9 @@ from privsyn.ledger.chain import (
     walk,
 )
 from privsyn.ledger.decisions import Decision, What, cost_digest, standing
-from privsyn.ledger.entries import Change, State, moment, stamp
-from privsyn.ledger.rows import caps_of, policy_period, spec_of, split_of
-from privsyn.ledger.statements import Audit
-from privsyn.ledger.terms import NONE, Asked, Terms
+from privsyn.ledger.entries import Change, State
+from privsyn.ledger.schema import moment, stamp
+from privsyn.ledger.spec import NONE, ReleaseRequest, Terms, spec_of, split_of
 
 SLACK = 1e-9
 """Relative difference of floating point between machines that does not count as an edit."""
@@ -53,16 +52,37 @@ SLACK = 1e-9
 Rows = dict[str, dict[str, Any]]
 
 
-def verify(connection: Connection) -> Audit:
+@dataclass(frozen=True)
+class LedgerAudit:
+    """What ``verify`` went through and found in order.
+
+    Attributes:
+        rows: Rows of the history.
+        accounts: Accounts.
+        entries: Releases.
+        head: Hash of the last row.
+        late: Rows that a clock wrote which was well behind the row before.
+        behind: The most that such a clock was behind.
+    """
+
+    rows: int
+    accounts: int
+    entries: int
+    head: str
+    late: int = 0
+    behind: timedelta = timedelta()
+
+
+def verify(connection: Connection) -> LedgerAudit:
     """Go through the whole ledger.
 
     Raises:
         VerificationError: Names the first row that does not agree.
     """
     history = _replay(connection, costs=True)
-    _compare("account", history.accounts, _keyed(connection, tables.accounts, "name"))
-    _compare("release", history.entries, _keyed(connection, tables.entries, "release_id"))
-    return Audit(
+    _compare("account", history.accounts, _keyed(connection, schema.accounts, "name"))
+    _compare("release", history.entries, _keyed(connection, schema.entries, "release_id"))
+    return LedgerAudit(
         rows=history.seq,
         accounts=len(history.accounts),
         entries=len(history.entries),
@@ -84,9 +104,9 @@ def check_account(connection: Connection, name: str | None) -> None:
     """
     history = _replay(connection, costs=False)
     accounts = {key: row for key, row in history.accounts.items() if name in (None, key)}
-    _compare("account", accounts, _keyed(connection, tables.accounts, "name", name=name))
+    _compare("account", accounts, _keyed(connection, schema.accounts, "name", name=name))
     entries = {key: row for key, row in history.entries.items() if name in (None, row["account"])}
-    _compare("release", entries, _keyed(connection, tables.entries, "release_id", account=name))
+    _compare("release", entries, _keyed(connection, schema.entries, "release_id", account=name))
 
 
 @dataclass
@@ -141,7 +161,7 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
             history.seq, history.head, history.at = row.seq, row.hash, row.at
     except (KeyError, TypeError, ValueError) as error:  # what follows from an edited value
         _fail(f"history row {history.seq + 1} cannot be read ({type(error).__name__})")
-    heads = connection.execute(sa.select(tables.head.c.seq, tables.head.c.hash)).all()
+    heads = connection.execute(sa.select(schema.head.c.seq, schema.head.c.hash)).all()
     if [tuple(row) for row in heads] != [(history.seq, history.head)]:
         last = heads[0].seq if heads else "nothing"
         _fail(
@@ -320,14 +340,16 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
     terms, event, release = spec.terms, load(body["event"]), str(row.release_id)
     if terms == NONE:
         return
-    asked = Asked(body["method"], body["epsilon"], body["delta"], spec.adjacency, spec.unit)
+    request = ReleaseRequest(
+        body["method"], body["epsilon"], body["delta"], spec.adjacency, spec.unit
+    )
     if terms.priced:
-        judged = asked.judged(event, spec.delta)
-        asked = replace(judged, epsilon=max(asked.epsilon, judged.epsilon * (1 - SLACK)))
+        judged = request.judged(event, spec.delta)
+        request = replace(judged, epsilon=max(request.epsilon, judged.epsilon * (1 - SLACK)))
     guarantee = Guarantee(body["epsilon"], body["delta"])
     try:
-        terms.refuse(row.account, f"release {release}", asked)
-        if terms.spend_above is not None and asked.epsilon > terms.spend_above:
+        terms.refuse(row.account, f"release {release}", request)
+        if terms.spend_above is not None and request.epsilon > terms.spend_above:
             standing(
                 history.decisions.get(release, []),
                 What.SPEND,

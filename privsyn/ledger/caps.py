@@ -41,8 +41,8 @@ from privsyn.dp.filters import (
     pure_loss,
 )
 from privsyn.errors import BudgetError, ConfigError
-from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.entries import Entry
+from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, split_of
 
 
 @dataclass(frozen=True)
@@ -319,6 +319,43 @@ def charge_again(cap: Cap, event: str) -> Charge:
 def policy_cap(epsilon: float, delta: float, split: Split | None) -> Cap:
     """The cap of a policy's period, by the shares of its account; kept in memory."""
     return Cap.of(epsilon, delta, split)
+
+
+def caps_of(row: Row) -> tuple[Cap, Cap | None]:
+    """The lifetime cap and the period cap an account row fixed."""
+    split = split_of(row)
+    lifetime = Cap(
+        row["epsilon"],
+        row["delta"],
+        row["renyi_order"],
+        row["budget"],
+        split,
+        row["gaussian_budget"],
+    )
+    if row["period_days"] is None:
+        return lifetime, None
+    period = Cap(
+        row["period_epsilon"],
+        row["delta"],
+        row["period_order"],
+        row["period_budget"],
+        split,
+        row["period_gaussian_budget"],
+    )
+    return lifetime, period
+
+
+def policy_period(row: Row) -> tuple[int, Cap] | None:
+    """Days and cap of the period that an account's policy holds it to; None if its own does."""
+    terms = Terms.load(row["terms"])
+    days, epsilon = terms.period_days, terms.period_epsilon
+    if days is None or epsilon is None:
+        return None
+    if row["period_days"] is not None and (
+        row["period_days"] >= days and row["period_epsilon"] <= epsilon
+    ):
+        return None
+    return days, policy_cap(epsilon, row["delta"], split_of(row))
 
 
 def check_kind(spec: AccountSpec, event: Event) -> None:

@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import VerificationError
-from privsyn.ledger import tables
-from privsyn.ledger.entries import Change, State, moment, stamp
+from privsyn.ledger import schema
+from privsyn.ledger.entries import Change, State
+from privsyn.ledger.schema import moment, stamp
 
 OPENED = "OPENED"
 RENAMED = "RENAMED"
@@ -37,6 +38,7 @@ NOTES = (DERIVED, VALIDATED)
 
 GENESIS = "0" * 64
 SALT_BYTES = 16
+LONGEST_REASON = 500
 SKEW = timedelta(minutes=1)
 """A clock that is behind by less is not worth a word."""
 
@@ -92,8 +94,8 @@ def lock(connection: Connection) -> tuple[int, str]:
         VerificationError: Somebody deleted it.
     """
     row = connection.execute(
-        sa.select(tables.head.c.seq, tables.head.c.hash)
-        .where(tables.head.c.id == 1)
+        sa.select(schema.head.c.seq, schema.head.c.hash)
+        .where(schema.head.c.id == 1)
         .with_for_update()  # SQLite's BEGIN IMMEDIATE has the lock already and ignores this
     ).one_or_none()
     if row is None:
@@ -103,7 +105,7 @@ def lock(connection: Connection) -> tuple[int, str]:
 
 def length(connection: Connection) -> int | None:
     """Rows of the history by its head; None where that is gone."""
-    return connection.execute(sa.select(tables.head.c.seq)).scalar()
+    return connection.execute(sa.select(schema.head.c.seq)).scalar()
 
 
 def broken(what: str) -> VerificationError:
@@ -116,7 +118,7 @@ def broken(what: str) -> VerificationError:
 
 def last_at(connection: Connection) -> str:
     """Time of the last row; empty where there is none."""
-    query = sa.select(tables.history.c.at).order_by(tables.history.c.seq.desc()).limit(1)
+    query = sa.select(schema.history.c.at).order_by(schema.history.c.seq.desc()).limit(1)
     return connection.execute(query).scalar() or ""
 
 
@@ -135,7 +137,7 @@ def behind(connection: Connection, clock: datetime) -> str:
 
 def _secret(connection: Connection) -> bytes:
     """The ledger's secret, which is on no certificate and in no row."""
-    query = sa.select(tables.secrets.c.value).where(tables.secrets.c.name == "source")
+    query = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == "source")
     return bytes.fromhex(connection.execute(query).scalar_one())
 
 
@@ -159,7 +161,7 @@ def append(
     if time != now:
         body["clock"] = now
     if change == State.RESERVED:
-        last = connection.execute(sa.select(sa.func.max(tables.entries.c.number))).scalar()
+        last = connection.execute(sa.select(sa.func.max(schema.entries.c.number))).scalar()
         body["number"] = (last or 0) + 1
     seq += 1
     # privacy: certificates name rows by hash, and a time has few values to try without the secret
@@ -176,26 +178,26 @@ def append(
         digest(seq, time, account, release_id, change, body, previous),
     )
     connection.execute(
-        sa.insert(tables.history).values(**(row.__dict__ | {"body": canonical(body)}))
+        sa.insert(schema.history).values(**(row.__dict__ | {"body": canonical(body)}))
     )
     connection.execute(
-        sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
+        sa.update(schema.head).where(schema.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
     if change in (*NOTES, *DECISIONS, REQUESTED):  # charges nothing and changes no table
         return row
     values = project(row)
     if change in (RENAMED, TERMS):
         connection.execute(
-            sa.update(tables.accounts).where(tables.accounts.c.name == account).values(values)
+            sa.update(schema.accounts).where(schema.accounts.c.name == account).values(values)
         )
     elif change != OPENED:  # an account's row holds the secret key, which the history must not
         update = connection.execute(
-            sa.update(tables.entries)
-            .where(tables.entries.c.release_id == release_id)
+            sa.update(schema.entries)
+            .where(schema.entries.c.release_id == release_id)
             .values(values)
         )
         if update.rowcount == 0:
-            connection.execute(sa.insert(tables.entries).values(release_id=release_id, **values))
+            connection.execute(sa.insert(schema.entries).values(release_id=release_id, **values))
     return row
 
 
@@ -229,11 +231,11 @@ def walk(
     connection: Connection, release_id: str | None = None, change: str | None = None
 ) -> Iterator[Change]:
     """The rows of the history, of a release or a kind of change if given, oldest first."""
-    query = sa.select(tables.history).order_by(tables.history.c.seq)
+    query = sa.select(schema.history).order_by(schema.history.c.seq)
     if change is not None:
-        query = query.where(tables.history.c.change == change)
+        query = query.where(schema.history.c.change == change)
     if release_id is not None:
-        query = query.where(tables.history.c.release_id == release_id)
+        query = query.where(schema.history.c.release_id == release_id)
     for row in connection.execute(query):
         yield Change(
             row.seq,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -21,10 +23,28 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from privsyn.errors import ConfigError, LedgerUnavailable
-from privsyn.ledger.migrations import MIGRATIONS, migrate, version
+from privsyn.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    LedgerUnavailable,
+    PrivsynError,
+    ReleaseLost,
+    VerificationError,
+)
+from privsyn.ledger import chain, entries, schema
+from privsyn.ledger.entries import ENDED, Change
+from privsyn.ledger.schema import migrate, stamp, version
 
 CONNECT_SECONDS = 5
+
+TIMEOUT = 15.0
+"""Longest wait for another process's write, in seconds."""
+
+
+def utc_now() -> datetime:
+    """The system's clock."""
+    return datetime.now(UTC)
 
 
 class Database:
@@ -33,13 +53,24 @@ class Database:
     Args:
         url: SQLAlchemy URL: ``sqlite:///path`` or ``postgresql://user@host/name``.
         timeout: Longest wait for a lock, in seconds.
+        clock: Time of entries and leases.
+        requester: Whoever asks, for the record: user, driver, and of Airflow DAG and run.
 
     Raises:
         ConfigError: Not such a URL, or PostgreSQL without its driver.
     """
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], datetime] = utc_now,
+        requester: Mapping[str, str] | None = None,
+    ) -> None:
         self._timeout = timeout
+        self.clock = clock
+        self.user = (requester or {}).get("user")
+        self._requester = dict(requester or {})
         self._url = _parse(url)
         self.where = _describe(self._url)
         self._ready = False
@@ -78,11 +109,11 @@ class Database:
                 return
             if not self._ready:
                 with self._engine.connect() as connection, connection.begin():
-                    schema = version(connection)
-                if schema == 0:
+                    number = version(connection)
+                if number == 0:
                     yield None
                     return
-                if schema < len(MIGRATIONS):
+                if number < len(schema.MIGRATIONS):
                     self._prepare()
                 self._ready = True
             options = {} if self._path else {"isolation_level": "REPEATABLE READ"}
@@ -93,7 +124,7 @@ class Database:
 
     @contextmanager
     def write(self, *, create: bool = False) -> Iterator[Connection]:
-        """A durable transaction, rolled back on any exception.
+        """A durable transaction that locks the chain's head, rolled back on any exception.
 
         Args:
             create: Whether a SQLite file that was never there is made. One that has gone since
@@ -111,11 +142,73 @@ class Database:
                 self._prepare()
                 self._ready = True
             with self._write() as connection:
+                chain.lock(connection)
                 yield connection
 
-    def hold(self) -> Held:
+    def append(
+        self,
+        connection: Connection,
+        account: str,
+        release_id: str | None,
+        change: str,
+        body: Mapping[str, Any],
+    ) -> Change:
+        """Add a row to the history, with whoever asks; a release that ends loses its sealed draws.
+
+        In one transaction: draws whose key outlived their release could still be opened.
+        """
+        who = self.requester(connection)
+        by = {"by": who} if who else {}
+        row = chain.append(connection, self.clock(), account, release_id, change, {**body, **by})
+        if release_id is not None and change in ENDED:
+            _destroy_draws(connection, release_id)
+        return row
+
+    def requester(self, connection: Connection) -> dict[str, str]:
+        """Who asks, as the driver says, and as whom the database has let it in, where it has users.
+
+        The second does not hang on what a process says of itself.
+        """
+        return self._requester | session_user(connection)
+
+    @contextmanager
+    def record_refusals(
+        self, release_id: str | None = None, account: str = "", **request: Any
+    ) -> Iterator[None]:
+        """Note refusals inside the block in their table, if the ledger can be written."""
+        try:
+            yield
+        except (BudgetError, DataError, VerificationError) as error:
+            if not error.retryable and not isinstance(error, ReleaseLost):
+                with suppress(PrivsynError):
+                    self._note_refusal(
+                        error, {"release_id": release_id, "account": account, **request}
+                    )
+            raise
+
+    def _note_refusal(self, error: PrivsynError, request: dict[str, Any]) -> None:
+        with self.write() as connection:
+            entry = entries.find_entry(connection, request["release_id"] or "")
+            if entry is not None:
+                for name in ("account", "method", "epsilon", "delta"):
+                    request[name] = request.get(name) or getattr(entry, name)
+            number = connection.execute(sa.select(sa.func.max(schema.refusals.c.number))).scalar()
+            connection.execute(
+                sa.insert(schema.refusals).values(
+                    number=(number or 0) + 1,
+                    at=stamp(self.clock()),
+                    error=type(error).__name__,
+                    message=str(error)[: chain.LONGEST_REASON],
+                    refused_by=chain.canonical(who)
+                    if (who := self.requester(connection))
+                    else None,
+                    **request,
+                )
+            )
+
+    def open_connection(self) -> OpenConnection:
         """A connection of its own for a process that writes often, such as at every draw."""
-        return Held(self)
+        return OpenConnection(self)
 
     def connect(self) -> Connection:
         """A connection to write with; the caller closes it."""
@@ -228,7 +321,7 @@ class Database:
         )
 
 
-class Held:
+class OpenConnection:
     """A connection that stays open between durable transactions, and is made anew once it broke.
 
     Of one thread, and of the process that made its first transaction.
@@ -256,6 +349,20 @@ class Held:
         if connection is not None:
             with contextlib.suppress(Exception):  # broken already, perhaps
                 connection.close()
+
+
+def _destroy_draws(connection: Connection, release_id: str) -> None:
+    """Delete a release's key and draws, once nobody can be in the middle of writing one."""
+    query = sa.select(schema.vault).where(schema.vault.c.release_id == release_id)
+    if connection.execute(query).one_or_none() is None:
+        return
+    # Waits for, and keeps out, whoever writes under a lease. In the order of the parts: two that
+    # wait for each other's would be a deadlock.
+    part = schema.leases.c.part
+    parts = sa.select(part).where(schema.leases.c.release_id == release_id)
+    connection.execute(parts.order_by(part).with_for_update(key_share=True)).all()
+    for table in (schema.draws, schema.vault):
+        connection.execute(sa.delete(table).where(table.c.release_id == release_id))
 
 
 def session_user(connection: Connection) -> dict[str, str]:

@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import ApprovalNeeded
-from privsyn.ledger import tables
+from privsyn.ledger import schema
 from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, canonical, walk
-from privsyn.ledger.entries import Change, as_plain, moment
+from privsyn.ledger.entries import Change, as_plain
+from privsyn.ledger.schema import moment
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
@@ -113,10 +114,10 @@ def of_release(connection: Connection, release_id: str) -> list[Decision]:
 
 def of_accounts(connection: Connection, account: str | None) -> Iterator[Decision]:
     """The decisions of an account, or of all, oldest first."""
-    seqs = sa.select(tables.history.c.release_id).where(tables.history.c.change.in_(DECISIONS))
+    seqs = sa.select(schema.history.c.release_id).where(schema.history.c.change.in_(DECISIONS))
     if account is not None:
-        seqs = seqs.where(tables.history.c.account == account)
-    releases = dict.fromkeys(connection.execute(seqs.order_by(tables.history.c.seq)).scalars())
+        seqs = seqs.where(schema.history.c.account == account)
+    releases = dict.fromkeys(connection.execute(seqs.order_by(schema.history.c.seq)).scalars())
     found = [one for release in releases for one in of_release(connection, release)]
     yield from sorted(found, key=lambda one: one.seq)
 

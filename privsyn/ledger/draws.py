@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import VerificationError
-from privsyn.ledger import leases, tables
-from privsyn.ledger.checks import check_state, entry_row
+from privsyn.ledger import leases, schema
 from privsyn.ledger.database import Database
-from privsyn.ledger.entries import State, stamp
+from privsyn.ledger.entries import State, check_state, entry_row
 from privsyn.ledger.leases import Lease
+from privsyn.ledger.schema import stamp
 
-_DRAWS = tables.draws.c
+_DRAWS = schema.draws.c
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DrawRows:
     """The rows of one part, for the holder of its lease."""
 
     def __init__(self, database: Database, lease: Lease) -> None:
-        self._held = database.hold()
+        self._connection = database.open_connection()
         self._lease = lease
 
     def load(self) -> list[bytes]:
@@ -56,7 +56,7 @@ class DrawRows:
             LeaseHeld: The lease was overtaken.
             VerificationError: One is missing.
         """
-        with self._held.write() as connection:
+        with self._connection.write() as connection:
             self._check(connection)
             return rows_of(connection, self._lease.release_id, self._lease.part)
 
@@ -68,10 +68,10 @@ class DrawRows:
             ReleaseLost: The release was given up: nothing was written.
             LedgerUnavailable: Whether they were written is not known. Load them to see.
         """
-        with self._held.write() as connection:
+        with self._connection.write() as connection:
             self._check(connection)
             connection.execute(
-                sa.insert(tables.draws),
+                sa.insert(schema.draws),
                 [
                     {
                         "release_id": self._lease.release_id,
@@ -86,12 +86,57 @@ class DrawRows:
 
     def close(self) -> None:
         """Close the connection."""
-        self._held.close()
+        self._connection.close()
 
     def _check(self, connection: Connection) -> None:
         """Hold the lease's row: who takes the part over, or ends the release, waits for us."""
         leases.check(connection, self._lease, hold=True)
         check_state(entry_row(connection, self._lease.release_id), State.BEGUN)
+
+
+class SealedDraws:
+    """The sealed draws of a ledger, and what pins a release to its place in the vault."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pin(self, release_id: str, row: VaultRow) -> VaultRow:
+        """Pin a reserved release to a place in a vault, and keep its wrapped key, once.
+
+        Returns:
+            What stands: of two processes that start at once one wins, and both get its row.
+
+        Raises:
+            BudgetError: It is not pinned, and has begun or ended.
+        """
+        with self._database.write() as connection:
+            return pin(connection, release_id, row, self._database.clock())
+
+    def find_pin(self, release_id: str) -> VaultRow | None:
+        """What pins a release to a vault; None where nothing does, or it has ended."""
+        with self._database.read() as connection:
+            return find_pin(connection, release_id) if connection else None
+
+    def create(self, release_id: str, part: str, header: bytes) -> bytes:
+        """The sealed header of a part's journal: ``header``, unless there is one."""
+        with self._database.write() as connection:
+            return create(connection, release_id, part, header)
+
+    def rows(
+        self, release_id: str, part: str, start: int = 0, most: int | None = None
+    ) -> list[bytes]:
+        """The sealed rows of a part, its header first; none where it has no journal here.
+
+        Those from number ``start`` on, ``most`` at most.
+        """
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            return rows_of(connection, release_id, part, start, most)
+
+    def open(self, lease: Lease) -> DrawRows:
+        """The rows of a part, to be read and added to by the holder of its lease."""
+        return DrawRows(self._database, lease)
 
 
 def rows_of(
@@ -125,13 +170,13 @@ def create(connection: Connection, release_id: str, part: str, header: bytes) ->
     if found:
         return found[0]
     row = {"release_id": release_id, "part": part, "number": 0, "token": 0, "body": header}
-    connection.execute(sa.insert(tables.draws).values(row))
+    connection.execute(sa.insert(schema.draws).values(row))
     return header
 
 
-def pinned(connection: Connection, release_id: str) -> VaultRow | None:
+def find_pin(connection: Connection, release_id: str) -> VaultRow | None:
     """What pins a release to the vault, if anything does."""
-    table = tables.vault
+    table = schema.vault
     query = sa.select(table).where(table.c.release_id == release_id)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
@@ -141,12 +186,12 @@ def pinned(connection: Connection, release_id: str) -> VaultRow | None:
 
 def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -> VaultRow:
     """Pin a release that has not begun, once: of two processes that start at once one wins."""
-    found = pinned(connection, release_id)
+    found = find_pin(connection, release_id)
     if found is not None:
         return found
     check_state(entry_row(connection, release_id), State.RESERVED)
     connection.execute(
-        sa.insert(tables.vault).values(
+        sa.insert(schema.vault).values(
             release_id=release_id,
             key_id=row.key_id,
             wrapped_key=row.wrapped_key,
@@ -156,12 +201,3 @@ def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -
         )
     )
     return row
-
-
-def destroy(connection: Connection, release_id: str) -> None:
-    """Delete a release's key and draws, once nobody can be in the middle of writing one."""
-    if pinned(connection, release_id) is None:
-        return
-    leases.hold(connection, release_id)
-    for table in (tables.draws, tables.vault):
-        connection.execute(sa.delete(table).where(table.c.release_id == release_id))

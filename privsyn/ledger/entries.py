@@ -1,14 +1,25 @@
-"""What the ledger keeps of a release: its entry, its source, and every change of its state."""
+"""What the ledger records of a release: its entry, source, refusals, and every change of state."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
 from privsyn.dp.accountant import Guarantee
+from privsyn.errors import BudgetError, ReleaseLost
+from privsyn.ledger import schema
+from privsyn.ledger.schema import moment
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class State(StrEnum):
@@ -132,6 +143,39 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A release that was asked for and refused. Nothing was spent.
+
+    Attributes:
+        number: 1-based position among all refusals.
+        at: When (UTC).
+        account: Account that was to pay, or to be opened.
+        release_id: Release that was requested; None where an account was to be opened.
+        method: Method of the release.
+        epsilon: Guarantee of the release.
+        delta: Guarantee of the release.
+        error: Class of the error.
+        message: Message of the error.
+        refused_by: Who asked: user, driver, and of Airflow DAG and run.
+    """
+
+    number: int
+    at: datetime
+    account: str
+    release_id: str | None
+    method: str | None
+    epsilon: float | None
+    delta: float | None
+    error: str
+    message: str
+    refused_by: Mapping[str, str] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return as_plain(self)
+
+
+@dataclass(frozen=True)
 class Change:
     """A row of the append-only history: one change of state, chained to the row before it.
 
@@ -160,19 +204,6 @@ class Change:
         return as_plain(self)
 
 
-TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-
-
-def stamp(at: datetime) -> str:
-    """A time as the ledger writes it: UTC, of fixed width, so that text order is time order."""
-    return at.astimezone(UTC).strftime(TIME)
-
-
-def moment(text: str) -> datetime:
-    """The inverse of ``stamp``."""
-    return datetime.strptime(text, TIME).replace(tzinfo=UTC)
-
-
 def as_plain(value: Any, *without: str) -> dict[str, Any]:
     """A dataclass's fields as JSON values."""
     out: dict[str, Any] = {}
@@ -190,15 +221,128 @@ def as_plain(value: Any, *without: str) -> dict[str, Any]:
     return out
 
 
-def said_who(who: Mapping[str, str] | None) -> str:
+def describe_requester(who: Mapping[str, str] | None) -> str:
     """Who asked the ledger, in a few words: the user, and of Airflow the DAG and its run."""
     if not who:
         return ""
     run = "/".join(who[key] for key in ("dag_id", "run_id") if key in who)
-    return " ".join(filter(None, (said_user(who), run or who.get("driver"))))
+    return " ".join(filter(None, (describe_user(who), run or who.get("driver"))))
 
 
-def said_user(who: Mapping[str, str]) -> str:
+def describe_user(who: Mapping[str, str]) -> str:
     """The user who asked, and as whom the process ran that said so, where it was another."""
     user, process = who.get("user", ""), who.get("os_user")
     return f"{user} (process of {process})" if process else user
+
+
+def entry_of(row: Mapping[str, Any]) -> Entry:
+    """An entry row as a value."""
+    values = dict(row)
+    values["state"] = State(row["state"])
+    values["event"] = json.loads(row["event"])
+    values["reserved_at"] = moment(row["reserved_at"])
+    values["changed_at"] = moment(row["changed_at"])
+    values["reserved_by"] = _who(row["reserved_by"])
+    return Entry(**values)
+
+
+def _who(text: str | None) -> dict[str, str] | None:
+    return None if text is None else json.loads(text)
+
+
+def find_entry(connection: Connection, release_id: str) -> Entry | None:
+    """The entry of a release."""
+    query = sa.select(schema.entries).where(schema.entries.c.release_id == release_id)
+    row = connection.execute(query).mappings().one_or_none()
+    return entry_of(dict(row)) if row else None
+
+
+def release_ids(connection: Connection, account: str) -> set[str]:
+    """The releases an account knows, in any state."""
+    query = sa.select(schema.entries.c.release_id).where(schema.entries.c.account == account)
+    return set(connection.execute(query).scalars())
+
+
+def entries_of(connection: Connection, account: str | None) -> list[Entry]:
+    """The entries of an account, or of all, oldest first."""
+    query = sa.select(schema.entries).order_by(schema.entries.c.number)
+    if account is not None:
+        query = query.where(schema.entries.c.account == account)
+    return [entry_of(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
+    """The refusals of an account, or of all, oldest first."""
+    query = sa.select(schema.refusals).order_by(schema.refusals.c.number)
+    if account is not None:
+        query = query.where(schema.refusals.c.account == account)
+    refusals = []
+    for row in connection.execute(query).mappings():
+        when, who = moment(row["at"]), _who(row["refused_by"])
+        refusals.append(Refusal(**(dict(row) | {"at": when, "refused_by": who})))
+    return refusals
+
+
+def sources(
+    connection: Connection, *, account: str | None = None, fingerprint: str | None = None
+) -> list[Source]:
+    """The files behind charged releases: of an account, with a fingerprint, or all."""
+    columns, entries = schema.sources.c, schema.entries.c
+    query = (
+        sa.select(columns.release_id, columns.account, columns.version, columns.fingerprint)
+        .join(schema.entries, entries.release_id == columns.release_id)
+        .where(entries.state != State.VOID.value)
+        .order_by(entries.number)
+    )
+    if account is not None:
+        query = query.where(columns.account == account)
+    if fingerprint is not None:
+        query = query.where(columns.fingerprint == fingerprint)
+    return [Source(*row) for row in connection.execute(query)]
+
+
+def source_key(connection: Connection) -> str:
+    """The secret that sources are hashed with, in hex."""
+    query = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == "source")
+    return str(connection.execute(query).scalar_one())
+
+
+def entry_row(connection: Connection | None, release_id: str) -> Entry:
+    """The entry of a release that must exist."""
+    entry = find_entry(connection, release_id) if connection else None
+    if entry is None:
+        raise BudgetError(
+            f"release {release_id} is not in the ledger.", hint="See: privsyn ledger entries"
+        )
+    return entry
+
+
+def check_state(entry: Entry, expected: State) -> None:
+    """Refuse a release in any other state."""
+    if entry.state is expected:
+        return
+    if entry.state is State.LOST:
+        raise lost(entry.release_id, entry.reason or "")
+    hints = {
+        State.RESERVED: "It has not begun: begin it, or void it.",
+        State.BEGUN: "It has begun and its cost stands: resume it, or give it up.",
+        State.COMMITTED: f"It is finished. Bring it back: privsyn restore {entry.release_id}",
+        State.VOID: "Reserve it again.",
+    }
+    raise BudgetError(
+        f"release {entry.release_id} is {entry.state}, not {expected}.", hint=hints[entry.state]
+    )
+
+
+def lost(release_id: str, reason: str) -> ReleaseLost:
+    """The error of a release that is spent without an artifact."""
+    return ReleaseLost(
+        f"release {release_id} is LOST ({reason}): its cost stands and it has no artifact.",
+        hint="Another draw is another charge: raise privacy.draw by one.",
+    )
+
+
+def check_name(what: str, value: str) -> None:
+    """Refuse a name that could not stand in a file name or a message."""
+    if not NAME.fullmatch(value):
+        raise ValueError(f"{what}={value!r} must match {NAME.pattern}")

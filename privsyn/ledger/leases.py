@@ -22,8 +22,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from privsyn.errors import LeaseHeld, LedgerUnavailable, PrivsynError
-from privsyn.ledger.entries import moment, stamp
-from privsyn.ledger.tables import leases
+from privsyn.ledger.database import Database
+from privsyn.ledger.entries import State, check_name, check_state, entry_row
+from privsyn.ledger.schema import leases, moment, stamp
+
+LEASE_TTL = 60.0
+"""Seconds a lease lives without renewal."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +207,72 @@ class Lease:
                 return
 
 
+class Leases:
+    """The leases of a ledger: of several processes one draws a part of a release."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def acquire(self, release_id: str, part: str, *, ttl: float = LEASE_TTL) -> Lease:
+        """The right to draw a part of a begun release; use it as a context manager.
+
+        Args:
+            release_id: A begun release.
+            part: ``partition``, ``shard-3``, ...
+            ttl: Seconds it lives without renewal. In a ``with`` block a thread renews it.
+
+        Raises:
+            LeaseHeld: Another process draws the part. One that has died on this machine does not
+                count; one elsewhere counts until its lease runs out.
+            ReleaseLost: The release is lost.
+            BudgetError: It has not begun, or is committed.
+        """
+        check_name("part", part)
+        started = elapsed()
+        with self._database.write() as connection:
+            check_state(entry_row(connection, release_id), State.BEGUN)
+            token = take(connection, release_id, part, ttl, self._database.clock())
+        return Lease(release_id, part, token, ttl, self.renew, self.release, started)
+
+    def renew(self, lease: Lease) -> None:
+        """Let a lease live on.
+
+        Raises:
+            LeaseHeld: It was overtaken.
+            ReleaseLost: The release was given up meanwhile.
+        """
+        started = elapsed()
+        with self._database.write() as connection:
+            entry = entry_row(connection, lease.release_id)
+            if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
+                check_state(entry, State.BEGUN)
+            extend(connection, lease, self._database.clock())
+        lease.confirm(started)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back; nothing happens if it was overtaken."""
+        with self._database.write() as connection:
+            free(connection, lease)
+
+    def check_idle(self, release_id: str) -> None:
+        """Refuse where another live process draws a part of a release. Holds nothing.
+
+        Raises:
+            LeaseHeld: Names the process and the part.
+        """
+        with self._database.read() as connection:
+            if connection is not None:
+                check_idle(connection, release_id, self._database.clock(), but_mine=True)
+
+    def parts(self, release_id: str) -> dict[str, int]:
+        """Every part of a release that a process ever held: the draws it had on file, at least.
+
+        A part that is not here was never drawn. See ``acquire`` for when the count is told.
+        """
+        with self._database.read() as connection:
+            return parts(connection, release_id) if connection else {}
+
+
 def elapsed() -> float:
     """Seconds on a clock that is never set, and that counts sleep where the system has such one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux: monotonic() stands still in a sleep
@@ -292,7 +362,7 @@ def parts(connection: Connection, release_id: str) -> dict[str, int]:
     return {row.part: row.steps for row in connection.execute(query)}
 
 
-def check_alone(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:
+def check_idle(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:
     """Refuse while a live process draws any part of a release.
 
     Args:
@@ -317,12 +387,6 @@ def check_alone(connection: Connection, release_id: str, now: datetime, *, but_m
 
 def _key(release_id: str, part: str) -> tuple[sa.ColumnElement[bool], ...]:
     return leases.c.release_id == release_id, leases.c.part == part
-
-
-def hold(connection: Connection, release_id: str) -> None:
-    """Wait for, and keep out, whoever writes under a lease of a release. In order of the parts."""
-    query = sa.select(leases.c.part).where(leases.c.release_id == release_id)
-    connection.execute(query.order_by(leases.c.part).with_for_update(key_share=True)).all()
 
 
 def _row(

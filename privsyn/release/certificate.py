@@ -26,10 +26,11 @@ from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.ledger.balances import Fill
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Change, Entry, moment
-from privsyn.ledger.statements import Fill
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.entries import Change, Entry
+from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.schema import moment
 from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
 from privsyn.release.plan import Plan
 
@@ -206,7 +207,7 @@ def note_reports(folder: Path, ledger: Ledger) -> None:
     release_id = origin(certificate)["plan"]["release_id"]
     reports = {name: sha256_file(folder / name) for name in REPORTS if is_plain_file(folder / name)}
     name = str(certificate.get("name", release_id))
-    ledger.note_validation(release_id, name, digest(certificate), reports)
+    ledger.releases.note_validation(release_id, name, digest(certificate), reports)
 
 
 def read(folder: Path) -> tuple[bytes, dict[str, Any]]:

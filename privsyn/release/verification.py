@@ -21,8 +21,8 @@ from privsyn.files import parse_json, read_file
 from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State
-from privsyn.ledger.store import Ledger
-from privsyn.ledger.terms import Terms
+from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.spec import Terms
 from privsyn.release import signature
 from privsyn.release.certificate import (
     RESTORE_HINT,
@@ -307,7 +307,7 @@ def _noted(
     name = str(certificate.get("name", plan.id))
     notes = [
         row
-        for row in (ledger.history(plan.id) if ledger.find(plan.id) else ())
+        for row in (ledger.history(plan.id) if ledger.releases.find(plan.id) else ())
         if row.change == VALIDATED
         and row.body["name"] == name
         and row.body["certificate_sha256"] == digest(certificate)
@@ -508,11 +508,11 @@ def _signer(folder: Path) -> str:
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:
     if ledger is None:
         return [Check("ledger row", None, "no ledger at hand: who made this is not proved")]
-    entry = ledger.find(plan.id)
+    entry = ledger.releases.find(plan.id)
     if entry is None:
         return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
     paid, history = origin(certificate), ledger.history(plan.id)
-    figures = ledger.reservation(plan.id)[1].figures()
+    figures = ledger.releases.reservation(plan.id)[1].figures()
     offspring = []
     if paid is not certificate:
         digests = {
@@ -559,7 +559,7 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
             ),
             "the account as it was when the cost was set aside",
         ),
-        *_approvals(certificate, paid, history, ledger.terms(plan.account)),
+        *_approvals(certificate, paid, history, ledger.accounts.terms(plan.account)),
     ]
 
 

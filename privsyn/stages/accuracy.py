@@ -61,7 +61,7 @@ def draw_accuracy(
         answers = [] if journal.has(_DRAW) else list(_answers(release, artifact, file))
         lease.check()
         drawn = journal.draw_array(_DRAW, lambda: mechanism.draw(answers, noise), 2)
-        ctx.ledger.renew(lease)  # counted before it is handed on
+        ctx.ledger.leases.renew(lease)  # counted before it is handed on
         right, wrong = map(int, drawn)
         return noise.kind, accuracy_figures(mechanism, right, wrong)
 

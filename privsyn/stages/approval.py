@@ -14,9 +14,9 @@ from privsyn.dp.events import Event, load
 from privsyn.dp.risk import risk
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
-from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.decisions import Decision, What
-from privsyn.ledger.entries import Change, State, said_who
+from privsyn.ledger.entries import Change, State, describe_requester
+from privsyn.ledger.spec import AccountSpec
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -66,12 +66,15 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
         BudgetError: The account is unknown.
     """
     event, guarantee = plan.privacy_event(), Guarantee(plan.epsilon, plan.delta)
-    due = ctx.ledger.approval_due(
+    due = ctx.ledger.approvals.due(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
     )
-    if due is None or not ctx.ledger.preview(_paying(ctx, plan.account), event, plan.id).fits:
+    if (
+        due is None
+        or not ctx.ledger.accounts.preview(_paying(ctx, plan.account), event, plan.id).fits
+    ):
         return None
-    request = ctx.ledger.request(
+    request = ctx.ledger.approvals.request(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
     )
     return _spending(ctx, request)
@@ -83,7 +86,7 @@ def requested(ctx: Context, release_id: str) -> Question:
     Raises:
         BudgetError: Nobody did.
     """
-    request = ctx.ledger.requested(release_id)
+    request = ctx.ledger.approvals.find_request(release_id)
     if request is None:
         raise BudgetError(
             f"release {release_id}: nobody has asked to reserve this cost.",
@@ -95,7 +98,7 @@ def requested(ctx: Context, release_id: str) -> Question:
 def _spending(ctx: Context, request: Change) -> Question:
     body, event = request.body, load(request.body["event"])
     spec = _paying(ctx, request.account)
-    preview = ctx.ledger.preview(spec, event, request.release_id)
+    preview = ctx.ledger.accounts.preview(spec, event, request.release_id)
     after = max(one.cap.share([*one.held, one.asked]) for one in preview.filters[:1])
     facts = _said(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
@@ -124,7 +127,7 @@ def publication(ctx: Context, folder: Path) -> Question:
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
     plan = Plan.from_certificate(certificate.origin(sealed))
-    balance = ctx.ledger.balance(plan.account)
+    balance = ctx.ledger.accounts.balance(plan.account)
     spec = _paying(ctx, plan.account)
     facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
     before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {percent(balance.share)} spent"
@@ -136,7 +139,8 @@ def publication(ctx: Context, folder: Path) -> Question:
         "internal numbers": f"not shown here; on the machine that made it, in "
         f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}. Do not decide by them: that "
         "it is published would answer a question about the records that no epsilon covers",
-        "asked by": ctx.ledger.asker(plan.id, certificate.digest(sealed)) or "nobody known",
+        "asked by": ctx.ledger.approvals.requester(plan.id, certificate.digest(sealed))
+        or "nobody known",
         "digest of the certificate": certificate.digest(sealed),
     }
     return Question(
@@ -154,7 +158,9 @@ def publishing(ctx: Context, folder: Path) -> Question | None:
     question = publication(ctx, folder)
     _hold_to_config(ctx)
     try:
-        ctx.ledger.check_published(question.release_id, question.digest, name=question.name)
+        ctx.ledger.approvals.check_published(
+            question.release_id, question.digest, name=question.name
+        )
     except ApprovalNeeded:
         return question
     return None
@@ -170,7 +176,7 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     release_id = certificate.origin(sealed)["plan"]["release_id"]
     _hold_to_config(ctx)
     name = str(sealed.get("name", release_id))
-    ctx.ledger.check_published(release_id, certificate.digest(sealed), name=name)
+    ctx.ledger.approvals.check_published(release_id, certificate.digest(sealed), name=name)
 
 
 def may_leave(ctx: Context, folder: Path) -> bool:
@@ -223,17 +229,17 @@ def decide(
     approver_id: str | None = None,
     comment: str = "",
 ) -> Decision:
-    """Record the answer to a question. See Ledger.decide.
+    """Record the answer to a question. See Approvals.decide.
 
     Raises:
         BudgetError: It is refused.
     """
-    entry = ctx.ledger.find(question.release_id)
+    entry = ctx.ledger.releases.find(question.release_id)
     if question.what is What.SPEND and entry is not None and entry.state is not State.VOID:
         raise BudgetError(
             f"release {question.release_id} is {entry.state}: its cost is set aside already."
         )
-    return ctx.ledger.decide(
+    return ctx.ledger.approvals.decide(
         question.release_id,
         question.what,
         question.digest,
@@ -247,7 +253,7 @@ def decide(
 
 def _paying(ctx: Context, name: str) -> AccountSpec:
     """The account that pays, as the ledger has it: settings may name another one by now."""
-    account = ctx.ledger.find_account(name)
+    account = ctx.ledger.accounts.find(name)
     return ctx.account if account is None else account.spec
 
 
@@ -277,7 +283,7 @@ def validated(folder: Path) -> str:
 
 
 def _who(request: Change) -> str:
-    return said_who(request.body.get("by")) or "nobody known"
+    return describe_requester(request.body.get("by")) or "nobody known"
 
 
 def _cell(text: str) -> str:

@@ -23,8 +23,9 @@ from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
-from privsyn.ledger.accounts import Account, AccountSpec, terms_of
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.accounts import Account
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
 from privsyn.modalities.base import Modality
@@ -116,7 +117,7 @@ class Context:
         return open_ledger(
             self.config.services.ledger or self.workspace.ledger_url,
             clock=self.clock,
-            who=self._who,
+            requester=self._who,
         )
 
     @property
@@ -186,7 +187,7 @@ class Context:
                 forget what is spent.
         """
         spec = self.account
-        return self.ledger.open_account(spec, known_releases=self._charged(spec.name))
+        return self.ledger.accounts.open(spec, known_releases=self._charged(spec.name))
 
     def _charged(self, account: str | None) -> list[str]:
         """Releases that lie, are published or are stored, charged to an account or to any."""
@@ -194,7 +195,7 @@ class Context:
         if store is None:
             return here
         ledger = self.ledger_at_hand
-        paid = () if ledger is None else (entry.release_id for entry in ledger.entries())
+        paid = () if ledger is None else (entry.release_id for entry in ledger.releases.all())
         return sorted({*here, *store.charged(account, {*paid})})
 
     def check_releases(self) -> None:
@@ -203,7 +204,7 @@ class Context:
         Raises:
             VerificationError: It does not: what they spent is in no balance.
         """
-        known = {entry.release_id for entry in self.ledger.entries()}
+        known = {entry.release_id for entry in self.ledger.releases.all()}
         unknown = [name for name in self._charged(None) if name not in known]
         if unknown:
             raise VerificationError(
@@ -297,7 +298,7 @@ class Context:
             LedgerUnavailable: There is no ledger yet: open the account first.
         """
         cache = self.workspace.cache if self.workspace.state.is_dir() else None
-        return fingerprint(path, self.ledger.source_key().reveal(), cache=cache)
+        return fingerprint(path, self.ledger.releases.source_key().reveal(), cache=cache)
 
     def source_path(self, path: Source) -> Source:
         """Where records are read from: an address, or a path relative to the project folder."""

@@ -55,7 +55,7 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     release = open_plan(ctx, plan)
     plan = release.plan
     with traced(ctx, plan.id, "certify"):
-        entry = ctx.ledger.entry(plan.id)
+        entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
             wipe_place(ctx, entry)
             folder = find(ctx, plan)
@@ -76,9 +76,11 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
         if sha256_file(artifact) != sealed["artifact"]["sha256"]:
             raise VerificationError(f"{artifact} was changed before its release was committed.")
         before_commit(ctx, folder)
-        ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
+        ctx.ledger.releases.commit(
+            plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed)
+        )
         store(ctx, folder)
-        wipe_place(ctx, ctx.ledger.entry(plan.id))
+        wipe_place(ctx, ctx.ledger.releases.get(plan.id))
         certified(ctx, plan, folder)
         return folder
 
@@ -141,11 +143,11 @@ def _write(release: OpenPlan, place: Place, shards: int, folder: Path) -> None:
     by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, place) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)
     model = _take_along(scratch / MODEL, building / layout.MODEL)
-    reserved, balance = ctx.ledger.reservation(plan.id)
+    reserved, balance = ctx.ledger.releases.reservation(plan.id)
     sealed = certificate.build(
         plan,
         artifact,
-        ctx.ledger.entry(plan.id),
+        ctx.ledger.releases.get(plan.id),
         reserved,
         balance,
         noise="+".join(sorted({*noise.split("+"), by})) if accuracy else noise,
@@ -154,7 +156,7 @@ def _write(release: OpenPlan, place: Place, shards: int, folder: Path) -> None:
         model=model,
         accuracy=accuracy,
         root=ctx.workspace.root,
-        approval=ctx.ledger.approved_cost(plan.id),
+        approval=ctx.ledger.approvals.spend_approval(plan.id),
     )
     seal(building, sealed, folder)
 

@@ -102,7 +102,7 @@ def begun(ctx: Context, plan: Plan | OpenPlan) -> Run | None:
             version would run.
     """
     release = open_plan(ctx, plan)
-    plan, entry = release.plan, ctx.ledger.entry(release.id)
+    plan, entry = release.plan, ctx.ledger.releases.get(release.id)
     if entry.state == "COMMITTED":
         return None
     if entry.state != "BEGUN":
@@ -134,7 +134,7 @@ def refuse_drawn(ctx: Context, plan: Plan | OpenPlan) -> None:
         VerificationError: See ``begun``.
     """
     begun(ctx, plan)
-    ctx.ledger.check_alone(plan.id)
+    ctx.ledger.leases.check_idle(plan.id)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def holding(
     """
     header = journal_header(ctx, plan) | {"shard": part}
     with (
-        ctx.ledger.acquire(plan.id, part_name(part)) as lease,
+        ctx.ledger.leases.acquire(plan.id, part_name(part)) as lease,
         _journal(ctx, plan, part, header, lease, place) as journal,
     ):
         began = time.monotonic()
@@ -252,7 +252,7 @@ def _journal(
             was drawn since would be drawn again.
         ReleaseLost: It is gone.
     """
-    counted = ctx.ledger.parts(plan.id).get(lease.part, 0)
+    counted = ctx.ledger.leases.parts(plan.id).get(lease.part, 0)
     journal = place.journal(part, header, lease)
     if len(journal) < counted:
         journal.close()
@@ -303,7 +303,8 @@ def generate(
                 return target
             with drawing(release, shard, backends, place) as drawn:
                 kind, rows, shown = _draw(release, shard, run.shards, drawn, place)
-                ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
+                # every draw is counted before its text is handed on
+                ctx.ledger.leases.renew(drawn.lease)
                 write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
                 place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
         return target
@@ -423,7 +424,7 @@ def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, pl
             buckets,
             Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
-        ctx.ledger.renew(drawn.lease)  # every draw is counted before the model is handed on
+        ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on
         folder = place.folder / MODEL
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in files.items():

@@ -26,7 +26,7 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
     Raises:
         PolicyBroken: The account is held to a policy that allows no internal metrics.
     """
-    for terms in (ctx.ledger.terms(plan.account), ctx.account.terms):
+    for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
         if not terms.internal_metrics:
             raise PolicyBroken(
                 f"account {plan.account} ({terms.source}) does not allow that releases are "

@@ -64,7 +64,7 @@ DRAWING = ("partition", "train", "generate", "certify")
 
 def _done(ctx: Context, release_id: str, stage: str) -> bool:
     if stage in DRAWING:
-        return ctx.ledger.entry(release_id).state is State.COMMITTED
+        return ctx.ledger.releases.get(release_id).state is State.COMMITTED
     return ctx.workspace.pointer(release_id).is_file()
 
 

@@ -54,7 +54,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
     plan = release.plan
     with traced(ctx, plan.id, "partition"):
         refuse_given_up(ctx, plan.id)
-        entry = ctx.ledger.entry(plan.id)
+        entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
             return 0
         if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
@@ -76,7 +76,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         def before_finish() -> None:
             lease.check()
             _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
-            held = ctx.ledger.parts(plan.id)
+            held = ctx.ledger.leases.parts(plan.id)
             for shard in parts:
                 own = header | {"shard": shard}
                 if part_name(shard) not in held:  # else draws were made into one: it must be there
@@ -92,7 +92,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                 keep_holdout(release.source, key, place.folder / HELD_OUT)
 
         tally, files = Tally(), 1 if release.method.whole else run.shards
-        with ctx.ledger.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
+        with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
             if not place.finished(PARTITION):
                 write_partition(
                     release.source,
@@ -165,7 +165,7 @@ def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
     release = open_plan(ctx, plan)
     known = [
         source.fingerprint
-        for source in ctx.ledger.sources(account=release.plan.account)
+        for source in ctx.ledger.releases.sources(account=release.plan.account)
         if source.release_id == release.id
     ]
     try:

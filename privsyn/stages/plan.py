@@ -20,8 +20,8 @@ from privsyn.dp.events import Composed, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
-from privsyn.ledger.statements import Preview
-from privsyn.ledger.terms import Asked
+from privsyn.ledger.balances import Preview
+from privsyn.ledger.spec import ReleaseRequest
 from privsyn.methods.base import Method, PricingFacts, Role, SizedByTexts, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -96,7 +96,7 @@ def plan(
     )
     settings = method.resolve(given, models, identity.subject)
     terms, of_which = ctx.account.terms, f"a release of {method_name}"
-    asked = Asked(
+    asked = ReleaseRequest(
         method_name,
         config.privacy.epsilon,
         config.privacy.delta,
@@ -128,10 +128,10 @@ def plan(
     if terms.priced and target.delta > config.account.delta:
         terms.refuse(config.account.name, of_which, asked.judged(event, config.account.delta))
     if open_account:
-        ctx.ledger.check_opens(ctx.account, event, cost, f"of {method_name}")
+        ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")
         account: Account | None = ctx.open_account()
     else:
-        account = ctx.ledger.find_account(config.account.name)
+        account = ctx.ledger.accounts.find(config.account.name)
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
     fields: dict[str, Any] = {
@@ -328,7 +328,7 @@ def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -
 
 def preview(ctx: Context, planned: Plan) -> Preview:
     """What the account could still pay, and whether this release fits. Writes nothing."""
-    return ctx.ledger.preview(ctx.account, planned.privacy_event(), planned.release_id)
+    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event(), planned.release_id)
 
 
 def of_other_accounts(ctx: Context) -> str:
@@ -337,7 +337,7 @@ def of_other_accounts(ctx: Context) -> str:
     The names of other accounts are no part of a plan, which is published.
     """
     name = ctx.config.account.name
-    others = [account.spec.name for account in ctx.ledger.accounts()]
+    others = [account.spec.name for account in ctx.ledger.accounts.all()]
     if not others or name in others:
         return ""
     listed = ", ".join(others[:_OTHERS]) + (", ..." if len(others) > _OTHERS else "")
@@ -355,24 +355,25 @@ _OTHERS = 5
 def preview_all(ctx: Context, plans: Sequence[Plan]) -> Preview:
     """What several releases of one account meet together. Those that exist cost nothing more."""
     entries = [
-        ctx.ledger.find(planned.release_id) if planned.release_id else None for planned in plans
+        ctx.ledger.releases.find(planned.release_id) if planned.release_id else None
+        for planned in plans
     ]
     charged = [entry is not None and entry.charged for entry in entries]
     new = [planned for planned, paid in zip(plans, charged, strict=True) if not paid]
     if not new:
         return preview(ctx, plans[0])
     event = Composed(tuple(planned.privacy_event() for planned in new))
-    return ctx.ledger.preview(ctx.account, event)
+    return ctx.ledger.accounts.preview(ctx.account, event)
 
 
 def room(ctx: Context, planned: Plan) -> float:
     """Epsilon, at the account's delta, of the largest release like this one that fits now."""
-    return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
+    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event()).room
 
 
 def copies_left(ctx: Context, planned: Plan) -> int:
     """How many more releases like this one fit its account."""
-    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event()).copies
 
 
 def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:

@@ -25,7 +25,7 @@ from privsyn.stages.measure import MEASURES
 
 def due(ctx: Context, plan: Plan) -> bool:
     """Whether the release has not begun: one that has is resumed as it is, or there already."""
-    entry = ctx.ledger.find(plan.id)
+    entry = ctx.ledger.releases.find(plan.id)
     return entry is None or entry.state in ("RESERVED", "VOID")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import ConfigError, PrivsynError, ValidationFailed
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.metadata.checklist import markdown

@@ -12,8 +12,8 @@ from privsyn.data.readers.objects import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
-from privsyn.ledger.checks import paid_elsewhere
 from privsyn.ledger.entries import DatasetSource, Entry
+from privsyn.ledger.releases import paid_elsewhere
 from privsyn.methods.base import TrainsModel
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
@@ -50,7 +50,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         ctx.vault.key  # noqa: B018  it can be read here
     ctx.tracker.check()
     ctx.open_account()
-    known = ctx.ledger.find(plan.id)
+    known = ctx.ledger.releases.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
         method, kind = release.method, release.modality
         load_suite(
@@ -67,7 +67,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
             method.check_models(release.settings, ctx.config.models)
         check_source(release.source)
         warn_paid_elsewhere(ctx, release.source.path)
-    entry = ctx.ledger.reserve(
+    entry = ctx.ledger.releases.reserve(
         plan.account,
         plan.id,
         plan.privacy_event(),
@@ -106,15 +106,15 @@ def settle(ctx: Context, plan: Plan) -> str:
     Returns:
         The state of the release after settling.
     """
-    entry = ctx.ledger.find(plan.id)
+    entry = ctx.ledger.releases.find(plan.id)
     if entry is None:
         return "VOID"
     if entry.state == "BEGUN":
         with suppress(ReleaseLost):
             refuse_given_up(ctx, plan.id)
-        entry = ctx.ledger.entry(plan.id)
+        entry = ctx.ledger.releases.get(plan.id)
     if entry.state == "RESERVED":
-        entry = ctx.ledger.void(plan.id, "run ended before begin")
+        entry = ctx.ledger.releases.void(plan.id, "run ended before begin")
         ctx.lineage.finish(ctx.lineage.release_run(plan.id), "KILLED")
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
@@ -160,7 +160,7 @@ def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
         path: The private file.
     """
     account = ctx.config.account
-    known = ctx.ledger.sources(fingerprint=ctx.fingerprint(path))
+    known = ctx.ledger.releases.sources(fingerprint=ctx.fingerprint(path))
     others = [held for held in known if held.account != account.name]
     if others and not account.strict:
         said = paid_elsewhere(account.name, others)

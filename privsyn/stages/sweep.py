@@ -19,7 +19,7 @@ from privsyn.students.release import lock_student
 
 def leftovers(ctx: Context) -> list[str]:
     """Ended releases whose private intermediates are still in scratch here."""
-    states = {entry.release_id: entry.state for entry in ctx.ledger.entries()}
+    states = {entry.release_id: entry.state for entry in ctx.ledger.releases.all()}
     return [name for name in ctx.workspace.scratches() if states.get(name) in ENDED]
 
 
@@ -37,7 +37,7 @@ def sweep(ctx: Context) -> list[str]:
     Raises:
         StorageError: Something cannot be deleted.
     """
-    known = {entry.release_id for entry in ctx.ledger.entries()}
+    known = {entry.release_id for entry in ctx.ledger.releases.all()}
     found = set(ctx.workspace.scratches())
     if found:
         wipe_dead(ctx.workspace.scratch("").parent)
@@ -56,9 +56,9 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
             return True
         return False
     with suppress(ReleaseLost, ConfigError):  # it may lie in a vault that is not known here
-        if ctx.ledger.entry(name).state is State.BEGUN:
+        if ctx.ledger.releases.get(name).state is State.BEGUN:
             refuse_given_up(ctx, name)
-    with ctx.ledger.held(name) as entry:
+    with ctx.ledger.releases.lock(name) as entry:
         if entry is None or entry.state not in ENDED:
             return False
         if entry.state is State.VOID:  # it holds no record, and no other run may begin in it now

@@ -57,7 +57,7 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
 
 def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
     plan = Plan.from_certificate(sealed)
-    entry = ctx.ledger.find(plan.id)
+    entry = ctx.ledger.releases.find(plan.id)
     if entry is None:
         raise DataError(
             f"the ledger does not know release {plan.id}.", hint="Is services.ledger the right one?"

@@ -84,10 +84,10 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float]) -> str | None
 
 def _before(ctx: Context, plan: Plan) -> list[Entry]:
     """Finished releases before one by its method on its account, newest first."""
-    own = ctx.ledger.entry(plan.id).number
+    own = ctx.ledger.releases.get(plan.id).number
     return [
         entry
-        for entry in reversed(ctx.ledger.entries(plan.account))
+        for entry in reversed(ctx.ledger.releases.all(plan.account))
         if entry.number < own and entry.method == plan.method and entry.state is State.COMMITTED
     ]
 

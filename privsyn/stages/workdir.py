@@ -25,8 +25,7 @@ from privsyn.data.draws import Draws
 from privsyn.data.journal import Journal
 from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost, StorageError
 from privsyn.filelock import file_lock
-from privsyn.ledger.checks import lost
-from privsyn.ledger.entries import Entry
+from privsyn.ledger.entries import Entry, lost
 from privsyn.ledger.leases import Lease
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
@@ -67,7 +66,7 @@ class Run:
             LeaseHeld: It runs elsewhere, or its scratch is another one.
         """
         refuse_given_up(ctx, plan.id)
-        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        vault = vault_of(ctx, ctx.ledger.releases.get(plan.id))
         if vault is not None:
             found = vault.find(ctx.ledger, plan.id)
             if found is None:
@@ -88,14 +87,14 @@ class Run:
 
         Raises:
             LeaseHeld: This scratch is a copy, and the one it was copied from is still there.
-            ReleaseLost: See Ledger.begin; its other errors as well.
+            ReleaseLost: See Releases.begin; its other errors as well.
         """
-        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        vault = vault_of(ctx, ctx.ledger.releases.get(plan.id))
         if vault is not None:
-            ctx.ledger.begin(plan.id, vault.place(plan.id, self.nonce), self.nonce)
+            ctx.ledger.releases.begin(plan.id, vault.place(plan.id, self.nonce), self.nonce)
             return
         scratch = ctx.workspace.scratch(plan.id)
-        entry = ctx.ledger.begin(plan.id, str(scratch), self.nonce)
+        entry = ctx.ledger.releases.begin(plan.id, str(scratch), self.nonce)
         first = Path(entry.scratch or scratch)
         held = Run.load(first)
         if held is not None and held.nonce == self.nonce and not os.path.samefile(first, scratch):
@@ -114,7 +113,7 @@ class Run:
         Raises:
             ConfigError: It lies in another vault, or under another key.
         """
-        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        vault = vault_of(ctx, ctx.ledger.releases.get(plan.id))
         shards = plan.shards if shards is None else shards
         if vault is not None:
             found = vault.pin(ctx.ledger, plan.id, shards)
@@ -157,7 +156,7 @@ def give_up(ctx: Context, place: Place, release_id: str, reason: str) -> str:
     """
     teller = place.give_up()
     try:
-        ctx.ledger.lose(release_id, reason)
+        ctx.ledger.releases.lose(release_id, reason)
     except PrivsynError:
         if teller is not None:
             return f"The ledger could not be told and is told by {teller}. "
@@ -175,11 +174,11 @@ def refuse_given_up(ctx: Context, release_id: str) -> None:
         ReleaseLost: It was.
         LedgerUnavailable: It cannot be told now either.
     """
-    entry = ctx.ledger.find(release_id)
+    entry = ctx.ledger.releases.find(release_id)
     vault = None if entry is None or entry.state != "BEGUN" else vault_of(ctx, entry)
     here = (ctx.workspace.scratch(release_id) / GIVEN_UP).exists()
     if here or (vault is not None and vault.holds(ctx.ledger, release_id, GIVEN_UP)):
-        entry = ctx.ledger.lose(release_id, "given up after a draw")
+        entry = ctx.ledger.releases.lose(release_id, "given up after a draw")
         raise lost(release_id, entry.reason or "")
 
 
@@ -196,7 +195,7 @@ def locate(ctx: Context, name: str) -> Path | None:
     releases = ctx.workspace.store
     if releases is None:
         return ctx.workspace.locate(name)
-    entry = ctx.ledger.find(name)
+    entry = ctx.ledger.releases.find(name)
 
     def check(folder: Path) -> None:
         if not verification.covers_reports(folder, ctx.ledger):
@@ -335,7 +334,7 @@ class Place:
         try:
             yield
         except ReleaseLost:
-            self._ledger.lose(self._release_id, "a journal is gone")
+            self._ledger.releases.lose(self._release_id, "a journal is gone")
             raise
 
 
@@ -417,7 +416,7 @@ def at(ctx: Context, release_id: str) -> Iterator[Place]:
         ConfigError: It lies in a vault that the settings do not name, or under another key.
     """
     scratch = ctx.workspace.scratch(release_id)
-    vault = vault_of(ctx, ctx.ledger.entry(release_id))
+    vault = vault_of(ctx, ctx.ledger.releases.get(release_id))
     if vault is None:
         yield Place(ctx, release_id, scratch)
         return

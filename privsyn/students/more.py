@@ -131,7 +131,7 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
         parent.sealed, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
     )
     # First the ledger: a folder in its place is then always one that it knows.
-    ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
+    ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
     seal(building, sealed, folder)
     return folder
 

@@ -310,7 +310,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
         root=ctx.workspace.root,
     )
     # First the ledger: a folder in its place is then always one that it knows.
-    ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
+    ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
     seal(building, derived, folder)
 
 

@@ -23,7 +23,7 @@ from privsyn.data.journal_lines import damaged, header_of, line_of, parsed, refu
 from privsyn.errors import PrivsynError, ReleaseLost
 from privsyn.ledger.draws import DrawRows
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.object_store import NoSuchObject
 from privsyn.vault.release import ReleaseVault
 
@@ -61,7 +61,7 @@ class LedgerJournal(Draws):
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
-        made = ledger.create_draws(vault.release_id, part, vault.key.seal_entry(part, 0, line))
+        made = ledger.draws.create(vault.release_id, part, vault.key.seal_entry(part, 0, line))
         where = f"{part} of {vault.release_id}"
         first, _ = parsed(where, 1, vault.key.open_entry(part, 0, made), 0)
         refuse_other(where, first, expected)
@@ -77,7 +77,7 @@ class LedgerJournal(Draws):
             LeaseHeld: The lease was overtaken.
             VerificationError: The header differs, or an entry is damaged or missing.
         """
-        journal = cls(ledger.draw_rows(lease), vault, lease)
+        journal = cls(ledger.draws.open(lease), vault, lease)
         try:
             journal._load(journal._rows.load(), header)
         except BaseException:
@@ -192,7 +192,7 @@ def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | No
 def _rows(ledger: Ledger, vault: ReleaseVault, part: str) -> Iterator[bytes]:
     """The sealed rows of a part, a page of them in memory: a part may have one a token."""
     start = 0
-    while page := ledger.draws(vault.release_id, part, start, _PAGE):
+    while page := ledger.draws.rows(vault.release_id, part, start, _PAGE):
         yield from page
         start += len(page)
 

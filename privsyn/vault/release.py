@@ -12,7 +12,7 @@ from typing import IO
 from privsyn.data.artifacts import atomic_file, storage_error
 from privsyn.errors import ConfigError
 from privsyn.ledger.draws import VaultRow
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.object_store import ObjectStore, open_store
 from privsyn.vault.deployment_key import DeploymentKey, load
 from privsyn.vault.sealing import ReleaseKey, WrongKey
@@ -77,7 +77,7 @@ class Vault:
         """
         fresh = ReleaseKey.new(release_id)
         row = VaultRow(self.key.id, fresh.wrapped(self.key.secret), secrets.token_hex(16), shards)
-        return self._of(release_id, ledger.pin(release_id, row))
+        return self._of(release_id, ledger.draws.pin(release_id, row))
 
     def find(self, ledger: Ledger, release_id: str) -> ReleaseVault | None:
         """The place of a release; None where it has none, or has ended.
@@ -85,12 +85,12 @@ class Vault:
         Raises:
             ConfigError: It was made with another key of the deployment.
         """
-        row = ledger.pinned(release_id)
+        row = ledger.draws.find_pin(release_id)
         return None if row is None else self._of(release_id, row)
 
     def holds(self, ledger: Ledger, release_id: str, name: str) -> bool:
         """Whether an object lies in the place of a release. Needs no key."""
-        row = ledger.pinned(release_id)
+        row = ledger.draws.find_pin(release_id)
         return row is not None and self._store.exists(f"{release_id}/{row.nonce}/{name}")
 
     def _of(self, release_id: str, row: VaultRow) -> ReleaseVault:

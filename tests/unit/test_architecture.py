@@ -214,7 +214,7 @@ def test_the_operators_have_one_name():
 @pytest.mark.parametrize(
     "statement",
     [
-        "import privsyn.cli, privsyn.stages.plan, privsyn.ledger.store",
+        "import privsyn.cli, privsyn.stages.plan, privsyn.ledger.ledger",
         *(f"import privsyn.methods.{name}.method" for name in METHODS),
         "import privsyn.students.train",
         "from pathlib import Path; from privsyn.config import load_config; "

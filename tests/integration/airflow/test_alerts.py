@@ -147,10 +147,10 @@ def test_what_the_disclosure_audit_holds_back_is_not_told(project, server):
 def test_a_lost_release_is_told_without_its_reason(project, server):
     ctx = project.context()
     ledger = ctx.ledger
-    cost = ledger.entry(release_id(0)).guarantee
-    ledger.reserve("letters", "toy-1", EVENT, method="m", guarantee=cost)
-    ledger.begin("toy-1", "/s", "n")
-    ledger.lose("toy-1", SECRET)
+    cost = ledger.releases.get(release_id(0)).guarantee
+    ledger.releases.reserve("letters", "toy-1", EVENT, method="m", guarantee=cost)
+    ledger.releases.begin("toy-1", "/s", "n")
+    ledger.releases.lose("toy-1", SECRET)
     context = context_of(project, "settle")
     context["task"].planned().id = "toy-1"
     told(project, context, webhook=server.url, tell=["lost"])

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.airflow.project import teaches
-from privsyn.ledger import store
+from privsyn.ledger import accounts
 from privsyn.methods.base import Backends
 from privsyn.release.signature import new
 from tests.integration.e2e.small_project import (
@@ -44,7 +44,7 @@ def one_partition_key() -> Iterator[None]:
     key = hashlib.sha256(b"the partition key of the tests").digest()
     drawn = SimpleNamespace(token_bytes=lambda size: key[:size], token_hex=secrets.token_hex)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store, "secrets", drawn)
+        patched.setattr(accounts, "secrets", drawn)
         yield
 
 

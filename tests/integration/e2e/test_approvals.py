@@ -23,7 +23,7 @@ from privsyn.errors import (
 )
 from privsyn.handover.export import export
 from privsyn.ledger.decisions import What
-from privsyn.ledger.entries import said_who
+from privsyn.ledger.entries import describe_requester
 from privsyn.release import verification
 from privsyn.stages import base
 from privsyn.stages.approval import decide, publication, requested, spending
@@ -113,7 +113,7 @@ def test_a_policy_that_was_taken_on_is_not_left_again(governed):
     stricter = {"policies": {"internal": POLICY | {"epsilon": 9}}}
     (project.root / "policies.yaml").write_text(yaml.safe_dump(stricter))
     plan(as_("alice", project), "invisible_ink", open_account=True)
-    assert as_("alice", project).ledger.terms("letters").epsilon == 9
+    assert as_("alice", project).ledger.accounts.terms("letters").epsilon == 9
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_an_edited_plan_gets_past_no_rule(governed):
     with pytest.raises(ConfigError, match="made from other settings"):
         reserve(ctx, cheap)
     with pytest.raises(ApprovalNeeded):
-        ctx.ledger.reserve(
+        ctx.ledger.releases.reserve(
             "letters",
             cheap.id,
             cheap.privacy_event(),
             method=cheap.method,
             guarantee=dataclasses.replace(cheap.target, epsilon=0.1),
         )
-    assert ctx.ledger.entries() == []
+    assert ctx.ledger.releases.all() == []
 
 
 def test_internal_metrics_stay_uncomputed_whatever_the_settings_say(governed, fake):
@@ -217,11 +217,11 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     assert (code, "approved to publish by bob" in said) == (0, True)
     assert "checks of form" in said
     assert "privsyn run" in said
-    rows = len(alice.ledger.decisions(planned.id))
+    rows = len(alice.ledger.approvals.decisions(planned.id))
     code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")
     assert (code, said) == (3, "")
     assert "exactly this already" in err
-    assert len(alice.ledger.decisions(planned.id)) == rows
+    assert len(alice.ledger.approvals.decisions(planned.id)) == rows
     code, said, _ = cli(project, monkeypatch, capsys, "ledger", "show")
     for fact in ("policy", "spend_above", "as agreed", "approved to spend"):
         assert fact in said, fact
@@ -331,7 +331,7 @@ def test_nobody_is_asked_about_what_the_account_cannot_pay(make_project):
     assert spending(second, planned) is None
     with pytest.raises(BudgetExceeded, match="cannot pay"):
         reserve(second, planned)
-    assert second.ledger.requested(planned.id) is None
+    assert second.ledger.approvals.find_request(planned.id) is None
 
 
 def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):
@@ -343,7 +343,7 @@ def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, caps
     monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
     told = cli(project, monkeypatch, capsys, "approve", planned.id, "--by", "bob", user="alice")
     assert told[0] == 8
-    assert alice.ledger.decisions(planned.id) == []
+    assert alice.ledger.approvals.decisions(planned.id) == []
 
 
 def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeypatch, capsys):
@@ -351,9 +351,9 @@ def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeyp
     monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
     assert cli(project, monkeypatch, capsys, "run", user="mallory")[0] == 8
     anybody = as_("anybody", project)
-    asked = anybody.ledger.requested(plan(anybody, "invisible_ink").id).body["by"]
+    asked = anybody.ledger.approvals.find_request(plan(anybody, "invisible_ink").id).body["by"]
     assert asked == {"driver": "airflow", "user": "bob", "os_user": "mallory"}
-    assert said_who(asked) == "bob (process of mallory) airflow"
+    assert describe_requester(asked) == "bob (process of mallory) airflow"
 
 
 def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys):
@@ -370,7 +370,7 @@ def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys)
     reserve(ctx, planned)
     finish(ctx, planned, fake)
     with pytest.raises(BudgetError):
-        ctx.ledger.decide(planned.id, What.SPEND, "a" * 64, approved=True, approver="bob")
+        ctx.ledger.approvals.decide(planned.id, What.SPEND, "a" * 64, approved=True, approver="bob")
     copied = project.copy(project.root.with_name("copied"))
     shutil.rmtree(copied.root / "releases" / planned.id)
     assert cli(copied, monkeypatch, capsys, "approve", planned.id, "--publish")[0] == 4

@@ -79,16 +79,16 @@ def test_bars_end_where_the_account_stands(ctx: Context) -> None:
 
 
 def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Context) -> None:
-    steps = ctx.ledger.course("letters", 3)
+    steps = ctx.ledger.accounts.usage("letters", 3)
     assert [step.entry.release_id for step in steps] == [release_id(n) for n in (9, 10, 11)]
-    assert steps == ctx.ledger.course("letters", 100)[-3:]
+    assert steps == ctx.ledger.accounts.usage("letters", 100)[-3:]
     assert steps[0].before > 0
 
 
 def test_what_fits_and_until_when(ctx: Context) -> None:
     said = paged(ctx).sheets[0].fits
-    spec = ctx.ledger.statements()[0].spec
-    copies = ctx.ledger.preview(spec, EVENT).copies
+    spec = ctx.ledger.accounts.statements()[0].spec
+    copies = ctx.ledger.accounts.preview(spec, EVENT).copies
     until = lasts_until(["@weekly"], copies, ctx.clock())
     assert said[0].startswith(f"Room for at least {copies} more releases like the usual one")
     assert f"until {until:%d %b %Y}" in said[1]
@@ -116,7 +116,7 @@ def test_a_release_that_must_wait_for_the_window_is_said_to(tmp_path: Path) -> N
 
 
 def test_the_usual_release_is_the_commonest_of_the_newest(ctx: Context) -> None:
-    entries = ctx.ledger.entries()
+    entries = ctx.ledger.releases.all()
     assert usual_release(entries).release_id == release_id(11)
     assert usual_release([]) is None
 
@@ -134,7 +134,7 @@ def test_names_are_escaped(project: Project, tmp_path: Path) -> None:
     other = project.copy(tmp_path / "odd")
     ctx = other.context()
     ledger = ledger_at(ctx, FIRST + 12 * WEEK, user="<b>zoe</b>")
-    ledger.reserve("letters", release_id(99), EVENT, method="m", guarantee=COST)
+    ledger.releases.reserve("letters", release_id(99), EVENT, method="m", guarantee=COST)
     html = paged(ctx).html()
     assert "<b>zoe" not in html
     assert "&lt;b&gt;zoe" in html
@@ -149,12 +149,17 @@ def test_what_a_refusal_says_of_the_private_file_is_not_on_it(
     for number, content in ((20, "one"), (21, CANARY)):
         source = DatasetSource("v1", content)
         with suppress(DataError):
-            ledger.reserve(
+            ledger.releases.reserve(
                 "letters", release_id(number), EVENT, method="m", guarantee=COST, source=source
             )
     with pytest.raises(BudgetExceeded):
-        ledger.reserve("letters", release_id(22), Gaussian(0.2), method="m", guarantee=COST)
-    assert [refusal.error for refusal in ledger.refusals()] == ["DataError", "BudgetExceeded"]
+        ledger.releases.reserve(
+            "letters", release_id(22), Gaussian(0.2), method="m", guarantee=COST
+        )
+    assert [refusal.error for refusal in ledger.releases.refusals()] == [
+        "DataError",
+        "BudgetExceeded",
+    ]
     page = paged(ctx)
     html = page.html()
     assert [refusal.error for refusal in page.sheets[0].refusals] == ["BudgetExceeded"]

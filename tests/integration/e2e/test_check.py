@@ -41,10 +41,10 @@ def test_a_release_of_no_record_is_refused_before_it_begins(make_project, change
         begun(ctx)
     assert not caught.value.retryable
     assert CANARY not in str(caught.value)
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert entry.state == "RESERVED"
     assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
     assert not ctx.workspace.internal(entry.release_id).exists()
 
 
@@ -54,7 +54,7 @@ def test_who_does_not_want_to_be_looked_at_is_not(make_project):
     ctx = project.context("dataset.check=false")
     planned, shards = begun(ctx)
     assert shards == 2
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def test_held_out_records_alone_are_none_and_that_may_be_why_is_said(make_project):
@@ -339,10 +339,10 @@ def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make
     with pytest.raises(DataError, match=r"cannot be told apart.*set dataset.escape: ") as caught:
         begun(ctx)
     assert CANARY not in str(caught.value)
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert entry.state == "RESERVED"
     assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
     with pytest.raises(DataError, match="cannot be told apart"):
         check(ctx)
     escaped = project.context("dataset.escape=\\")

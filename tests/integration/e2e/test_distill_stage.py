@@ -73,7 +73,7 @@ def taught(tmp_path_factory):
         patch.setattr("privsyn.stages.run.load_models", lambda ctx, plan: toys)
         ctx = project.context("evaluate.embeddings=false")
         parent = project.root / "releases" / run(ctx, NAME, published=False).id
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     printed = project.cli("distill", parent.name, "-S", "methods.distill.epochs=3").stdout
     (folder,) = project.root.glob("releases/*.student-????????")
     return project, parent, folder, spent, printed
@@ -82,7 +82,7 @@ def taught(tmp_path_factory):
 def test_a_student_costs_nothing_and_is_of_its_parent(taught):
     project, parent, folder, spent, printed = taught
     ctx = project.context()
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
     _, sealed = certificate.read(folder)
     assert sealed["parents"] == [certificate.read(parent)[1]]
     assert sealed["class"] == "dp-release"

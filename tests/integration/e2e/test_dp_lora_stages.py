@@ -99,7 +99,7 @@ def test_a_model_is_trained_and_writes_a_release_that_verifies(make):
     assert failed(folder, ctx.ledger) == []
     assert [step for stage, step, _ in seen if stage == "train"] == list(range(STEPS))
     validate(ctx, planned)
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert dict(entry.event) == planned.event
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
@@ -206,7 +206,7 @@ def test_nothing_is_written_before_the_model_is_trained(make):
     planned, _ = begin(ctx)
     with pytest.raises(DataError, match="not trained yet"):
         generate(ctx, planned, 0, Backends(stand_ins()))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     train(ctx, planned, backends=Backends(stand_ins()))
     generate(ctx, planned, 0, Backends(stand_ins()))
 
@@ -225,7 +225,7 @@ def test_a_failure_while_writing_loses_nothing(make):
 
     with pytest.raises(ZeroDivisionError):
         generate(ctx, planned, 0, Backends(stand_ins() | {"base": Broken()}))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     for shard in range(shards):
         generate(ctx, planned, shard, Backends(stand_ins()))
     assert failed(certify(ctx, planned), ctx.ledger) == []
@@ -275,12 +275,12 @@ def test_more_texts_come_from_the_released_adapter_at_no_cost(make, monkeypatch)
     planned, folder = release(ctx)
     validate(ctx, planned)
     settle(ctx, planned)
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     monkeypatch.setattr(more_stage, "load_models", lambda *_: Backends(stand_ins()))
     made = more(ctx, planned.id, 20, published=False)
     labels = [row["label"] for row in rows(made)]
     assert [labels.count(label) for label in LABELS] == [10, 10]
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
     assert failed(made, ctx.ledger) == []
     (folder / "model" / "labels.json").unlink()
     with pytest.raises(Exception, match="model is unchanged"):
@@ -393,11 +393,11 @@ def test_killed_at_any_call_it_ends_at_the_planned_cost(make, tmp_path, kills):
     # A kill costs the calls after the newest checkpoint, at most.
     assert counter.stat().st_size <= 1 + 2 * STEPS + died * (2 * 2 + 1)
     ctx = project.context()
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert entry.state == "COMMITTED"
     planned = plan(ctx, NAME, open_account=True)
     assert dict(entry.event) == planned.event
-    assert ctx.ledger.balance("letters").spent == pytest.approx(entry.loss)
+    assert ctx.ledger.accounts.balance("letters").spent == pytest.approx(entry.loss)
     (folder,) = (project.root / "releases").glob("*-*")
     assert failed(folder, ctx.ledger) == []
     assert len(rows(folder)) == 8
@@ -414,10 +414,10 @@ def test_what_fails_from_outside_is_resumed(make):
     ctx, planned = dying(make)
     with pytest.raises(MemoryError):
         train(ctx, planned, backends=Backends(stand_ins()))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     ctx.noise = lambda: SeededNoise(9)
     assert train(ctx, planned, backends=Backends(stand_ins())) is not None
-    assert len(ctx.ledger.entries()) == 1
+    assert len(ctx.ledger.releases.all()) == 1
 
 
 @pytest.mark.parametrize("error", [ValueError, ModelError])
@@ -426,8 +426,8 @@ def test_a_failure_of_our_own_after_a_step_loses_the_release(make, error):
     with pytest.raises(ReleaseLost) as lost:
         train(ctx, planned, backends=Backends(stand_ins()))
     assert "bill" not in f"{lost.value} {lost.value.hint}"
-    assert ctx.ledger.entry(planned.id).state == "LOST"
-    assert ctx.ledger.balance("letters").spent > 0
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
+    assert ctx.ledger.accounts.balance("letters").spent > 0
     with pytest.raises(ReleaseLost):
         train(ctx, planned, backends=Backends(stand_ins()))
 
@@ -438,7 +438,7 @@ def test_an_adapter_that_did_not_move_loses_the_release(make):
     planned, _ = begin(ctx)
     with pytest.raises(ReleaseLost):
         train(ctx, planned, backends=Backends(stand_ins()))
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 @pytest.mark.parametrize("gone", ["scratch", "journal", "checkpoint", "checkpoint changed"])
@@ -468,7 +468,7 @@ def test_a_release_whose_draws_are_gone_is_lost(make, gone):
     with pytest.raises(ReleaseLost):
         train(ctx, planned, backends=Backends(stand_ins()))
     assert not calls
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
     with pytest.raises(ReleaseLost):
         reserve(ctx, planned)
 
@@ -510,7 +510,7 @@ def test_another_model_than_the_planned_one_is_not_trained(make):
 
     with pytest.raises(ModelError, match="base model"):
         train(ctx, planned, backends=Backends({"base": Other()}))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def test_a_killed_copy_of_the_model_is_made_anew(make):

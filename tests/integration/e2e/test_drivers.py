@@ -33,7 +33,7 @@ def key_of(driven, name):
 
 def release_of(driven, name):
     project = driven[name].project
-    (entry,) = ledger(driven, name).entries()
+    (entry,) = ledger(driven, name).releases.all()
     return entry, project.root / "releases" / entry.release_id
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.events import Gaussian, dump
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 
@@ -83,10 +83,10 @@ def test_another_rule_for_ids_is_seen(tmp_path: Path) -> None:
 def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
     """What it was charged counts on."""
     ledger.verify()
-    (account,) = ledger.accounts()
-    before = ledger.balance(account.spec.name)
-    assert before.spent == pytest.approx(sum(entry.loss for entry in ledger.entries()))
-    preview = ledger.preview(account.spec, Gaussian(3.0))
+    (account,) = ledger.accounts.all()
+    before = ledger.accounts.balance(account.spec.name)
+    assert before.spent == pytest.approx(sum(entry.loss for entry in ledger.releases.all()))
+    preview = ledger.accounts.preview(account.spec, Gaussian(3.0))
     assert preview.exists
     assert preview.fits
 

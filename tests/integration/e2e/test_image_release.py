@@ -266,7 +266,7 @@ def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):
     planned = plan(ctx, "tiny_images", open_account=True)
     with pytest.raises(ConfigError, match="does not fit"):
         reserve(ctx, planned)
-    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.releases.find(planned.id) is None
 
 
 def test_a_private_folder_without_images_reserves_nothing(project):
@@ -276,7 +276,7 @@ def test_a_private_folder_without_images_reserves_nothing(project):
     planned = plan(ctx, "tiny_images", open_account=True)
     with pytest.raises(DataError, match="holds no image"):
         reserve(ctx, planned)
-    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.releases.find(planned.id) is None
 
 
 def test_the_owner_is_told_when_an_image_changed_under_its_version(project):

@@ -59,7 +59,7 @@ def test_phrases_become_a_release(project):
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     validate(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert dict(entry.event) == planned.event
 
 
@@ -143,4 +143,4 @@ def test_draws_survive_kills(make_project, tmp_path):
     assert "vocabulary" in seen
     assert counter.stat().st_size <= 5 + kills
     ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]

@@ -76,7 +76,7 @@ def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
         assert draws.items() >= seen.items(), "a draw on file changed"
         seen = draws
     ctx = project.context()
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert entry.state == "COMMITTED"
     (folder,) = (project.root / "releases").glob("*-*")
     rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
@@ -85,7 +85,7 @@ def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
     # Planned: one call per token of each text, at most; a kill adds at most the unwritten one.
     planned_calls = 8 * 4
     assert counter.stat().st_size <= planned_calls + kills
-    assert ctx.ledger.balance("letters").entries == 1
+    assert ctx.ledger.accounts.balance("letters").entries == 1
 
 
 def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_project, tmp_path):
@@ -104,7 +104,7 @@ def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_proje
             assert len(rounds) <= 12
     assert len(seen) > 5
     ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
 
@@ -124,8 +124,8 @@ def test_a_killed_run_may_be_taken_over_at_once_and_its_text_keeps_its_prefix(
     counter = tmp_path / "calls"
     attempt(project, counter, 11)
     before = journalled(project)
-    spent = project.context().ledger.balance("letters").spent
+    spent = project.context().ledger.accounts.balance("letters").spent
     assert attempt(project, counter, 12) == -signal.SIGKILL
     after = journalled(project)
     assert after.items() >= before.items()
-    assert project.context().ledger.balance("letters").spent == spent
+    assert project.context().ledger.accounts.balance("letters").spent == spent

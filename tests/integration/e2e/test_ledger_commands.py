@@ -84,7 +84,7 @@ def test_a_first_release_that_cannot_be_paid_opens_no_account(
     assert "cannot pay for release of invisible_ink" in said
     assert "Nothing was spent" in said
     assert why in said
-    assert project.context().ledger.accounts() == []
+    assert project.context().ledger.accounts.all() == []
     assert plan(project.context(), "invisible_ink", open_account=True).account == "letters"
     code, _, said = run("run", "-S", setting)
     assert code == 3
@@ -141,7 +141,7 @@ def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: 
     weekly(ctx, 3, lost=1)
     late = ledger_at(ctx, ctx.clock(), user="zoe", driver="cli")
     for comment in ("as agreed", "the quarterly report has to wait for the board's next meeting"):
-        late.decide(
+        late.approvals.decide(
             release_id(2),
             What.PUBLISH,
             "b" * 64,
@@ -151,10 +151,12 @@ def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: 
         )
     large = Gaussian(0.1)
     with pytest.raises(BudgetExceeded):
-        late.reserve("letters", release_id(9), large, method="x", guarantee=guarantee(large, 1e-6))
+        late.releases.reserve(
+            "letters", release_id(9), large, method="x", guarantee=guarantee(large, 1e-6)
+        )
 
     def told(console: Console) -> list[str]:
-        accounts(console, late.statements())
+        accounts(console, late.accounts.statements())
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue().splitlines()
 

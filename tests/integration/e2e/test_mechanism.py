@@ -81,7 +81,7 @@ def test_an_edited_number_is_priced_as_it_would_draw(tmp_path, name, key, factor
     try:
         entry = reserve(ctx, consistent)
     except (ConfigError, BudgetError, VerificationError):
-        assert ctx.ledger.find(forged.id) is None
+        assert ctx.ledger.releases.find(forged.id) is None
         return
     assert not dearer
     assert dict(entry.event) == dump(event)  # charged for what it would draw
@@ -127,8 +127,10 @@ def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, 
     assert begun(ctx, planned) is not None
     other = dump(Pure(epsilon=0.01))
     if where == "ledger":
-        entry = ctx.ledger.entry(planned.id)
-        monkeypatch.setattr(type(ctx.ledger), "entry", lambda *_: replace(entry, event=other))
+        entry = ctx.ledger.releases.get(planned.id)
+        monkeypatch.setattr(
+            type(ctx.ledger.releases), "get", lambda *_: replace(entry, event=other)
+        )
     elif where == "plan":
         planned = planned.model_copy(update={"event": other})
     else:

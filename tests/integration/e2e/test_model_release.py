@@ -58,7 +58,7 @@ def student(ctx, planned, files=FILES):
         sealed, artifact, name=folder.name, how={"student": 1}, root=ctx.workspace.root
     )
     seal(building, derived, folder)
-    ctx.ledger.derive(planned.id, artifact.sha256, certificate.digest(derived))
+    ctx.ledger.releases.derive(planned.id, artifact.sha256, certificate.digest(derived))
     return folder
 
 

@@ -29,7 +29,7 @@ def grown(tmp_path_factory):
     project = build_project(root / "project", methods={NAME: METHODS[NAME]})
     ctx = project.context()
     parent = project.root / "releases" / run(ctx, NAME).id
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     printed = project.cli("more", parent.name, "-n", "30").stdout
     assert more(ctx, parent.name, 7).name == f"{parent.name}.more-2"
     return project, parent, spent, printed
@@ -39,7 +39,7 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
     project, parent, spent, printed = grown
     folders = [parent.with_name(f"{parent.name}.more-{n}") for n in (1, 2)]
     ctx = project.context()
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
     assert "30 records in" in printed
     for folder, count in zip(folders, (30, 7), strict=True):
         lines = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
@@ -86,7 +86,7 @@ def test_killed_at_the_ledger_it_leaves_no_folder_and_no_name_taken(grown, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(ctx.ledger), "derive", killed)
+        patch.setattr(type(ctx.ledger.releases), "derive", killed)
         with pytest.raises(KeyboardInterrupt):
             more(ctx, parent.name, 3, published=False)
     left = {file for file in (project.root / "releases").iterdir() if file not in before}

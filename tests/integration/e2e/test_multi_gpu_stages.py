@@ -39,7 +39,7 @@ def project(make_project):
 
 
 def state(ctx, planned):
-    return ctx.ledger.entry(planned.id).state
+    return ctx.ledger.releases.get(planned.id).state
 
 
 def test_what_a_release_costs_and_is_called_knows_no_processes(project):
@@ -100,7 +100,7 @@ def test_torchrun_starts_the_processes(project):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("train: 0 of 6") == 1, "one process draws"
-    (entry,) = project.context().ledger.entries()
+    (entry,) = project.context().ledger.releases.all()
     assert entry.state == "COMMITTED"
 
 

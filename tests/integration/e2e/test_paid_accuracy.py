@@ -206,7 +206,7 @@ def test_a_lost_journal_is_no_reason_to_draw_again(make_project, fake):
     os.unlink(journal_file(ctx.workspace.scratch(planned.id), ACCURACY))
     with pytest.raises(ReleaseLost):
         certify(ctx, planned)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_a_draw_that_raises_loses_the_release(make_project, fake):
@@ -220,7 +220,7 @@ def test_a_draw_that_raises_loses_the_release(make_project, fake):
         certify(ctx, planned)
     assert "ValueError" in str(raised.value)
     assert "[" not in str(raised.value)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_a_record_the_classifier_cannot_take_is_wrong_and_ends_nothing(
@@ -318,7 +318,7 @@ def test_an_accuracy_is_counted_before_it_is_handed_on(make_project, fake, monke
     figures, counted = stage.accuracy_figures, []
 
     def watched(*drawn):
-        counted.append(ctx.ledger.parts(planned.id)[part_name(ACCURACY)])
+        counted.append(ctx.ledger.leases.parts(planned.id)[part_name(ACCURACY)])
         return figures(*drawn)
 
     monkeypatch.setattr(stage, "accuracy_figures", watched)

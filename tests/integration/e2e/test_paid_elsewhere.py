@@ -22,7 +22,7 @@ def paid(make_project):
     project = make_project()
     ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
-    ctx.ledger.reserve(
+    ctx.ledger.releases.reserve(
         planned.account,
         planned.id,
         planned.privacy_event(),
@@ -67,9 +67,9 @@ def test_a_strict_account_refuses_it_whatever_it_is_called(paid, how):
     ctx, planned, go = attempt(project, f"dataset.path={path}")
     with pytest.raises(BudgetError, match=r"account\.strict=true: .* account letters has paid"):
         go()
-    assert ctx.ledger.find(planned.id) is None
-    assert ctx.ledger.balance("other").spent == 0
-    (refusal,) = ctx.ledger.refusals()
+    assert ctx.ledger.releases.find(planned.id) is None
+    assert ctx.ledger.accounts.balance("other").spent == 0
+    (refusal,) = ctx.ledger.releases.refusals()
     assert (refusal.account, refusal.release_id) == ("other", planned.id)
 
 

@@ -101,10 +101,10 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     reserve(ctx, planned)
     assert partition(ctx, planned) == 1
     write_json_atomic(project.root / "plan.json", planned.model_dump(mode="json"))
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
 
     def on_file() -> list[bytes]:
-        return ctx.ledger.draws(planned.id, PART)
+        return ctx.ledger.draws.rows(planned.id, PART)
 
     def cut_off(more: int, fault: Callable[[], None]) -> list[bytes]:
         """Draw until there are so many rows more, then the fault: the rows of just before it."""
@@ -136,7 +136,7 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     second = on_file()
     assert before[: len(first)] == first
     assert second[: len(before)] == before
-    entry = ctx.ledger.entry(planned.id)
+    entry = ctx.ledger.releases.get(planned.id)
     assert entry.state == "BEGUN"
 
     with Drawing(project, tmp_path / "said") as drawing:
@@ -152,9 +152,9 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     assert settle(ctx, planned) == "COMMITTED"
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     ctx.ledger.verify()
-    [entry] = ctx.ledger.entries()
+    [entry] = ctx.ledger.releases.all()
     assert (entry.release_id, dict(entry.event)) == (planned.id, planned.event)
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
     assert on_file() == []
 
 

@@ -29,9 +29,9 @@ def planned_for(ctx, method="invisible_ink"):
 
 
 def assert_nothing_was_spent(ctx, planned):
-    assert ctx.ledger.entry(planned.id).state == "RESERVED"
+    assert ctx.ledger.releases.get(planned.id).state == "RESERVED"
     assert settle(ctx, planned) == "VOID"
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
     assert not ctx.workspace.scratch(planned.id).exists()
 
 
@@ -201,7 +201,7 @@ def test_a_release_that_has_begun_is_tried_no_more(make_project, fake, monkeypat
     partition(ctx, planned)
     monkeypatch.setattr(stage, "load_models", lambda *_: pytest.fail("loaded"))
     preflight(ctx, planned)
-    ctx.ledger.lose(planned.id, "test")
+    ctx.ledger.releases.lose(planned.id, "test")
     preflight(ctx, planned)
 
 

@@ -79,7 +79,7 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert sealed["plan"]["derived"]["histograms"] == 3
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     validate(ctx, planned)
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert dict(entry.event) == planned.event
     assert 7.99 < planned.epsilon <= 8.0
     assert settle(ctx, planned) == "COMMITTED"
@@ -141,6 +141,6 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
     # Planned: the label histogram and three rounds; a kill adds at most the unwritten one.
     assert counter.stat().st_size <= 4 + kills
     ctx = project.context()
-    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))

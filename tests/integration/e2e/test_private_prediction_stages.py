@@ -62,7 +62,7 @@ def test_costs_what_was_planned_and_less_than_the_target(project, fake):
     ctx = project.context()
     planned, _ = release(ctx, fake)
     assert planned.epsilon < 8.0
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert dict(entry.event) == planned.event
 
 

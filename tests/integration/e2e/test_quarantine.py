@@ -61,7 +61,7 @@ def test_another_unit_meanwhile_is_refused_before_a_record_is_opened(make_projec
     planned = begun(project.context())
     with pytest.raises(BudgetError, match="another unit"):
         partition(project.context("dataset.unit=message"), planned)
-    assert project.context().ledger.entry(planned.id).state == "RESERVED"
+    assert project.context().ledger.releases.get(planned.id).state == "RESERVED"
 
 
 def test_another_unit_column_is_another_account(make_project):
@@ -78,7 +78,7 @@ def test_a_plan_with_a_cheaper_event_is_refused(make_project):
     event["events"][0]["range"] = 1e-12
     with pytest.raises(ConfigError, match="another version"):
         reserve(ctx, planned.model_copy(update={"event": event}))
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 def test_a_release_charged_for_another_event_is_not_drawn(make_project, fake):
@@ -97,7 +97,7 @@ def test_another_model_than_planned_draws_nothing(make_project):
     partition(ctx, planned)
     with pytest.raises(ModelError, match="its files changed"):
         generate(ctx, planned, 0, Backends({"language": FakeLogitModel()}))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def test_a_lost_ledger_is_no_fresh_budget(make_project, fake):
@@ -119,7 +119,7 @@ def test_a_missing_journal_is_not_a_new_one(make_project, fake):
     journal_file(scratch, 1).unlink()
     with pytest.raises(ReleaseLost):
         generate(ctx, planned, 1, fake)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_seeded_draws_cannot_be_finished_as_private_ones(make_project, fake):
@@ -150,7 +150,7 @@ def test_a_worker_elsewhere_waits_and_destroys_nothing(make_project, fake, tmp_p
         generate(stranger, planned, 1, fake)
     with pytest.raises(LeaseHeld):
         certify(stranger, planned)
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     for shard in range(2):
         generate(ctx, planned, shard, fake)
     assert certify(ctx, planned).is_dir()
@@ -167,14 +167,14 @@ def test_a_label_too_long_for_the_prompt_is_refused_before_it_costs(make_project
     ctx = project.context()
     with pytest.raises(PrivsynError):
         begun(ctx)
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 def test_settling_a_void_release_leaves_the_scratch_of_another_run(make_project):
     project = make_project()
     ctx = project.context()
     planned = begun(ctx)
-    ctx.ledger.void(planned.id, "another driver gave up")
+    ctx.ledger.releases.void(planned.id, "another driver gave up")
     again = begun(project.context())
     partition(project.context(), again)
     assert settle(ctx, planned) == "BEGUN"
@@ -211,11 +211,11 @@ def test_a_lost_release_is_not_published(make_project, fake):
     planned = begun(ctx)
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, fake)
-    commit = ctx.ledger.commit
-    ctx.ledger.commit = lambda *a, **k: None
+    commit = ctx.ledger.releases.commit
+    ctx.ledger.releases.commit = lambda *a, **k: None
     folder = certify(ctx, planned)
-    ctx.ledger.commit = commit
-    ctx.ledger.lose(planned.id, "given up")
+    ctx.ledger.releases.commit = commit
+    ctx.ledger.releases.lose(planned.id, "given up")
     checks = {check.name: check.passed for check in verification.verify(folder, ctx.ledger)}
     assert checks["ledger row"] is False
 

@@ -202,7 +202,7 @@ def test_nothing_is_committed_that_only_one_disk_holds(
         release()
     (tmp_path / "store").unlink()
     planned, folder = release()
-    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
     assert (folder / layout.CERTIFICATE).is_file()
 
 
@@ -294,7 +294,9 @@ def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes: Homes) -> None:
     before_commit(ctx, copy)
     _, other = certificate.read(copy)
     with pytest.raises(VerificationError, match="another artifact or certificate"):
-        ctx.ledger.commit(homes.planned.id, other["artifact"]["sha256"], certificate.digest(other))
+        ctx.ledger.releases.commit(
+            homes.planned.id, other["artifact"]["sha256"], certificate.digest(other)
+        )
     kept = find(homes.home("third").context(), homes.planned)
     assert (kept / layout.CERTIFICATE).read_bytes() == raw
 

@@ -19,8 +19,8 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger.leases import Holder
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.leases import Holder, Leases
+from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.stages.base import Context
@@ -97,15 +97,15 @@ def test_a_release_that_another_process_draws_is_refused_before_models_are_loade
     other = replace(Holder.me(), machine="other", host="other-host", pid=7)
     with monkeypatch.context() as patch:
         patch.setattr(Holder, "me", lambda: other)
-        lease = ctx.ledger.acquire(planned.id, "shard-1", ttl=600)
+        lease = ctx.ledger.leases.acquire(planned.id, "shard-1", ttl=600)
     with pytest.raises(
         LeaseHeld, match=r"process 7 on other-host is drawing its shard-1"
     ) as caught:
         carry_out(ctx, planned, published=False)
     assert caught.value.exit_code == 7
-    ctx.ledger.renew(lease)  # it still holds what it held
-    assert ctx.ledger.parts(planned.id) == {"partition": 0, "shard-1": 0}
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    ctx.ledger.leases.renew(lease)  # it still holds what it held
+    assert ctx.ledger.leases.parts(planned.id) == {"partition": 0, "shard-1": 0}
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def test_a_release_whose_scratch_is_gone_is_lost_before_models_are_loaded(
@@ -116,7 +116,7 @@ def test_a_release_whose_scratch_is_gone_is_lost_before_models_are_loaded(
     shutil.rmtree(ctx.workspace.scratch(planned.id))
     with pytest.raises(ReleaseLost, match="its draws are gone"):
         carry_out(ctx, planned, published=False)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 # Parts of it are gone
@@ -184,7 +184,7 @@ def test_an_older_copy_of_the_scratch_is_refused_and_the_newest_goes_on(make_pro
     with pytest.raises(MemoryError):
         generate(ctx, planned, 0, models())
     newest = shutil.copytree(scratch, project.root / "newest")
-    counted = ctx.ledger.parts(planned.id)["shard-0"]
+    counted = ctx.ledger.leases.parts(planned.id)["shard-0"]
     assert counted > (early / "journal-00000").read_bytes().count(b"\n") - 1 > 0
     for older in (empty, early):
         shutil.rmtree(scratch)
@@ -195,11 +195,13 @@ def test_an_older_copy_of_the_scratch_is_refused_and_the_newest_goes_on(make_pro
             VerificationError, match=rf"counted {counted} draws and .* is an older copy"
         ):
             generate(again, planned, 0, models())
-        assert ctx.ledger.entry(planned.id).state == "BEGUN"  # paid, and the newest may be found
+        assert (
+            ctx.ledger.releases.get(planned.id).state == "BEGUN"
+        )  # paid, and the newest may be found
     shutil.rmtree(scratch)
     shutil.copytree(newest, scratch)
     generate(project.context(), planned, 0, models())
-    assert ctx.ledger.parts(planned.id)["shard-0"] > counted
+    assert ctx.ledger.leases.parts(planned.id)["shard-0"] > counted
 
 
 def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
@@ -222,19 +224,19 @@ def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
 def test_every_draw_is_counted_before_its_text_is_handed_on(make_project, monkeypatch):
     ctx, planned = begun(make_project())
     told = []
-    renew = Ledger.renew
+    renew = Leases.renew
 
     def watched(self, lease):
         told.append((lease.part, lease.steps, sorted(scratch.glob("samples/*"))))
         return renew(self, lease)
 
     scratch = ctx.workspace.scratch(planned.id)
-    monkeypatch.setattr(Ledger, "renew", watched)
+    monkeypatch.setattr(Leases, "renew", watched)
     generate(ctx, planned, 0, models())
     part, steps, samples = told[-1]
     assert (part, samples) == ("shard-0", [])
     lines = (scratch / "journal-00000").read_bytes().count(b"\n") - 1
-    assert steps == lines == ctx.ledger.parts(planned.id)["shard-0"]
+    assert steps == lines == ctx.ledger.leases.parts(planned.id)["shard-0"]
 
 
 # Elsewhere
@@ -294,13 +296,13 @@ def test_a_release_the_ledger_could_not_be_told_of_is_lost_by_whoever_comes_next
         raise LedgerUnavailable("the ledger is away.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "lose", away)
+        patch.setattr(Releases, "lose", away)
         with pytest.raises(ReleaseLost, match="could not be told") as refused:
             broken(ctx, planned)
         assert "CANARY" not in str(refused.value)
         again = project.context()
         again.noise = Fails
-        assert again.ledger.entry(planned.id).state == "BEGUN"
+        assert again.ledger.releases.get(planned.id).state == "BEGUN"
         with pytest.raises(LedgerUnavailable):  # still away: nothing is drawn
             generate(again, planned, 0, models())
     again = project.context()
@@ -318,7 +320,7 @@ def test_a_release_the_ledger_could_not_be_told_of_is_lost_by_whoever_comes_next
     else:
         with pytest.raises(ReleaseLost, match="given up after a draw"):
             steps[next_step](again)
-    assert again.ledger.entry(planned.id).state == "LOST"
+    assert again.ledger.releases.get(planned.id).state == "LOST"
 
 
 @pytest.mark.parametrize("error", [ModelError, LedgerUnavailable])
@@ -331,7 +333,7 @@ def test_an_error_after_a_draw_loses_the_release_unless_it_may_be_tried_again(ma
     expected, state = (error, "BEGUN") if error.retryable else (ReleaseLost, "LOST")
     with pytest.raises(expected):
         generate(ctx, planned, 0, Backends({"language": stand_in(Refuses)}))
-    assert ctx.ledger.entry(planned.id).state == state
+    assert ctx.ledger.releases.get(planned.id).state == state
 
 
 def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
@@ -346,7 +348,7 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         patch.setattr("privsyn.stages.workdir.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_where_neither_scratch_nor_ledger_can_be_written_the_error_says_what_to_do(
@@ -361,7 +363,7 @@ def test_where_neither_scratch_nor_ledger_can_be_written_the_error_says_what_to_
         raise LedgerUnavailable("the ledger is away.")
 
     monkeypatch.setattr("os.replace", full)
-    monkeypatch.setattr(Ledger, "lose", away)
+    monkeypatch.setattr(Releases, "lose", away)
     with pytest.raises(ReleaseLost, match=f"before anything .* privsyn ledger lose {planned.id}"):
         broken(ctx, planned)
 
@@ -434,11 +436,11 @@ def test_a_sweep_wipes_what_ended_and_nothing_else(make_project, state):
         if state != "unknown":
             reserve(ctx, planned)
         if state == "VOID":
-            ctx.ledger.void(planned.id, "why")
+            ctx.ledger.releases.void(planned.id, "why")
         if state in ("BEGUN", "LOST"):
             partition(ctx, planned)
         if state == "LOST":
-            ctx.ledger.lose(planned.id, "why")
+            ctx.ledger.releases.lose(planned.id, "why")
     buckets = ctx.workspace.scratch(planned.id) / "buckets"
     buckets.mkdir(parents=True, exist_ok=True)
     (buckets / "more").write_text("private")
@@ -470,7 +472,7 @@ def test_a_void_release_that_another_run_takes_up_is_not_swept_from_under_it(mak
     ctx = make_project().context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
-    ctx.ledger.void(planned.id, "another run ended")
+    ctx.ledger.releases.void(planned.id, "another run ended")
     reserve(ctx, planned)
     partition(ctx, planned)
     assert sweep(ctx) == []

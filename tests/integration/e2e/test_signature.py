@@ -341,7 +341,7 @@ def test_without_the_key_nothing_is_spent_where_it_is_required(tmp_path):
     planned = plan(ctx, "invisible_ink", open_account=True)
     with pytest.raises(ConfigError, match=r"signing\.required is on, and the key .* is not on"):
         reserve(ctx, planned)
-    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.releases.find(planned.id) is None
     with pytest.raises(ConfigError, match=r"signing\.required is on"):
         preflight(ctx, planned, Backends({"language": stand_in()}), published=False)
     unnamed = build_project(tmp_path / "unnamed", signing={"required": True}).context()
@@ -364,7 +364,7 @@ def test_a_key_that_cannot_be_used_is_refused_before_anything_is_spent(tmp_path)
     inside = build_project(tmp_path / "inside", signing={"key": "releases/signing.pem"}).context()
     with pytest.raises(ConfigError, match="whose content is published"):
         reserve(inside, plan(inside, "invisible_ink", open_account=True))
-    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.releases.find(planned.id) is None
 
 
 def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, caplog, monkeypatch):

@@ -31,14 +31,14 @@ def test_a_file_that_changed_under_its_version_fails_in_reserve(make_project, fa
     planned = reserved(ctx)
     finish(ctx, planned, fake)
     assert reserved(project.context()).id == planned.id  # the same again is found, at no cost
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     project.write(rows(50, 20))
     for change in ("privacy.draw=0", "privacy.draw=1"):
         with pytest.raises(DataError, match=r"dataset\.version=v1: .*made from under this") as told:
             reserved(project.context(change))
         assert told.value.exit_code == 2
-    assert ctx.ledger.balance("letters").spent == spent
-    assert [refusal.error for refusal in ctx.ledger.refusals()] == ["DataError"] * 2
+    assert ctx.ledger.accounts.balance("letters").spent == spent
+    assert [refusal.error for refusal in ctx.ledger.releases.refusals()] == ["DataError"] * 2
     reserved(project.context("dataset.version=v2", "privacy.epsilon=1"))
 
 
@@ -72,11 +72,11 @@ def test_the_same_file_under_a_new_version_is_not_paid_for_twice_unasked(make_pr
     new = ("dataset.version=v2", f"dataset.path={copy}", "privacy.epsilon=1")
     with pytest.raises(DataError, match=r"same content as version v1.*same_source=true"):
         reserved(project.context(*new))
-    assert project.context().ledger.balance("letters").entries == 1
+    assert project.context().ledger.accounts.balance("letters").entries == 1
     asked = reserved(project.context(*new, "dataset.same_source=true"))
     plain = plan(project.context(*new), "invisible_ink", open_account=True)
     assert asked.id == plain.id  # whether it was asked for shapes no output
-    assert project.context().ledger.balance("letters").entries == 2
+    assert project.context().ledger.accounts.balance("letters").entries == 2
 
 
 def test_a_file_that_changes_between_reserve_and_partition_is_not_opened(make_project):
@@ -86,7 +86,7 @@ def test_a_file_that_changes_between_reserve_and_partition_is_not_opened(make_pr
     project.write(rows(50, 20))
     with pytest.raises(DataError, match=r"changed since release .* was reserved"):
         partition(project.context(), planned)
-    assert ctx.ledger.entry(planned.id).state == "RESERVED"
+    assert ctx.ledger.releases.get(planned.id).state == "RESERVED"
     assert settle(ctx, planned) == "VOID"
     partition(project.context(), reserved(project.context()))
 
@@ -100,10 +100,10 @@ def test_a_file_that_changes_after_a_release_began_is_no_part_of_it(make_project
     project.write(rows(50, 20))
     with pytest.raises(DataError, match=r"changed since release .* was reserved.*ledger lose"):
         partition(project.context(), planned)
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     project.data.write_bytes(kept)
     finish(project.context(), planned, fake)
-    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
 
 
 def test_the_date_of_a_run_chooses_its_file(make_project):

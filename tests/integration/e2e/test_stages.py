@@ -180,7 +180,7 @@ def test_planning_writes_nothing_and_needs_no_data(make_project):
 def test_the_same_config_is_the_same_release_at_no_cost(make_project, fake):
     project = make_project()
     first, folder = release(project.context(), fake)
-    spent = project.context().ledger.balance("letters").spent
+    spent = project.context().ledger.accounts.balance("letters").spent
     bytes_before = (folder / "certificate.json").read_bytes()
     settle(project.context(), first)
 
@@ -189,7 +189,7 @@ def test_the_same_config_is_the_same_release_at_no_cost(make_project, fake):
     again, folder_again = release(ctx, None)
     assert (again.id, folder_again) == (first.id, folder)
     assert (folder / "certificate.json").read_bytes() == bytes_before
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
 
 
 @pytest.mark.parametrize(
@@ -277,8 +277,8 @@ def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake,
         generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
     assert "CANARY" not in str(lost.value)
     assert error.__name__ in str(lost.value)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
-    assert ctx.ledger.balance("letters").spent > 0
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
+    assert ctx.ledger.accounts.balance("letters").spent > 0
     with pytest.raises(ReleaseLost, match=r"privacy\.draw=1"):
         reserve(ctx, planned)
     assert settle(ctx, planned) == "LOST"
@@ -303,7 +303,7 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     with pytest.raises(MemoryError):
         generate(ctx, planned, 0, fake)
     assert settle(ctx, planned) == "BEGUN"
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     kept = (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes()
 
     resumed = project.context("performance.shards=1")
@@ -312,7 +312,7 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     for shard in range(partition(resumed, again)):
         generate(resumed, again, shard, fake)
     assert again.id == planned.id
-    assert project.context().ledger.balance("letters").spent == spent
+    assert project.context().ledger.accounts.balance("letters").spent == spent
     assert (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
     folder = certify(resumed, again)
     assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
@@ -326,7 +326,7 @@ def test_scratch_that_is_gone_loses_the_release(make_project, fake):
     shutil.rmtree(ctx.workspace.scratch(planned.id))
     with pytest.raises(ReleaseLost):
         generate(ctx, planned, 0, fake)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_scratch_that_is_gone_loses_the_release_at_the_next_run(make_project):
@@ -337,7 +337,7 @@ def test_scratch_that_is_gone_loses_the_release_at_the_next_run(make_project):
     shutil.rmtree(ctx.workspace.scratch(planned.id))
     with pytest.raises(ReleaseLost):
         partition(ctx, planned)
-    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
 def test_an_untouched_reservation_is_given_back(make_project):
@@ -345,7 +345,7 @@ def test_an_untouched_reservation_is_given_back(make_project):
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     assert settle(ctx, planned) == "VOID"
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 @pytest.mark.parametrize(
@@ -365,8 +365,8 @@ def test_a_bad_input_file_reserves_nothing(make_project, damage, message):
     with pytest.raises(DataError, match=message) as caught:
         reserve(ctx, planned)
     assert caught.value.exit_code == 2
-    assert ctx.ledger.find(planned.id) is None
-    assert ctx.ledger.balance("letters").spent == 0
+    assert ctx.ledger.releases.find(planned.id) is None
+    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 def test_a_plan_of_other_settings_is_refused(make_project):
@@ -399,7 +399,7 @@ def test_a_plan_that_is_edited_after_it_is_paid_is_not_drawn(make_project, fake,
         said[name] = merged(said[name], value) if isinstance(value, dict) else value
     with pytest.raises(VerificationError, match="was edited"):
         generate(ctx, Plan.model_validate(said), 0, fake)
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def merged(held, change):
@@ -430,7 +430,7 @@ def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
         assert path.stat().st_mode & 0o077 == 0, path
     assert logged.files == [], "what failed went to MLflow"
     assert not ctx.workspace.reports(planned.method).exists(), "what failed went to DVC's folder"
-    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
     # A mended suite lets the same artifact out, at no cost.
     mended = project.context(tracker=logged)
     assert validate(mended, planned) == folder
@@ -613,7 +613,7 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
     ctx = project.context()
     planned = run(ctx, "invisible_ink", on_step=goes(model), on_note=heard.append)
     assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
-    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
     assert heard == [said(ctx.workspace.internal(planned.id))]
     assert heard[0].startswith("not measured: ModelError at ")
     assert f"privsyn report --measure {planned.id}" in heard[0]
@@ -623,12 +623,12 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
         in (ctx.workspace.internal(planned.id) / "report.html").read_text()
     )
     model.with_name("gone").rename(model)
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     done = project.cli("report", "--measure", planned.id)
     assert "measuring failed" not in done.stdout
     file = ctx.workspace.internal(planned.id) / "evaluation.json"
     assert "failed" not in json.loads(file.read_text())
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
 
 
 def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
@@ -840,7 +840,7 @@ def test_a_certificate_says_how_full_its_account_is_with_it(make_project, fake):
     ctx = make_project().context()
     _, folder = release(ctx, fake)
     account = certificate.read(folder)[1]["account"]
-    assert account["share"] == ctx.ledger.balance(account["name"]).share > 0
+    assert account["share"] == ctx.ledger.accounts.balance(account["name"]).share > 0
 
 
 def test_an_edited_release_is_no_parent(make_project, fake):

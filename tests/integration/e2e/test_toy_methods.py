@@ -116,7 +116,7 @@ def test_it_makes_a_release_that_verifies_and_says_nothing_private(driven, metho
     monkeypatch.setitem(METHODS, method, f"tests.integration.e2e.{toy}")
     project, driver, printed = driven
     ctx = project.context()
-    (entry,) = ctx.ledger.entries()
+    (entry,) = ctx.ledger.releases.all()
     assert (entry.state, entry.method) == ("COMMITTED", method)
     folder = project.root / "releases" / entry.release_id
     assert {path.name for path in folder.iterdir()} == MODEL[method] | {

@@ -139,7 +139,7 @@ def test_a_model_it_cannot_train_is_refused_before_the_cost_is_reserved(project,
     planned = plan(ctx, NAME, open_account=True)
     with pytest.raises(ModelError, match="has no layers"):
         reserve(ctx, planned)
-    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.releases.find(planned.id) is None
 
 
 def test_stages_take_a_plans_settings_from_the_context():

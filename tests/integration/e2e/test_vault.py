@@ -29,7 +29,8 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger.database import Database, _parse
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.draws import SealedDraws
+from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.object_store import open_store
@@ -161,14 +162,14 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
     partition(ctx, planned)
     generate(ctx, planned, 0, models())
     vault = ctx.vault.find(ctx.ledger, planned.id)
-    drawn, read, draws = entries(ctx.ledger, vault, "shard-0"), [], Ledger.draws
+    drawn, read, rows = entries(ctx.ledger, vault, "shard-0"), [], SealedDraws.rows
 
     def noted(self, *where):
-        read.append(len(draws(self, *where)))
-        return draws(self, *where)
+        read.append(len(rows(self, *where)))
+        return rows(self, *where)
 
     monkeypatch.setattr(journal, "_PAGE", 3)
-    monkeypatch.setattr(Ledger, "draws", noted)
+    monkeypatch.setattr(SealedDraws, "rows", noted)
     assert entries(ctx.ledger, vault, "shard-0") == drawn > 6
     with at(ctx, planned.id) as place:
         assert place.finished(0)
@@ -250,14 +251,14 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     killed = attempt(first, counter, 9)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     ctx = second.context()
-    [entry] = ctx.ledger.entries()
+    [entry] = ctx.ledger.releases.all()
     assert (entry.state, entry.scratch.startswith(f"{place}/")) == ("BEGUN", True)
     stored = everything_in(postgres_url, place)
     assert len(stored) > 50
     assert not any(CANARY.encode() in value for value in stored)
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     place_of = ctx.vault.find(ctx.ledger, entry.release_id)
-    before = ctx.ledger.draws(entry.release_id, "shard-0")
+    before = ctx.ledger.draws.rows(entry.release_id, "shard-0")
     drawn = entries(ctx.ledger, place_of, "shard-0")
     assert 0 < drawn <= 9
 
@@ -270,8 +271,8 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     held = [*stored, *everything_in(postgres_url, place), *(f.read_bytes() for f in written)]
     assert len(written) > 20
     assert not any(SECRET.encode() in value for value in held)
-    assert ctx.ledger.entry(entry.release_id).state == "COMMITTED"
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.releases.get(entry.release_id).state == "COMMITTED"
+    assert ctx.ledger.accounts.balance("letters").spent == spent
     # Twice drawn is at most what the killed process had drawn in one call, unseen.
     per_call = METHODS["invisible_ink"]["texts_per_label"] * 2
     assert counter.stat().st_size <= 6 * METHODS["invisible_ink"]["max_tokens"] + per_call
@@ -284,8 +285,8 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     # No private object and no key is left; what the killed worker had in its cache goes with the
     # next sweep of its machine.
     assert open_store(place, "services.vault").names() == []
-    assert ctx.ledger.pinned(entry.release_id) is None
-    assert ctx.ledger.draws(entry.release_id, "shard-0") == []
+    assert ctx.ledger.draws.find_pin(entry.release_id) is None
+    assert ctx.ledger.draws.rows(entry.release_id, "shard-0") == []
     left = [f for f in (first.root / ".privsyn" / "scratch").rglob("*") if f.is_file()]
     assert any(CANARY in file.read_text(errors="ignore") for file in left)
     assert sweep(first.context()) == [entry.release_id]
@@ -321,7 +322,7 @@ def test_a_store_that_is_down_ends_a_stage_and_not_the_release(cluster, monkeypa
     with pytest.raises(StorageError):
         generate(ctx, planned, 0, models())
     faults.fail = 0
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     ctx = home.context()
     ctx.noise = Replays
     generate(ctx, planned, 0, models())
@@ -351,7 +352,7 @@ def test_a_machine_with_another_key_or_vault_draws_nothing(machines, monkeypatch
             ConfigError, match=r"services\.vault is .*, and release .* lies in file"
         ):
             generate(second.context(f"services.vault={setting}"), planned, 0, models())
-    assert ctx.ledger.parts(planned.id) == {"partition": 0}
+    assert ctx.ledger.leases.parts(planned.id) == {"partition": 0}
 
 
 def test_a_release_that_began_without_a_vault_goes_on_without_one(machines, tmp_path):
@@ -386,17 +387,17 @@ def test_a_failure_after_a_draw_loses_the_release_and_leaves_nothing(machines, m
         raise LedgerUnavailable("the ledger is away.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "lose", away)
+        patch.setattr(Releases, "lose", away)
         with pytest.raises(ReleaseLost, match="could not be told") as refused:
             generate(seeded(first), planned, 0, Backends({"language": stand_in(Breaks)}))
     assert CANARY not in str(refused.value)
     other = second.context()
     other.noise = NeverDraws
-    assert other.ledger.entry(planned.id).state == "BEGUN"
+    assert other.ledger.releases.get(planned.id).state == "BEGUN"
     with pytest.raises(ReleaseLost, match="given up after a draw"):  # wherever it comes next
         generate(other, planned, 1, models())
-    assert other.ledger.entry(planned.id).state == "LOST"
-    assert other.ledger.pinned(planned.id) is None
+    assert other.ledger.releases.get(planned.id).state == "LOST"
+    assert other.ledger.draws.find_pin(planned.id) is None
     assert other.vault.releases() == [planned.id]  # unreadable, and of no use
     assert settle(other, planned) == "LOST"
     assert other.vault.releases() == []
@@ -433,13 +434,13 @@ def test_a_failure_after_a_draw_is_marked_without_the_ledger(machines, monkeypat
         "all": f"before anything else runs, privsyn ledger lose {planned.id}",
     }
     assert re.search(said[down], str(lost.value))
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
     if down != "all":
         other = (second if down == "ledger" else first).context()
         other.noise = NeverDraws
         with pytest.raises(ReleaseLost, match="given up after a draw"):
             generate(other, planned, 1, models())
-        assert other.ledger.entry(planned.id).state == "LOST"
+        assert other.ledger.releases.get(planned.id).state == "LOST"
     assert (ctx.workspace.scratch(planned.id) / GIVEN_UP).exists() is (down != "all")
 
 
@@ -450,7 +451,7 @@ def test_a_sweep_takes_what_a_kill_left_of_ended_releases_and_nothing_else(machi
     assert sweep(second.context()) == []
     assert ctx.vault.releases() == [planned.id]
     (first.root.parent / "vault" / "of-another-ledger").mkdir()
-    ctx.ledger.lose(planned.id, "why")
+    ctx.ledger.releases.lose(planned.id, "why")
     assert sweep(second.context()) == [planned.id]
     assert ctx.vault.releases() == ["of-another-ledger"]
     assert sweep(second.context()) == []
@@ -472,7 +473,7 @@ def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
     def late(place, part, lease, names, **more):
         if not finished:
             finished.append(True)
-            ctx.ledger.release_lease(lease)  # as one that ran out
+            ctx.ledger.leases.release(lease)  # as one that ran out
             second.write([row | {"text": "another"} for row in rows(48, 20)])
             partition(seeded(second), planned)
         return hand_on(place, part, lease, names, **more)
@@ -503,7 +504,7 @@ def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
     def late(vault, name, file):
         if not overtaken:
             overtaken.append(name)
-            ctx.ledger.release_lease(leases[0])  # as one that ran out
+            ctx.ledger.leases.release(leases[0])  # as one that ran out
             second.write([row | {"text": "another"} for row in rows(48, 20)])
             partition(seeded(second), planned)
         return put(vault, name, file)

@@ -229,13 +229,13 @@ def test_validating_again_notes_only_what_changed(made):
     project, planned, folder = made
     ctx = project.context()
     notes = [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED]
-    spent = ctx.ledger.balance("letters").spent
+    spent = ctx.ledger.accounts.balance("letters").spent
     (folder / ".validation.json.0123.tmp").write_text("half")  # of a validation that was killed
     assert validate(ctx, planned) == folder
     assert [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED] == notes
     assert len(notes) == 1
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
-    assert ctx.ledger.balance("letters").spent == spent
+    assert ctx.ledger.accounts.balance("letters").spent == spent
 
 
 def test_without_a_note_reports_are_named_as_not_covered(made, copy, monkeypatch):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Event, Gaussian
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from privsyn.stages.base import Context
 
 FIRST = datetime(2026, 8, 30, 11, 28, tzinfo=UTC)
@@ -21,7 +21,7 @@ def release_id(number: int) -> str:
 
 def ledger_at(ctx: Context, moment: datetime, **who: str) -> Ledger:
     url = ctx.config.services.ledger or ctx.workspace.ledger_url
-    return open_ledger(url, clock=lambda: moment, who=who)
+    return open_ledger(url, clock=lambda: moment, requester=who)
 
 
 def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) -> None:
@@ -35,12 +35,12 @@ def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) ->
         who = {"user": "zoe", "dag_id": "privsyn_invisible_ink", "run_id": run}
         ledger = ledger_at(ctx, moment, **who)
         cost = guarantee(event, ctx.config.account.delta)
-        ledger.reserve(account, name, event, method="invisible_ink", guarantee=cost)
-        ledger.begin(name, f"/scratch/{name}", "n")
+        ledger.releases.reserve(account, name, event, method="invisible_ink", guarantee=cost)
+        ledger.releases.begin(name, f"/scratch/{name}", "n")
         if number == lost:
-            ledger.lose(name, "given up by hand")
+            ledger.releases.lose(name, "given up by hand")
             continue
-        ledger.commit(name, "a" * 64, "b" * 64)
+        ledger.releases.commit(name, "a" * 64, "b" * 64)
         folder = ctx.workspace.release(name)
         folder.mkdir(parents=True)
         (folder / "certificate.json").write_text("{}")

@@ -19,14 +19,14 @@ from privsyn.errors import (
     DataError,
     LedgerUnavailable,
 )
-from privsyn.ledger import tables
+from privsyn.ledger import schema
 from privsyn.ledger.database import _parse
 from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import DatasetSource, State
-from privsyn.ledger.grants import PRIVILEGES, grants
-from privsyn.ledger.migrations import MIGRATIONS
-from privsyn.ledger.store import Ledger, open_ledger
-from privsyn.ledger.terms import Terms
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.postgres_roles import PRIVILEGES, grants
+from privsyn.ledger.schema import MIGRATIONS
+from privsyn.ledger.spec import Terms
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 SPEC = dataclasses.replace(PURE, epsilon=30.0)
@@ -77,53 +77,55 @@ def run(url: str, statement: str) -> None:
 @pytest.fixture
 def ledger(roles: Roles) -> Ledger:
     ledger = open_ledger(roles.app)
-    ledger.open_account(SPEC)
+    ledger.accounts.open(SPEC)
     finish(ledger, "r1")
     reserve(ledger, "r2")
     return ledger
 
 
 def test_every_table_has_its_privileges() -> None:
-    assert set(PRIVILEGES) == set(tables.metadata.tables.values())
+    assert set(PRIVILEGES) == set(schema.metadata.tables.values())
 
 
 def test_the_app_does_all_its_work(ledger: Ledger) -> None:
     cost = Guarantee(1.0, 1e-6)
-    ledger.void("r2", "not wanted")
+    ledger.releases.void("r2", "not wanted")
     for content in ("one", "two"):  # noted anew: the first run never began
         source = DatasetSource("v2", content)
-        ledger.reserve("clinic", "r2", Pure(1.0), method="toy", guarantee=cost, source=source)
-        ledger.void("r2", "not wanted")
+        ledger.releases.reserve(
+            "clinic", "r2", Pure(1.0), method="toy", guarantee=cost, source=source
+        )
+        ledger.releases.void("r2", "not wanted")
     reserve(ledger, "r2")
-    ledger.begin("r2", "/s", "n")
-    with ledger.acquire("r2", "shard-0") as lease:
-        ledger.renew(lease)
-    ledger.acquire("r2", "shard-0")
-    ledger.lose("r2", "given up")
-    ledger.derive("r1", "c" * 64, "d" * 64)
-    ledger.note_validation("r1", "r1", "b" * 64, {"validation.json": "e" * 64})
-    ledger.rename_unit_column("clinic", "person_id", "the export has another name")
+    ledger.releases.begin("r2", "/s", "n")
+    with ledger.leases.acquire("r2", "shard-0") as lease:
+        ledger.leases.renew(lease)
+    ledger.leases.acquire("r2", "shard-0")
+    ledger.releases.lose("r2", "given up")
+    ledger.releases.derive("r1", "c" * 64, "d" * 64)
+    ledger.releases.note_validation("r1", "r1", "b" * 64, {"validation.json": "e" * 64})
+    ledger.accounts.rename_unit_column("clinic", "person_id", "the export has another name")
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r3", Pure(100.0))
     audit = ledger.verify()
     assert audit.entries == 2
-    assert ledger.entry("r2").state is State.LOST
-    assert [refusal.error for refusal in ledger.refusals()] == ["BudgetExceeded"]
+    assert ledger.releases.get("r2").state is State.LOST
+    assert [refusal.error for refusal in ledger.releases.refusals()] == ["BudgetExceeded"]
 
 
 def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
     roles: Roles, ledger: Ledger
 ) -> None:
-    ledger.open_account(dataclasses.replace(SPEC, terms=Terms(spend_above=0.5)))
+    ledger.accounts.open(dataclasses.replace(SPEC, terms=Terms(spend_above=0.5)))
     with pytest.raises(ApprovalNeeded):
         reserve(ledger, "r3")
-    digest = ledger.requested("r3").body["digest"]
-    ledger.decide("r3", What.SPEND, digest, approved=True, approver="officer")
+    digest = ledger.approvals.find_request("r3").body["digest"]
+    ledger.approvals.decide("r3", What.SPEND, digest, approved=True, approver="officer")
     reserve(ledger, "r3")
     with pytest.raises(LedgerUnavailable, match="only the owner of the ledger loosens"):
-        ledger.loosen("clinic", Terms(), "in a hurry")
-    assert ledger.terms("clinic").spend_above == 0.5
-    open_ledger(roles.owner).loosen("clinic", Terms(), "a mistake, says the officer")
+        ledger.accounts.loosen("clinic", Terms(), "in a hurry")
+    assert ledger.accounts.terms("clinic").spend_above == 0.5
+    open_ledger(roles.owner).accounts.loosen("clinic", Terms(), "a mistake, says the officer")
     assert ledger.verify().entries == 3
 
 
@@ -185,11 +187,11 @@ def filled(ledger: Ledger) -> None:
     """A row in every table."""
     cost = Guarantee(1.0, 1e-6)
     source = DatasetSource("v1", "content")
-    ledger.reserve("clinic", "r4", Pure(1.0), method="toy", guarantee=cost, source=source)
-    ledger.begin("r4", "/s", "n")
-    lease = ledger.acquire("r4", "shard-0")
+    ledger.releases.reserve("clinic", "r4", Pure(1.0), method="toy", guarantee=cost, source=source)
+    ledger.releases.begin("r4", "/s", "n")
+    lease = ledger.leases.acquire("r4", "shard-0")
     lease.count(lambda: 3)
-    ledger.renew(lease)
+    ledger.leases.renew(lease)
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r3", Pure(100.0))
 
@@ -214,10 +216,12 @@ def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> No
     import psycopg
 
     role = _parse(roles.app).username
-    assert ledger.entry("r1").reserved_by == {"db_user": role}
+    assert ledger.releases.get("r1").reserved_by == {"db_user": role}
     with pytest.raises(BudgetExceeded):
-        reserve(open_ledger(roles.app, who={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0))
-    assert ledger.refusals()[0].refused_by == {"user": "bob", "db_user": role}
+        reserve(
+            open_ledger(roles.app, requester={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0)
+        )
+    assert ledger.releases.refusals()[0].refused_by == {"user": "bob", "db_user": role}
     with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
         run(roles.app, APPENDED.format(by="'{}'"))
     run(roles.app, APPENDED.format(by=BY))  # a false row may still be written, in one's own name
@@ -242,7 +246,7 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
 def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
     run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
     with pytest.raises(LedgerUnavailable, match="permission denied"):
-        open_ledger(roles.app).open_account(SPEC)
+        open_ledger(roles.app).accounts.open(SPEC)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 64])
@@ -254,7 +258,7 @@ def test_what_is_no_name_is_refused(name: str) -> None:
 def test_a_file_that_changed_is_refused_as_ever(ledger: Ledger) -> None:
     filled(ledger)
     with pytest.raises(DataError):
-        ledger.reserve(
+        ledger.releases.reserve(
             "clinic",
             "r5",
             Pure(1.0),

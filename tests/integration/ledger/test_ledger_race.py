@@ -14,9 +14,9 @@ from privsyn.dp.events import ZCDP, Event, Pure
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import balances, chain, database
-from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.entries import Change
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.spec import AccountSpec
 from tests.unit.ledger.ledger_cases import (
     PURE,
     RENYI,
@@ -47,8 +47,8 @@ def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: E
     assert sorted(outcome for outcome, _ in told) == ["in"] * 3 + ["out"] * 5
     assert len({key for _, key in told}) == 1  # one account, one partition key
     ledger = open_ledger(url)
-    assert len(ledger.entries()) == 3
-    assert ledger.balance("clinic").spent <= ledger.balance("clinic").budget
+    assert len(ledger.releases.all()) == 3
+    assert ledger.accounts.balance("clinic").spent <= ledger.accounts.balance("clinic").budget
     assert ledger.verify().rows == 4
 
 
@@ -93,7 +93,7 @@ def meet_before_writing(
 
 
 def test_reading_and_writing_are_one_step(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     assert meet_before_writing(ledger, monkeypatch, patience=0.5) == ["in", "out"]
     ledger.verify()
 
@@ -102,8 +102,8 @@ def test_without_begin_immediate_both_would_spend(
     lite: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variant that the test above must catch; the audit catches it, too."""
-    lite.open_account(PURE)
-    sa.event.remove(lite._database._engine, "begin", database._begin_sqlite)
+    lite.accounts.open(PURE)
+    sa.event.remove(lite.database._engine, "begin", database._begin_sqlite)
     assert meet_before_writing(lite, monkeypatch, patience=300) == ["in", "in"]
     with pytest.raises(VerificationError, match="does not fit the cap"):
         lite.verify()
@@ -111,13 +111,13 @@ def test_without_begin_immediate_both_would_spend(
 
 def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
     gate = processes.Event()
     child = processes.Process(target=hang_in_a_write, args=(url, gate))
     child.start()
     assert gate.wait(300)
-    assert ledger.entry("r").state == "RESERVED"  # readers go on meanwhile
+    assert ledger.releases.get("r").state == "RESERVED"  # readers go on meanwhile
     child.kill()
     child.join()
     assert ledger.verify().rows == 2
@@ -127,7 +127,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
 def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     results = processes.Queue()
     child = processes.Process(target=fill_the_disk, args=(url, 3 * 4096, results))
     child.start()
@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
     child.join()
     assert kind == "LedgerUnavailable"
     assert "cannot be used" in text
-    assert len(ledger.entries()) == done > 0
+    assert len(ledger.releases.all()) == done > 0
     assert ledger.verify().entries == done
     reserve(ledger, "afterwards")
     assert os.listdir(tmp_path) == ["ledger.db"]

@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
 from privsyn.release import certificate, verification
 from tests.system.dags.conftest import CANARY, make_project
 
@@ -110,10 +110,10 @@ def test_an_approval_is_of_exactly_what_was_asked_and_is_not_asked_again(runs):
 
 
 def test_the_ledger_says_who_decided_what_and_when(project, runs, ledger):
-    (entry,) = ledger.entries()
+    (entry,) = ledger.releases.all()
     said = [
         (one.what, one.approved, one.approver, one.comment)
-        for one in ledger.decisions(entry.release_id)
+        for one in ledger.approvals.decisions(entry.release_id)
     ]
     assert said == [
         ("spend", False, "officer", "not this month"),
@@ -126,7 +126,7 @@ def test_the_ledger_says_who_decided_what_and_when(project, runs, ledger):
     assert all(check.passed for check in checks.values())
     assert "approved by officer" in checks["approval to publish"].detail
     _, sealed = certificate.read(folder)
-    approved = ledger.decisions(entry.release_id)[1]
+    approved = ledger.approvals.decisions(entry.release_id)[1]
     assert sealed["ledger"]["approval"] == {"hash": approved.hash}
     assert "officer" not in json.dumps(sealed)
     assert ledger.verify().entries == 1

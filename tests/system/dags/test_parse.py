@@ -26,7 +26,7 @@ HEAVY = (
     "privsyn.stages",
     "privsyn.ledger.",
 )
-LIGHT = ("privsyn.ledger.settings", "privsyn.ledger.policies")
+LIGHT = ("privsyn.ledger.settings",)
 CHAIN = (
     "plan",
     "reserve",

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
 from privsyn.release import certificate, verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -66,8 +66,8 @@ def test_a_killed_shard_resumes_and_the_run_succeeds(runs):
 
 
 def test_a_retry_spends_nothing_more(runs, ledger):
-    assert [entry.state for entry in ledger.entries("letters")] == ["COMMITTED"]
-    assert ledger.entries("letters")[0].release_id == plan(runs[0])["release_id"]
+    assert [entry.state for entry in ledger.releases.all("letters")] == ["COMMITTED"]
+    assert ledger.releases.all("letters")[0].release_id == plan(runs[0])["release_id"]
     assert ledger.verify().accounts == 2
 
 
@@ -163,7 +163,7 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
     assert third["state"] == "failed"
     assert third["tasks"]["reserve"] == ["failed", 1]
     assert third["assets"] == []
-    assert len(ledger.entries("letters")) == 1
+    assert len(ledger.releases.all("letters")) == 1
     skipped = {third["tasks"][task][0] for task in ("partition", "certify", "publish", "settle")}
     assert skipped <= {"upstream_failed", "skipped"}
 
@@ -177,7 +177,7 @@ def test_a_partition_is_a_version_and_charged_once(runs, ledger):
     ]
     assert plan(september)["dates"] == ["2026-09"]
     assert plan(again)["release_id"] == plan(september)["release_id"]
-    paid = [entry.release_id for entry in ledger.entries("versions")]
+    paid = [entry.release_id for entry in ledger.releases.all("versions")]
     assert paid == [plan(run)["release_id"] for run in (september, october)]
     for run in (september, october, again):
         assert run["tasks"]["reserve"][0] == "success"
@@ -226,7 +226,7 @@ def test_openlineage_hears_of_a_refusal_what_an_alert_says(lineage):
 
 
 def test_the_ledger_says_which_version_of_the_dag_spent(ledger):
-    assert ledger.entries("letters")[0].reserved_by["dag_version"]
+    assert ledger.releases.all("letters")[0].reserved_by["dag_version"]
 
 
 def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):

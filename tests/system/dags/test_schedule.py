@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
 from tests.system.dags.conftest import make_project
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -182,7 +182,7 @@ def versions(runs):
 
 def paid(ledger, account):
     """State of what each release of an account stands for, by the name of the release."""
-    return {entry.release_id: str(entry.state) for entry in ledger.entries(account)}
+    return {entry.release_id: str(entry.state) for entry in ledger.releases.all(account)}
 
 
 @pytest.mark.parametrize(("dag", "account", "first"), [(PARTS, "parts", 2), (EXTRA, "extra", 1)])
@@ -239,10 +239,10 @@ def test_the_ledger_says_which_version_of_the_code_asked(project, runs, ledger):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=repository, capture_output=True, text=True, check=True
     ).stdout.strip()
-    by = ledger.entries("parts")[0].reserved_by
+    by = ledger.releases.all("parts")[0].reserved_by
     assert (by["bundle"], by["bundle_version"]) == ("committed", head)
     assert runs(PARTS)[0]["version"] == head
-    by = ledger.entries("extra")[0].reserved_by  # a folder has no version, the DAG has
+    by = ledger.releases.all("extra")[0].reserved_by  # a folder has no version, the DAG has
     assert by["bundle"] == "folder"
     assert by["dag_version"]
     assert "bundle_version" not in by
@@ -262,8 +262,10 @@ def test_no_state_of_a_task_stands_for_an_approval(runs, answers, ledger):
     assert of_asked(runs, "asked again")[0] == "awaiting_input"
     assert of_asked(runs, "approved, and another plan") == ("success", "failed")
     assert of_asked(runs, "planned again") == ("success", "success")
-    (entry,) = ledger.entries("asked")
-    decisions = [(one.approved, one.approver) for one in ledger.decisions(entry.release_id)]
+    (entry,) = ledger.releases.all("asked")
+    decisions = [
+        (one.approved, one.approver) for one in ledger.approvals.decisions(entry.release_id)
+    ]
     assert decisions == [(False, "officer"), (True, "officer")]
     for answer in answers.values():
         assert all(

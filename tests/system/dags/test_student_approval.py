@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate
 from privsyn.tracking.mlflow import MlflowTracker
@@ -78,11 +78,11 @@ def test_an_approved_student_is_published_and_not_asked_about_again(project, run
     (folder,) = project.root.glob("releases/*.student-????????")
     assert folder.name in DvcPublisher(project.root).published()
     ledger = open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
-    (entry,) = ledger.entries()
-    said = [(one.name, one.approved) for one in ledger.decisions(entry.release_id)]
+    (entry,) = ledger.releases.all()
+    said = [(one.name, one.approved) for one in ledger.approvals.decisions(entry.release_id)]
     assert said == [(entry.release_id, True), (folder.name, False), (folder.name, True)]
     _, sealed = certificate.read(folder)
-    assert ledger.decisions(entry.release_id)[-1].digest == certificate.digest(sealed)
+    assert ledger.approvals.decisions(entry.release_id)[-1].digest == certificate.digest(sealed)
 
 
 def test_the_registry_has_the_student_once_it_is_approved(project, runs):

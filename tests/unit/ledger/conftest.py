@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import Clock
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
-from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.entries import Entry
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.spec import AccountSpec, Split
 
 PURE = AccountSpec(
     "clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0, unit_column="patient_id"
@@ -43,7 +43,7 @@ class Clock:
 
 
 def reserve(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
-    return ledger.reserve(
+    return ledger.releases.reserve(
         "clinic", release, event or Pure(1.0), method="toy", guarantee=Guarantee(1.0, 1e-6)
     )
 
@@ -51,8 +51,8 @@ def reserve(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
 def finish(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
     """Reserve, begin and commit at once."""
     reserve(ledger, release, event)
-    ledger.begin(release, f"/scratch/{release}", "n")
-    return ledger.commit(release, "a" * 64, "b" * 64)
+    ledger.releases.begin(release, f"/scratch/{release}", "n")
+    return ledger.releases.commit(release, "a" * 64, "b" * 64)
 
 
 def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, results: Any) -> None:
@@ -60,7 +60,7 @@ def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, resu
     ledger = open_ledger(url, timeout=300)
     gate.wait()
     try:
-        key = ledger.open_account(spec).key_id
+        key = ledger.accounts.open(spec).key_id
         reserve(ledger, f"r{number}", event)
         results.put(("in", key))
     except BudgetExceeded:
@@ -71,14 +71,14 @@ def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, resu
 
 def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
     ledger = open_ledger(url)
-    with ledger.acquire(release, part, ttl=3600):
+    with ledger.leases.acquire(release, part, ttl=3600):
         gate.set()
         time.sleep(600)
 
 
 def check_after_a_stop(url: str, release: str, ttl: float, ready: Any, results: Any) -> None:
     """Hold a lease without a heartbeat, as right after waking up, stop, and ask it."""
-    lease = open_ledger(url).acquire(release, "shard-0", ttl=ttl)
+    lease = open_ledger(url).leases.acquire(release, "shard-0", ttl=ttl)
     lease.check()
     ready.set()
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -95,7 +95,7 @@ def _named(call: Callable[[], object]) -> str:
 
 def hang_in_a_write(url: str, gate: Any) -> None:
     ledger = open_ledger(url)
-    with ledger._write() as connection:
+    with ledger.database.write() as connection:
         connection.exec_driver_sql("UPDATE ledger_entry SET state = 'VOID'")
         connection.exec_driver_sql("DELETE FROM ledger_history")
         gate.set()

@@ -24,25 +24,25 @@ from privsyn.dp.events import (
     SampledGaussian,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
-from privsyn.ledger.accounts import AccountSpec
-from privsyn.ledger.entries import moment
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.schema import moment
+from privsyn.ledger.spec import AccountSpec
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
 
 
 def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
-    first = ledger.open_account(RENYI)
-    again = ledger.open_account(RENYI)
+    first = ledger.accounts.open(RENYI)
+    again = ledger.accounts.open(RENYI)
     assert again == first
     assert len(first.partition_key.reveal()) == 32
-    assert ledger.find_account("clinic") == first
-    assert ledger.find_account("other") is None
-    assert [account.name for account in ledger.accounts()] == ["clinic"]
+    assert ledger.accounts.find("clinic") == first
+    assert ledger.accounts.find("other") is None
+    assert [account.name for account in ledger.accounts.all()] == ["clinic"]
     assert first.partition_key.reveal().hex() not in repr(first)
 
 
 def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
-    made = [open_ledger(f"sqlite:///{tmp_path}/{n}.db").open_account(RENYI) for n in (1, 2)]
+    made = [open_ledger(f"sqlite:///{tmp_path}/{n}.db").accounts.open(RENYI) for n in (1, 2)]
     assert made[0].partition_key != made[1].partition_key
     assert made[0].key_id != made[1].key_id
 
@@ -63,43 +63,45 @@ def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
 def test_another_spec_under_the_name_is_refused(
     lite: Ledger, change: dict[str, object], setting: str
 ) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     other = dataclasses.replace(RENYI, **change)
     with pytest.raises(AccountMismatch, match=setting):
-        lite.open_account(other)
+        lite.accounts.open(other)
     with pytest.raises(AccountMismatch, match=setting):
-        lite.preview(other, Pure(0.1))
-    assert lite.find_account("clinic").spec == RENYI
+        lite.accounts.preview(other, Pure(0.1))
+    assert lite.accounts.find("clinic").spec == RENYI
 
 
 def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
     rows_alone = dataclasses.replace(RENYI, unit_column=None, adjacency="replace_null")
-    lite.open_account(rows_alone)
+    lite.accounts.open(rows_alone)
     with pytest.raises(AccountMismatch, match=r"dataset.unit=msg: .*opened with dataset.unit=null"):
-        lite.open_account(dataclasses.replace(rows_alone, unit_column="msg"))
+        lite.accounts.open(dataclasses.replace(rows_alone, unit_column="msg"))
     with pytest.raises(AccountMismatch, match="no column to rename"):
-        lite.rename_unit_column("clinic", "msg", "why not")
-    assert lite.open_account(rows_alone).spec.unit_column is None
+        lite.accounts.rename_unit_column("clinic", "msg", "why not")
+    assert lite.accounts.open(rows_alone).spec.unit_column is None
 
 
 def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
-    before = ledger.open_account(RENYI)
+    before = ledger.accounts.open(RENYI)
     reserve(ledger, "r", ZCDP(0.02))
     renamed = dataclasses.replace(RENYI, unit_column="patient")
     with pytest.raises(AccountMismatch, match=r"Ledger\.rename_unit_column"):
-        ledger.open_account(renamed)
+        ledger.accounts.open(renamed)
     for column, reason in (("", "why"), ("patient", " ")):
         with pytest.raises(BudgetError, match="needs its name and a reason"):
-            ledger.rename_unit_column("clinic", column, reason)
+            ledger.accounts.rename_unit_column("clinic", column, reason)
     with pytest.raises(BudgetError, match="account other is not in the ledger"):
-        ledger.rename_unit_column("other", "patient", "why")
-    after = ledger.rename_unit_column("clinic", "patient", "new export, same ids: A. Smith")
-    assert ledger.rename_unit_column("clinic", "patient", "again") == after
+        ledger.accounts.rename_unit_column("other", "patient", "why")
+    after = ledger.accounts.rename_unit_column(
+        "clinic", "patient", "new export, same ids: A. Smith"
+    )
+    assert ledger.accounts.rename_unit_column("clinic", "patient", "again") == after
     assert after == dataclasses.replace(before, spec=renamed)  # same key, same budget
-    assert ledger.open_account(renamed) == after
-    assert ledger.balance("clinic").entries == 1
+    assert ledger.accounts.open(renamed) == after
+    assert ledger.accounts.balance("clinic").entries == 1
     with pytest.raises(AccountMismatch):
-        ledger.open_account(RENYI)
+        ledger.accounts.open(RENYI)
     last = ledger.history()[-1]
     assert (last.change, last.release_id, len(ledger.history())) == ("RENAMED", None, 3)
     said = dict(last.body)
@@ -114,13 +116,13 @@ def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
 
 
 def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
-    ledger.open_account(RENYI)
+    ledger.accounts.open(RENYI)
     second = dataclasses.replace(RENYI, name="clinic-2")
     with pytest.raises(AccountMismatch, match=r"portal already has the account clinic.*Set acc"):
-        ledger.open_account(second)
+        ledger.accounts.open(second)
     with pytest.raises(AccountMismatch):
-        ledger.preview(second, Pure(0.1))
-    assert len(ledger.accounts()) == 1
+        ledger.accounts.preview(second, Pure(0.1))
+    assert len(ledger.accounts.all()) == 1
 
 
 @pytest.mark.parametrize(
@@ -158,8 +160,8 @@ def test_spec_of_a_config() -> None:
 
 
 def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
-    ledger.open_account(RENYI)
-    balance = ledger.balance("clinic")
+    ledger.accounts.open(RENYI)
+    balance = ledger.accounts.balance("clinic")
     assert balance.cap == Guarantee(3.0, 1e-6)
     assert (balance.spent, balance.spent_epsilon, balance.share) == (0, 0, 0)
     assert balance.left == balance.budget
@@ -169,9 +171,9 @@ def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
 
 
 def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(1.0, 1e-6))))
-    balance = lite.balance("clinic")
+    balance = lite.accounts.balance("clinic")
     most = balance.left / balance.order
     assert guarantee(ZCDP(most), 1e-6).epsilon == pytest.approx(balance.left_epsilon)
     with pytest.raises(BudgetExceeded) as refused:
@@ -179,14 +181,14 @@ def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
     assert refused.value.left == balance.left
     assert refused.value.short == pytest.approx(refused.value.asked - refused.value.left)
     reserve(lite, "most", ZCDP(most * 0.999999))
-    after = lite.balance("clinic")
+    after = lite.accounts.balance("clinic")
     assert after.share == pytest.approx(1, abs=1e-5)
     assert after.spent_epsilon <= 3.0
     assert after.spent_epsilon == pytest.approx(3.0, abs=1e-4)
 
 
 def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
     with pytest.raises(BudgetExceeded) as refused:
         reserve(lite, "second", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
@@ -200,10 +202,10 @@ def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
 
 
 def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
-    lite.open_account(dataclasses.replace(PURE, epsilon=0.3))
+    lite.accounts.open(dataclasses.replace(PURE, epsilon=0.3))
     for number in range(3):
         reserve(lite, f"r{number}", Pure(0.1))
-    balance = lite.balance("clinic")
+    balance = lite.accounts.balance("clinic")
     assert (balance.spent, balance.left, balance.left_epsilon) == (0.3, 0, 0)
     assert balance.order is None
     with pytest.raises(BudgetExceeded, match="used up"):
@@ -212,66 +214,72 @@ def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
 
 
 def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     sampled = SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)
     for event in (ZCDP(0.01), Gaussian(50.0), sampled, Composed((Pure(0.1), ZCDP(0.01)))):
         with pytest.raises(BudgetError, match="pure events only"):
             reserve(lite, "r", event)
-        seen = lite.preview(PURE, event)
+        seen = lite.accounts.preview(PURE, event)
         assert not seen.fits
         assert seen.asked == float("inf")
     swap = AccountSpec("swap", "labs", "patient", "replace_one", epsilon=3.0, delta=1e-6)
-    lite.open_account(swap)
+    lite.accounts.open(swap)
     sampled = Composed((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
     with pytest.raises(BudgetError, match="replace_one"):
-        lite.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
-    assert not lite.preview(swap, sampled).fits
+        lite.releases.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
+    assert not lite.accounts.preview(swap, sampled).fits
 
 
 def test_preview_creates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "not" / "there" / "ledger.db"
     ledger = open_ledger(f"sqlite:///{path}")
     rho = calibrate_rho(Guarantee(3.0, 1e-6))
-    seen = ledger.preview(RENYI, ZCDP(rho))
+    seen = ledger.accounts.preview(RENYI, ZCDP(rho))
     assert seen.fits
     assert not seen.exists
     assert seen.key_id is None
-    assert not ledger.preview(RENYI, ZCDP(rho * 1.01)).fits
-    assert ledger.find("r") is None
-    assert ledger.entries() == ledger.history() == ledger.accounts() == ledger.statements() == []
+    assert not ledger.accounts.preview(RENYI, ZCDP(rho * 1.01)).fits
+    assert ledger.releases.find("r") is None
+    assert (
+        ledger.releases.all()
+        == ledger.history()
+        == ledger.accounts.all()
+        == ledger.accounts.statements()
+        == []
+    )
     assert ledger.verify().rows == 0
-    for call in (ledger.balance, ledger.entry, ledger.statements):
+    for call in (ledger.accounts.balance, ledger.releases.get, ledger.accounts.statements):
         with pytest.raises(BudgetError, match="not in the ledger"):
             call("clinic")
     assert not path.parent.parent.exists()
 
 
 def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
-    account = ledger.open_account(RENYI)
+    account = ledger.accounts.open(RENYI)
     event = ZCDP(calibrate_rho(Guarantee(2.5, 1e-6)))
-    before = ledger.preview(RENYI, event, "r1")
+    before = ledger.accounts.preview(RENYI, event, "r1")
     assert before.fits
     assert before.exists
     assert before.key_id == account.key_id
     entry = reserve(ledger, "r1", event)
     assert entry.loss == before.asked
-    known = ledger.preview(RENYI, event, "r1")
+    known = ledger.accounts.preview(RENYI, event, "r1")
     assert known.fits  # a charged release costs nothing more
     assert known.entry == entry
-    other = ledger.preview(RENYI, event, "r2")
+    other = ledger.accounts.preview(RENYI, event, "r2")
     assert not other.fits
-    assert other.balance == ledger.balance("clinic")
+    assert other.balance == ledger.accounts.balance("clinic")
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r2", event)
 
 
 def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
+    ledger.accounts.open(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
     finish(ledger, "jan", Pure(0.75))
     clock.pass_(days=10)
     with pytest.raises(BudgetExceeded, match=r"in 30 days.*It fits from 2026-03-02 12:00 UTC on"):
         reserve(ledger, "feb", Pure(0.75))
-    assert ledger.balance("clinic").left_epsilon == 0.25
+    assert ledger.accounts.balance("clinic").left_epsilon == 0.25
     with pytest.raises(BudgetExceeded, match=r"more than the whole of account.period.epsilon=1"):
         reserve(ledger, "big", Pure(1.5))
     clock.pass_(days=20, seconds=-1)
@@ -282,7 +290,7 @@ def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock:
     clock.pass_(days=30)
     finish(ledger, "mar", Pure(0.75))
     clock.pass_(days=3000)
-    balance = ledger.balance("clinic")
+    balance = ledger.accounts.balance("clinic")
     assert (balance.spent, balance.left, balance.left_epsilon) == (2.25, 0.25, 0.25)
     assert (balance.period.entries, balance.period.spent) == (0, 0)
     with pytest.raises(BudgetExceeded, match=r"to 0.25 or less"):
@@ -298,30 +306,30 @@ def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(
     ledger: Ledger, clock: Clock, begun: bool
 ) -> None:
     """Else releases reserved, or begun, a month apart are drawn together on one day."""
-    ledger.open_account(MONTH)
+    ledger.accounts.open(MONTH)
     reserve(ledger, "first", Pure(1.0))
     if begun:
-        ledger.begin("first", "/s", "n")
+        ledger.releases.begin("first", "/s", "n")
     for _ in range(5):
         clock.pass_(days=31)
         with pytest.raises(BudgetExceeded, match=r"It fits 30 days after release first, which is"):
             reserve(ledger, "second", Pure(1.0))
-    assert ledger.balance("clinic").period.spent == 1
+    assert ledger.accounts.balance("clinic").period.spent == 1
     if begun:
-        ledger.lose("first", "given up")
+        ledger.releases.lose("first", "given up")
         clock.pass_(days=30)
     else:
-        ledger.void("first", "not wanted")
+        ledger.releases.void("first", "not wanted")
     reserve(ledger, "second", Pure(1.0))
     ledger.verify()
 
 
 def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(MONTH)
+    ledger.accounts.open(MONTH)
     reserve(ledger, "slow", Pure(1.0))
-    ledger.begin("slow", "/s", "n")
+    ledger.releases.begin("slow", "/s", "n")
     clock.pass_(days=29)
-    ledger.commit("slow", "a" * 64, "b" * 64)  # may have drawn until now
+    ledger.releases.commit("slow", "a" * 64, "b" * 64)  # may have drawn until now
     clock.pass_(days=29)
     with pytest.raises(BudgetExceeded, match="It fits from 2026-03-31 12:00 UTC on"):
         reserve(ledger, "next", Pure(1.0))
@@ -331,10 +339,10 @@ def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock)
 
 
 def test_the_period_has_an_order_of_its_own(lite: Ledger) -> None:
-    lite.open_account(dataclasses.replace(RENYI, period_days=7, period_epsilon=0.5))
+    lite.accounts.open(dataclasses.replace(RENYI, period_days=7, period_epsilon=0.5))
     rho = calibrate_rho(Guarantee(0.5, 1e-6))
     reserve(lite, "r1", ZCDP(rho))  # the whole period cap in one release
-    balance = lite.balance("clinic")
+    balance = lite.accounts.balance("clinic")
     assert balance.period.order > 2 * balance.order
     assert balance.period.spent == pytest.approx(rho * balance.period.order)
     assert balance.period.share == pytest.approx(1)
@@ -343,13 +351,13 @@ def test_the_period_has_an_order_of_its_own(lite: Ledger) -> None:
 
 
 def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(RENYI)
-    ledger.open_account(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
+    ledger.accounts.open(RENYI)
+    ledger.accounts.open(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
     reserve(ledger, "r1", ZCDP(0.02))
     clock.pass_(hours=1)
     reserve(ledger, "r2", ZCDP(0.03))
-    ledger.void("r2", "not wanted")
-    clinic, labs = ledger.statements()
+    ledger.releases.void("r2", "not wanted")
+    clinic, labs = ledger.accounts.statements()
     assert [entry.release_id for entry in clinic.releases] == ["r1", "r2"]
     assert [entry.state for entry in clinic.releases] == ["RESERVED", "VOID"]
     assert clinic.releases[1].reserved_at == clock.now
@@ -358,11 +366,11 @@ def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock)
         0.02 * clinic.balance.order / clinic.balance.budget
     )
     assert labs.releases == ()
-    assert ledger.statements("labs") == [labs]
+    assert ledger.accounts.statements("labs") == [labs]
     told = json.loads(json.dumps([clinic.as_dict(), labs.as_dict()]))
     assert told[0]["balance"]["cap"] == {"epsilon": 3.0, "delta": 1e-6}
     assert told[0]["releases"][0]["epsilon"] == 1.0
-    key = ledger.find_account("clinic").partition_key.reveal().hex()
+    key = ledger.accounts.find("clinic").partition_key.reveal().hex()
     assert key not in json.dumps(told)
 
 
@@ -407,23 +415,23 @@ def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
     lite: Ledger, event: Event
 ) -> None:
     """Not the least over orders, scaled: that undercharges all but Gaussians and zCDP."""
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     entry = reserve(lite, "r", event)
-    order = lite.balance("clinic").order
+    order = lite.accounts.balance("clinic").order
     assert order == pytest.approx(8.93, abs=0.01)
     exact = renyi_loss(event, order)
     assert exact * (1 - 1e-9) <= entry.loss <= exact * 1.002 + 1e-6
     finish(lite, "s", event)
-    assert lite.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
+    assert lite.accounts.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
 
 
 def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, clock: Clock) -> None:
     """A release that a clock 40 days behind commits has not left a window of 30 days."""
-    ledger.open_account(MONTH)
+    ledger.accounts.open(MONTH)
     reserve(ledger, "one", Pure(0.9))
-    ledger.begin("one", "/scratch/one", "n")
+    ledger.releases.begin("one", "/scratch/one", "n")
     clock.pass_(days=-40)
-    ledger.commit("one", "a" * 64, "b" * 64)
+    ledger.releases.commit("one", "a" * 64, "b" * 64)
     committed = ledger.history("one")[-1]
     clock.pass_(days=40)
     times = [row.at for row in ledger.history()]
@@ -441,7 +449,7 @@ def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, cl
 
 def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock: Clock) -> None:
     """What ends by it leaves no window for years, and every refusal says why."""
-    ledger.open_account(MONTH)
+    ledger.accounts.open(MONTH)
     clock.pass_(days=3650)
     finish(ledger, "one", Pure(0.9))
     clock.pass_(days=-3650)
@@ -449,7 +457,7 @@ def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock
     with pytest.raises(BudgetExceeded, match="one of the two clocks is wrong"):
         reserve(ledger, "two", Pure(0.9))
     reserve(ledger, "three", Pure(0.1))  # what fits is let in, at the time of the last row
-    assert ledger.entry("three").reserved_at == clock.now + timedelta(days=3650)
+    assert ledger.releases.get("three").reserved_at == clock.now + timedelta(days=3650)
     audit = ledger.verify()
     assert (audit.late, audit.behind) == (1, timedelta(days=3650))
     clock.pass_(days=3651)
@@ -458,33 +466,33 @@ def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock
 
 def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock: Clock) -> None:
     """Whatever begins, ends, is lost or is reserved afterwards, and whatever the window holds."""
-    ledger.open_account(MONTH)
+    ledger.accounts.open(MONTH)
     finish(ledger, "zero", Pure(0.1))
     clock.pass_(days=29)
     reserve(ledger, "gone", Pure(0.2))
     reserve(ledger, "one", Pure(0.3))
-    row, fill = ledger.reservation("one")
+    row, fill = ledger.releases.reservation("one")
     assert (row.release_id, row.change) == ("one", "RESERVED")
     assert fill.spent == pytest.approx(0.6)
     assert fill.left_epsilon == pytest.approx(19.4)  # of the lifetime, not of the window
-    ledger.void("gone", "why")
-    ledger.begin("one", "/scratch/one", "n")
+    ledger.releases.void("gone", "why")
+    ledger.releases.begin("one", "/scratch/one", "n")
     clock.pass_(days=40)
     finish(ledger, "later", Pure(0.5))
-    ledger.lose("one", "why")
-    assert ledger.reservation("one") == (row, fill)
-    assert ledger.reservation("later")[1].spent == pytest.approx(0.9)
+    ledger.releases.lose("one", "why")
+    assert ledger.releases.reservation("one") == (row, fill)
+    assert ledger.releases.reservation("later")[1].spent == pytest.approx(0.9)
     reserve(ledger, "gone", Pure(0.2))  # anew: it is the newest life that is paid for
-    row, fill = ledger.reservation("gone")
+    row, fill = ledger.releases.reservation("gone")
     assert row == ledger.history("gone")[-1]
     assert fill.spent == pytest.approx(1.1)
 
 
 def test_hashes_of_rows_hold_what_nobody_can_search_for(lite: Ledger, clock: Clock) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     for name in ("one", "two"):
         reserve(lite, name, Pure(0.1))
     salts = [row.body["salt"] for row in lite.history()]
     assert len(set(salts)) == 3
     assert all(len(bytes.fromhex(salt)) >= 16 for salt in salts)
-    assert [entry.number for entry in lite.entries()] == [1, 2]
+    assert [entry.number for entry in lite.releases.all()] == [1, 2]

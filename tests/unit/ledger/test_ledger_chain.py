@@ -16,9 +16,9 @@ from sqlalchemy.engine import Connection
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
-from privsyn.ledger import chain, tables
-from privsyn.ledger.accounts import AccountSpec, Split
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger import chain, schema
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.spec import AccountSpec, Split
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
 A, B = "a" * 64, "b" * 64
@@ -39,21 +39,21 @@ def full(filled: Path, tmp_path: Path) -> Ledger:
 
 def fill(ledger: Ledger, clock: Clock) -> Ledger:
     """A ledger with every state in it: 13 rows of history."""
-    ledger.open_account(dataclasses.replace(RENYI, period_days=30, period_epsilon=2.5))
-    ledger.open_account(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
+    ledger.accounts.open(dataclasses.replace(RENYI, period_days=30, period_epsilon=2.5))
+    ledger.accounts.open(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
     for name in ("done", "gone", "void", "begun", "new"):
         clock.pass_(minutes=1)
         reserve(ledger, name, Disjoint((ZCDP(0.01), ZCDP(0.002)), cells=8))
     for name in ("done", "gone", "begun"):
-        ledger.begin(name, f"/scratch/{name}", "n")
-    ledger.commit("done", A, B)
-    ledger.lose("gone", "why")
-    ledger.void("void", "why")
+        ledger.releases.begin(name, f"/scratch/{name}", "n")
+    ledger.releases.commit("done", A, B)
+    ledger.releases.lose("gone", "why")
+    ledger.releases.void("void", "why")
     return ledger
 
 
 def tamper(ledger: Ledger, *statements: str) -> None:
-    with ledger._database.write() as connection:
+    with ledger.database.write() as connection:
         for statement in statements:
             assert connection.exec_driver_sql(statement).rowcount > 0, statement
 
@@ -146,15 +146,15 @@ def test_nothing_is_spent_on_an_edited_ledger(full: Ledger, tmp_path: Path, stat
     for call in (
         lambda: reserve(full, "another", ZCDP(0.001)),
         lambda: reserve(full, "new", Disjoint((ZCDP(0.01), ZCDP(0.002)), cells=8)),
-        lambda: full.begin("new", "/scratch/new", "n"),
-        lambda: full.begin("begun", "/scratch/begun", "n"),
+        lambda: full.releases.begin("new", "/scratch/new", "n"),
+        lambda: full.releases.begin("begun", "/scratch/begun", "n"),
     ):
         with pytest.raises(VerificationError, match="Restore the ledger from a backup"):
             call()
     if "epsilon = 3.0000001" not in statement:  # params.yaml that goes along is no help either
         spec = dataclasses.replace(RENYI, period_days=30, period_epsilon=2.5)
         with pytest.raises(PrivsynError):
-            full.preview(spec, ZCDP(0.001))
+            full.accounts.preview(spec, ZCDP(0.001))
     assert dump_of(full) == before
     with pytest.raises(VerificationError):
         full.check()
@@ -162,17 +162,17 @@ def test_nothing_is_spent_on_an_edited_ledger(full: Ledger, tmp_path: Path, stat
 
 def test_an_edited_account_does_not_stop_the_others(full: Ledger) -> None:
     tamper(full, "UPDATE ledger_entry SET loss = 0 WHERE release_id = 'done'")
-    full.reserve("labs", "x", ZCDP(1e-6), method="toy", guarantee=Guarantee(1.0, 1e-6))
+    full.releases.reserve("labs", "x", ZCDP(1e-6), method="toy", guarantee=Guarantee(1.0, 1e-6))
     with pytest.raises(VerificationError, match="release done was edited, loss"):
         full.verify()
 
 
 def dump_of(ledger: Ledger) -> list[tuple[object, ...]]:
     """All rows but refusals, which are added."""
-    with ledger._database.read() as connection:
+    with ledger.database.read() as connection:
         return [
             tuple(row)
-            for table in (tables.history, tables.head, tables.entries, tables.accounts)
+            for table in (schema.history, schema.head, schema.entries, schema.accounts)
             for row in connection.execute(sa.select(table).order_by(*table.primary_key))
         ]
 
@@ -203,12 +203,12 @@ def test_a_cut_off_end_is_found_even_if_the_head_is_set_back(full: Ledger) -> No
 def rewrite(ledger: Ledger, change: Callable[[dict[str, object]], None], seq: int) -> None:
     """Edit a row and forge everything that follows from it: what only the costs can betray."""
     rows = ledger.history()
-    with ledger._database.write() as connection:
-        connection.execute(sa.delete(tables.history))
-        connection.execute(sa.delete(tables.entries))
-        key = connection.execute(sa.select(tables.accounts)).mappings().all()
-        connection.execute(sa.delete(tables.accounts))
-        connection.execute(sa.update(tables.head).values(seq=0, hash=chain.GENESIS))
+    with ledger.database.write() as connection:
+        connection.execute(sa.delete(schema.history))
+        connection.execute(sa.delete(schema.entries))
+        key = connection.execute(sa.select(schema.accounts)).mappings().all()
+        connection.execute(sa.delete(schema.accounts))
+        connection.execute(sa.update(schema.head).values(seq=0, hash=chain.GENESIS))
         for row in rows:
             body = dict(row.body)
             if row.seq == seq:
@@ -217,28 +217,28 @@ def rewrite(ledger: Ledger, change: Callable[[dict[str, object]], None], seq: in
 
 
 def forge(connection: Connection, row: chain.Change, body: dict[str, object], keys: list) -> None:
-    from privsyn.ledger.entries import moment
+    from privsyn.ledger.schema import moment
 
     made = chain.append(connection, moment(row.at), row.account, row.release_id, row.change, body)
     if row.change == chain.OPENED:
         held = next(key for key in keys if key["name"] == row.account)
         values = chain.project(made) | {"partition_key": held["partition_key"]}
-        connection.execute(sa.insert(tables.accounts).values(values))
+        connection.execute(sa.insert(schema.accounts).values(values))
 
 
 def test_an_edited_rename_is_found(full: Ledger) -> None:
-    full.rename_unit_column("clinic", "patient", "why")
+    full.accounts.rename_unit_column("clinic", "patient", "why")
     assert full.verify().rows == 14
-    with full._database.write() as connection:
+    with full.database.write() as connection:
         row = full.history()[-1]
         body = dict(row.body) | {"was": "message_id"}
         made = chain.digest(14, row.at, row.account, None, row.change, body, row.previous)
         connection.execute(
-            sa.update(tables.history)
-            .where(tables.history.c.seq == 14)
+            sa.update(schema.history)
+            .where(schema.history.c.seq == 14)
             .values(body=chain.canonical(body), hash=made)
         )
-        connection.execute(sa.update(tables.head).values(hash=made))
+        connection.execute(sa.update(schema.head).values(hash=made))
     with pytest.raises(VerificationError, match="row 14 renames a column that account clinic does"):
         full.verify()
 
@@ -247,18 +247,18 @@ def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins
     lite: Ledger, clock: Clock
 ) -> None:
     """Two releases of the whole period cap; the second was reserved by a clock a month ahead."""
-    lite.open_account(dataclasses.replace(PURE, period_days=30, period_epsilon=1.0))
+    lite.accounts.open(dataclasses.replace(PURE, period_days=30, period_epsilon=1.0))
     reserve(lite, "one")
-    lite.begin("one", "/scratch/one", "n")
+    lite.releases.begin("one", "/scratch/one", "n")
     begun = lite.history("one")[-1]
-    lite.commit("one", "a" * 64, "b" * 64)
+    lite.releases.commit("one", "a" * 64, "b" * 64)
     clock.pass_(days=31)
     reserve(lite, "two")
     lite.verify()
     clock.pass_(days=-31)
     with pytest.raises(BudgetExceeded, match="no room to begin release two"):
-        lite.begin("two", "/scratch/two", "n")
-    with lite._database.write() as connection:
+        lite.releases.begin("two", "/scratch/two", "n")
+    with lite.database.write() as connection:
         chain.append(connection, clock(), "clinic", "two", begun.change, dict(begun.body))
     with pytest.raises(VerificationError, match="release two does not fit the period cap"):
         lite.verify()
@@ -276,17 +276,17 @@ def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins
 def test_times_that_decrease_are_found(
     lite: Ledger, at: str, wrote: str | None, named: str | None
 ) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "one")
     reserve(lite, "two")
     row = lite.history()[-1]
     body = {**row.body} | ({} if wrote is None else {"clock": wrote})
     made = chain.digest(3, at, row.account, row.release_id, row.change, body, row.previous)
-    with lite._database.write() as connection:
-        history, entries = tables.history, tables.entries
+    with lite.database.write() as connection:
+        history, entries = schema.history, schema.entries
         edited = {"at": at, "body": chain.canonical(body), "hash": made}
         connection.execute(sa.update(history).where(history.c.seq == 3).values(edited))
-        connection.execute(sa.update(tables.head).values(hash=made))
+        connection.execute(sa.update(schema.head).values(hash=made))
         times = {"reserved_at": at, "changed_at": at}
         connection.execute(sa.update(entries).where(entries.c.number == 2).values(times))
     if named is None:
@@ -349,7 +349,9 @@ def test_a_whole_forged_chain_still_has_to_add_up(
 def test_a_forged_filter_of_gaussian_noise_is_found(
     lite: Ledger, seq: int, change: dict[str, object], named: str
 ) -> None:
-    lite.open_account(dataclasses.replace(RENYI, split=Split(), period_days=30, period_epsilon=2.5))
+    lite.accounts.open(
+        dataclasses.replace(RENYI, split=Split(), period_days=30, period_epsilon=2.5)
+    )
     reserve(lite, "r", DiscreteGaussian(20.0))
     rewrite(lite, lambda body: None, seq)
     lite.verify()
@@ -362,18 +364,18 @@ def test_a_forged_filter_of_gaussian_noise_is_found(
 def test_a_release_forged_beside_what_is_charged_is_found(
     lite: Ledger, clock: Clock, state: str
 ) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "one", Pure(2.0))
     if state in ("BEGUN", "COMMITTED", "LOST"):
-        lite.begin("one", "/scratch/one", "n")
+        lite.releases.begin("one", "/scratch/one", "n")
     if state == "COMMITTED":
-        lite.commit("one", A, B)
+        lite.releases.commit("one", A, B)
     if state == "LOST":
-        lite.lose("one", "why")
+        lite.releases.lose("one", "why")
     if state == "VOID":
-        lite.void("one", "why")
+        lite.releases.void("one", "why")
     reserved = lite.history("one")[0]
-    with lite._database.write() as connection:
+    with lite.database.write() as connection:
         chain.append(connection, clock(), "clinic", "two", reserved.change, dict(reserved.body))
     if state == "VOID":
         lite.verify()
@@ -385,7 +387,7 @@ def test_a_release_forged_beside_what_is_charged_is_found(
 @pytest.mark.parametrize("release", ["gone", "begun", "unknown"])
 def test_forged_offspring_is_found(full: Ledger, release: str) -> None:
     body = {"artifact_sha256": "a" * 64, "certificate_sha256": "b" * 64}
-    with full._write() as connection:
+    with full.database.write() as connection:
         row = chain.append(connection, Clock()(), "clinic", release, chain.DERIVED, body)
     with pytest.raises(VerificationError, match=f"row {row.seq}: release {release} has offspring"):
         full.verify()

@@ -19,8 +19,8 @@ from privsyn.errors import (
     ConfigError,
     LedgerUnavailable,
 )
-from privsyn.ledger import migrations, tables
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger import schema
+from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 
@@ -33,8 +33,8 @@ def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         ledger = open_ledger(f"sqlite:///{path}")
-        ledger.open_account(PURE)
-        with ledger._write() as connection:
+        ledger.accounts.open(PURE)
+        with ledger.database.write() as connection:
             connection.exec_driver_sql("CREATE TABLE grows (x)")
             journal = path.with_name("ledger.db-journal")
             assert mode(journal) == 0o600  # holds the same secrets while a write lasts
@@ -46,7 +46,7 @@ def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o750)  # noqa: S103
-    open_ledger(f"sqlite:///{tmp_path}/ledger.db").open_account(PURE)
+    open_ledger(f"sqlite:///{tmp_path}/ledger.db").accounts.open(PURE)
     assert mode(tmp_path) == 0o750
 
 
@@ -56,13 +56,13 @@ def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(odd)
     ledger = open_ledger("sqlite:///ledger.db")
     monkeypatch.chdir("/")  # a relative path means where it was given
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     assert (odd / "ledger.db").stat().st_size > 0
 
 
 def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
-    with ledger._write() as connection:
+    ledger.accounts.open(PURE)
+    with ledger.database.write() as connection:
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
@@ -72,12 +72,12 @@ def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
-    open_ledger(url).open_account(PURE)
+    open_ledger(url).accounts.open(PURE)
     impatient = open_ledger(url, timeout=0.2)
-    with open_ledger(url)._write():
+    with open_ledger(url).database.write():
         with pytest.raises(LedgerUnavailable, match=r"is locked: .* more than 0\.2 s") as refused:
             reserve(impatient, "r")
-        assert impatient.balance("clinic").spent == 0  # reading goes on
+        assert impatient.accounts.balance("clinic").spent == 0  # reading goes on
     assert refused.value.retryable
     reserve(impatient, "r")
 
@@ -86,11 +86,11 @@ def test_a_short_lock_is_waited_out(url: str) -> None:
     import threading
 
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with open_ledger(url)._write():
+        with open_ledger(url).database.write():
             held.set()
             go.wait(30)
 
@@ -104,18 +104,18 @@ def test_a_short_lock_is_waited_out(url: str) -> None:
 
 def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    open_ledger(url).open_account(PURE)
+    open_ledger(url).accounts.open(PURE)
     holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(LedgerUnavailable, match="is locked"):
-        open_ledger(url, timeout=0.2).balance("clinic")
+        open_ledger(url, timeout=0.2).accounts.balance("clinic")
     holder.close()
 
 
 def test_an_unreachable_server_is_told_without_secrets() -> None:
     url = "postgresql://zoe:hunter2@127.0.0.1:1/ledger?application_name=hunter3"
     ledger = open_ledger(url)
-    for call in (lambda: ledger.open_account(PURE), lambda: ledger.entries(), ledger.verify):
+    for call in (lambda: ledger.accounts.open(PURE), lambda: ledger.releases.all(), ledger.verify):
         with pytest.raises(LedgerUnavailable) as refused:
             call()
         text = str(refused.value)
@@ -132,16 +132,16 @@ def test_a_database_without_an_encoding_is_used(
     """As one made under the C locale: the driver hands its texts out as bytes, unless told."""
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
     ledger = open_ledger(postgres_url, clock=Clock())
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     ledger.verify()
-    assert ledger.balance(PURE.name).spent == 0
+    assert ledger.accounts.balance(PURE.name).spent == 0
 
 
 def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> None:
     url = sa.make_url(postgres_url).set(username="nobody-here", password="nobody-here")
     ledger = open_ledger(url.render_as_string(hide_password=False))
     with pytest.raises(LedgerUnavailable) as refused:
-        ledger.entries()
+        ledger.releases.all()
     assert "nobody-here" not in str(refused.value)
 
 
@@ -165,44 +165,44 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_text("not a database, whatever its name " * 99)
     ledger = open_ledger(f"sqlite:///{path}")
-    for call in (ledger.entries, lambda: ledger.open_account(PURE)):
+    for call in (ledger.releases.all, lambda: ledger.accounts.open(PURE)):
         with pytest.raises(LedgerUnavailable, match="file is not a database"):
             call()
     folder = open_ledger(f"sqlite:///{tmp_path}")
     with pytest.raises(LedgerUnavailable, match="cannot be used"):
-        folder.entries()
+        folder.releases.all()
     below = open_ledger(f"sqlite:///{path}/ledger.db")
     with pytest.raises(LedgerUnavailable, match="cannot be created"):
-        below.open_account(PURE)
+        below.accounts.open(PURE)
 
 
 def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     maker = open_ledger(f"sqlite:///{path}")
-    maker.open_account(PURE)
+    maker.accounts.open(PURE)
     reserve(maker, "r")
-    maker.begin("r", "/s", "n")
-    lease = maker.acquire("r", "shard-0")
+    maker.releases.begin("r", "/s", "n")
+    lease = maker.leases.acquire("r", "shard-0")
     reader = open_ledger(f"sqlite:///{path}")
-    assert len(reader.entries()) == 1
+    assert len(reader.releases.all()) == 1
     backup = path.read_bytes()
     path.unlink()
     for ledger in (maker, reader):
         for call in (
-            ledger.entries,
+            ledger.releases.all,
             ledger.verify,
-            partial(ledger.preview, PURE, Pure(1.0)),
-            partial(ledger.open_account, PURE),
+            partial(ledger.accounts.preview, PURE, Pure(1.0)),
+            partial(ledger.accounts.open, PURE),
             partial(reserve, ledger, "s"),
-            partial(ledger.renew, lease),
+            partial(ledger.leases.renew, lease),
         ):
             with pytest.raises(LedgerUnavailable, match=rf"{path} is gone.*from its backup"):
                 call()
     assert not path.exists()
     path.write_bytes(backup)
     for ledger in (maker, reader):
-        assert ledger.balance("clinic").spent == 1
-        ledger.renew(lease)
+        assert ledger.accounts.balance("clinic").spent == 1
+        ledger.leases.renew(lease)
 
 
 def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
     ledger = open_ledger(f"sqlite:///{path}")
     for call in (
         lambda: reserve(ledger, "r"),
-        lambda: ledger.begin("r", "/s", "n"),
-        lambda: ledger.acquire("r", "shard-0"),
-        lambda: ledger.lose("r", "why"),
-        lambda: ledger.rename_unit_column("clinic", "patient", "why"),
+        lambda: ledger.releases.begin("r", "/s", "n"),
+        lambda: ledger.leases.acquire("r", "shard-0"),
+        lambda: ledger.releases.lose("r", "why"),
+        lambda: ledger.accounts.rename_unit_column("clinic", "patient", "why"),
     ):
         with pytest.raises(LedgerUnavailable, match=rf"{path} does not exist"):
             call()
@@ -224,28 +224,28 @@ def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> 
     ledger = open_ledger(url)
     for known in (["r1"], {"r2", "r1"}):  # their folders are there, the ledger is not
         with pytest.raises(AccountMismatch, match=r"does not know release r1\b.*its backup"):
-            ledger.open_account(PURE, known_releases=known)
-    assert ledger.accounts() == []
+            ledger.accounts.open(PURE, known_releases=known)
+    assert ledger.accounts.all() == []
     assert not (tmp_path / "state").exists()
 
-    account = ledger.open_account(PURE)
+    account = ledger.accounts.open(PURE)
     reserve(ledger, "r1")
-    assert ledger.open_account(PURE, known_releases=["r1"]) == account
+    assert ledger.accounts.open(PURE, known_releases=["r1"]) == account
     with pytest.raises(AccountMismatch, match=r"release r2 and 1 more"):  # an older copy
-        ledger.open_account(PURE, known_releases=["r3", "r1", "r2"])
+        ledger.accounts.open(PURE, known_releases=["r3", "r1", "r2"])
     labs = dataclasses.replace(PURE, name="labs", dataset="labs")
     with pytest.raises(AccountMismatch, match="release r1"):  # another account has it
-        ledger.open_account(labs, known_releases=["r1"])
-    assert ledger.find_account("labs") is None
+        ledger.accounts.open(labs, known_releases=["r1"])
+    assert ledger.accounts.find("labs") is None
     with pytest.raises(AccountMismatch, match=r"account\.epsilon"):
-        ledger.open_account(dataclasses.replace(PURE, epsilon=9.0), known_releases=["r1"])
+        ledger.accounts.open(dataclasses.replace(PURE, epsilon=9.0), known_releases=["r1"])
 
 
 def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
-    with ledger._database.read() as connection:
+    ledger.accounts.open(PURE)
+    with ledger.database.read() as connection:
         found = sa.inspect(connection)
-        for table in tables.metadata.sorted_tables:
+        for table in schema.metadata.sorted_tables:
             columns = {column["name"]: column for column in found.get_columns(table.name)}
             assert list(columns) == [column.name for column in table.columns]
             for column in table.columns:
@@ -256,18 +256,17 @@ def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:
 
 
 def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_ledger(url).open_account(PURE)
+    open_ledger(url).accounts.open(PURE)
     ran = []
 
     def add_column(connection: sa.Connection) -> None:
         ran.append(1)
         connection.exec_driver_sql("ALTER TABLE ledger_lease ADD COLUMN note TEXT")
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, add_column))
-    monkeypatch.setattr("privsyn.ledger.database.MIGRATIONS", migrations.MIGRATIONS)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_column))
     for _ in range(2):
         ledger = open_ledger(url)
-        ledger.balance("clinic")  # a question brings it up to date as well
+        ledger.accounts.balance("clinic")  # a question brings it up to date as well
         assert ran == [1]
         reserve(ledger, "r")
     assert ran == [1]
@@ -275,29 +274,28 @@ def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.M
 
 
 def test_a_failed_step_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_ledger(url).open_account(PURE)
+    open_ledger(url).accounts.open(PURE)
 
     def half(connection: sa.Connection) -> None:
         connection.exec_driver_sql("DROP TABLE ledger_lease")
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, half))
-        patch.setattr("privsyn.ledger.database.MIGRATIONS", migrations.MIGRATIONS)
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, half))
         with pytest.raises(ZeroDivisionError):
             reserve(open_ledger(url), "r")
     ledger = open_ledger(url)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
-    ledger.acquire("r", "shard-0")
+    ledger.releases.begin("r", "/s", "n")
+    ledger.leases.acquire("r", "shard-0")
 
 
 def test_a_newer_ledger_is_refused(url: str) -> None:
-    open_ledger(url).open_account(PURE)
-    with open_ledger(url)._database.write() as connection:
-        connection.execute(sa.insert(tables.migrations).values(version=99, applied_at="x"))
+    open_ledger(url).accounts.open(PURE)
+    with open_ledger(url).database.write() as connection:
+        connection.execute(sa.insert(schema.migrations).values(version=99, applied_at="x"))
     ledger = open_ledger(url)
-    for call in (ledger.entries, lambda: ledger.open_account(PURE)):
+    for call in (ledger.releases.all, lambda: ledger.accounts.open(PURE)):
         with pytest.raises(BudgetError, match=r"schema version 99.*Upgrade privsyn"):
             call()
 
@@ -312,15 +310,20 @@ def test_importing_the_ledger_is_light() -> None:
 
 
 def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     asked = []
     sa.event.listen(
-        lite._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2])
+        lite.database._engine, "before_cursor_execute", lambda *call: asked.append(call[2])
     )
     for number in range(20):
         reserve(lite, f"r{number}", Pure(0.01))
     counts = []
-    for call in (lite.entries, lite.statements, lite.verify, lambda: lite.balance("clinic")):
+    for call in (
+        lite.releases.all,
+        lite.accounts.statements,
+        lite.verify,
+        lambda: lite.accounts.balance("clinic"),
+    ):
         asked.clear()
         call()
         counts.append(len(asked))

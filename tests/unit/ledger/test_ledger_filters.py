@@ -27,9 +27,9 @@ from privsyn.dp.events import (
 from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import BudgetExceeded
 from privsyn.ledger import caps
-from privsyn.ledger.accounts import Split
 from privsyn.ledger.caps import Cap, Charge
-from privsyn.ledger.store import Ledger
+from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.spec import Split
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 DELTA = 1e-6
@@ -86,14 +86,14 @@ KINDS: dict[str, Callable[[float], Event]] = {
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_release_of_the_whole_cap_fits_a_fresh_account_and_closes_it(lite: Ledger, kind: str):
-    lite.open_account(DEFAULT)
+    lite.accounts.open(DEFAULT)
     event = KINDS[kind](10.0)
-    assert lite.preview(DEFAULT, event).room == pytest.approx(10, rel=0.02)
+    assert lite.accounts.preview(DEFAULT, event).room == pytest.approx(10, rel=0.02)
     reserve(lite, "whole", event)
     for other in KINDS.values():
         with pytest.raises(BudgetExceeded):
             reserve(lite, "more", other(0.05))
-    assert lite.balance("clinic").share == 1
+    assert lite.accounts.balance("clinic").share == 1
     lite.verify()
 
 
@@ -151,26 +151,26 @@ def calibrate_noise(rate: float, steps: int) -> float:
 
 def test_copies_are_those_that_reserve_admits(lite: Ledger):
     spec = dataclasses.replace(DEFAULT, epsilon=3.0, split=TOKENS)
-    lite.open_account(spec)
+    lite.accounts.open(spec)
     event = votes(1.0)
-    fitting = lite.preview(spec, event).copies
+    fitting = lite.accounts.preview(spec, event).copies
     assert fitting >= 6
     for number in range(fitting):
         finish(lite, f"r{number}", event)
     with pytest.raises(BudgetExceeded):
         reserve(lite, "beyond", event)
-    assert lite.preview(spec, event).copies == 0
+    assert lite.accounts.preview(spec, event).copies == 0
     lite.verify()
 
 
 def test_the_hint_names_what_is_admitted(lite: Ledger):
-    lite.open_account(dataclasses.replace(DEFAULT, split=TOKENS))
+    lite.accounts.open(dataclasses.replace(DEFAULT, split=TOKENS))
     finish(lite, "first", draws(6.0))
     for kind in ("draws", "votes", "phrases", "trained"):
         with pytest.raises(BudgetExceeded) as refused:
             reserve(lite, f"all-{kind}", KINDS[kind](10.0))
         named = float(str(refused.value).partition("privacy.epsilon to ")[2].split()[0])
-        seen = lite.preview(DEFAULT, KINDS[kind](named * 0.999))
+        seen = lite.accounts.preview(DEFAULT, KINDS[kind](named * 0.999))
         assert named > 1
         assert seen.fits, kind
 
@@ -300,7 +300,7 @@ def test_a_charge_of_many_draws_is_of_all_of_them(count: int):
 
 
 def test_a_charge_is_read_back_as_it_was_made(lite: Ledger):
-    lite.open_account(DEFAULT)
+    lite.accounts.open(DEFAULT)
     cap, event = Cap.of(10.0, DELTA, Split()), draws(1.0)
     entry = reserve(lite, "r", event)
     assert Charge.of(entry) == cap.charge(event)
@@ -320,7 +320,7 @@ def test_a_first_release_just_above_the_cap_is_refused(
     lite: Ledger, event: Callable[[float], Event]
 ) -> None:
     """By its price at the account's delta, and no larger one."""
-    lite.open_account(dataclasses.replace(DEFAULT, epsilon=3.0))
+    lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=3.0))
     with pytest.raises(BudgetExceeded):
         reserve(lite, "above", event(3.05))
     reserve(lite, "within", event(3.0))

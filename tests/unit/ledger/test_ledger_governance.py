@@ -19,13 +19,12 @@ from privsyn.errors import (
     PolicyBroken,
     VerificationError,
 )
-from privsyn.ledger import chain, tables
-from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger import chain, schema
+from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.decisions import What
-from privsyn.ledger.policies import PolicyConfig, approval_of
-from privsyn.ledger.settings import AccountConfig
-from privsyn.ledger.store import Ledger, open_ledger
-from privsyn.ledger.terms import NONE, Terms
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.settings import AccountConfig, PolicyConfig, approval_of
+from privsyn.ledger.spec import NONE, AccountSpec, Terms
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish
 
 DELTA = 1e-6
@@ -52,23 +51,25 @@ def held(**terms: object) -> AccountSpec:
 
 def ask(ledger: Ledger, release: str, event: Event = LARGE, method: str = "toy", **says: float):
     said = Guarantee(says.get("epsilon", 0.01), says.get("delta", DELTA))
-    return ledger.reserve("clinic", release, event, method=method, guarantee=said)
+    return ledger.releases.reserve("clinic", release, event, method=method, guarantee=said)
 
 
 def digest_of(ledger: Ledger, release: str) -> str:
-    request = ledger.requested(release)
+    request = ledger.approvals.find_request(release)
     assert request is not None
     return str(request.body["digest"])
 
 
 def approve(ledger: Ledger, release: str, by: str, *, approved: bool = True) -> None:
-    ledger.decide(release, What.SPEND, digest_of(ledger, release), approved=approved, approver=by)
+    ledger.approvals.decide(
+        release, What.SPEND, digest_of(ledger, release), approved=approved, approver=by
+    )
 
 
 def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
     """The same ledger, asked by somebody else."""
-    url = ledger._database._url.render_as_string(hide_password=False)
-    return open_ledger(url, clock=ledger._clock, who={"user": user, "driver": driver})
+    url = ledger.database._url.render_as_string(hide_password=False)
+    return open_ledger(url, clock=ledger.database.clock, requester={"user": user, "driver": driver})
 
 
 # --- terms ----------------------------------------------------------------------------------------
@@ -96,35 +97,35 @@ def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
 )
 def test_each_rule_may_become_stricter_and_no_laxer(lite: Ledger, change, said) -> None:
     laxer = dataclasses.replace(STRICT, **change)
-    lite.open_account(dataclasses.replace(RENYI, terms=laxer))
-    lite.open_account(dataclasses.replace(RENYI, terms=STRICT))
+    lite.accounts.open(dataclasses.replace(RENYI, terms=laxer))
+    lite.accounts.open(dataclasses.replace(RENYI, terms=STRICT))
     with pytest.raises(AccountMismatch, match=re.escape(said)):
-        lite.open_account(dataclasses.replace(RENYI, terms=laxer))
+        lite.accounts.open(dataclasses.replace(RENYI, terms=laxer))
     with pytest.raises(AccountMismatch):
-        lite.preview(dataclasses.replace(RENYI, terms=laxer), SMALL)
-    assert lite.terms("clinic") == STRICT
+        lite.accounts.preview(dataclasses.replace(RENYI, terms=laxer), SMALL)
+    assert lite.accounts.terms("clinic") == STRICT
     assert [row.change for row in lite.history()] == ["OPENED", "TERMS", "TERMS"]
     assert lite.verify().accounts == 1
 
 
 def test_terms_are_remembered_where_no_setting_names_them_any_more(ledger: Ledger) -> None:
-    ledger.open_account(held(epsilon=0.5, policy="strict"))
+    ledger.accounts.open(held(epsilon=0.5, policy="strict"))
     with pytest.raises(AccountMismatch, match="held to policy strict"):
-        ledger.open_account(RENYI)
-    ledger.open_account(held(epsilon=0.5, policy="strict"))
+        ledger.accounts.open(RENYI)
+    ledger.accounts.open(held(epsilon=0.5, policy="strict"))
     assert [row.change for row in ledger.history()] == ["OPENED", "TERMS"]
-    assert ledger.terms("clinic").epsilon == 0.5
-    assert ledger.terms("nobody") == NONE
+    assert ledger.accounts.terms("clinic").epsilon == 0.5
+    assert ledger.accounts.terms("nobody") == NONE
 
 
 def test_a_void_release_that_is_reserved_anew_is_held_to_the_terms_of_now(lite: Ledger) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     ask(lite, "r")
-    lite.void("r", "not now")
-    lite.open_account(held(epsilon=0.5))
+    lite.releases.void("r", "not now")
+    lite.accounts.open(held(epsilon=0.5))
     with pytest.raises(PolicyBroken, match="release r"):
         ask(lite, "r")
-    assert lite.entry("r").state == "VOID"
+    assert lite.releases.get("r").state == "VOID"
 
 
 @pytest.mark.parametrize("rule", ["two_people", "publish"])
@@ -140,19 +141,19 @@ def test_what_account_or_policy_asks_for_is_asked_for(rule: str, asks: str) -> N
 
 
 def test_only_on_record_do_terms_become_laxer(ledger: Ledger) -> None:
-    ledger.open_account(held(epsilon=0.5))
+    ledger.accounts.open(held(epsilon=0.5))
     with pytest.raises(BudgetError, match="reason"):
-        ledger.loosen("clinic", NONE, " ")
-    ledger.loosen("clinic", Terms(epsilon=2.0), "typing error, says the officer")
-    ledger.open_account(held(epsilon=2.0))
+        ledger.accounts.loosen("clinic", NONE, " ")
+    ledger.accounts.loosen("clinic", Terms(epsilon=2.0), "typing error, says the officer")
+    ledger.accounts.open(held(epsilon=2.0))
     assert ledger.history()[-1].body["reason"] == "typing error, says the officer"
     assert ledger.verify().rows == 3
 
 
 def test_a_laxer_row_that_gives_no_reason_is_found(lite: Ledger) -> None:
-    lite.open_account(held(epsilon=0.5))
-    with lite._write() as connection:  # a whole, rightly chained row
-        lite._append(connection, "clinic", None, chain.TERMS, {"terms": {}})
+    lite.accounts.open(held(epsilon=0.5))
+    with lite.database.write() as connection:  # a whole, rightly chained row
+        lite.database.append(connection, "clinic", None, chain.TERMS, {"terms": {}})
     with pytest.raises(VerificationError, match="weakens the terms of account clinic"):
         ask(lite, "r1", SMALL)
 
@@ -170,23 +171,23 @@ def test_a_laxer_row_that_gives_no_reason_is_found(lite: Ledger) -> None:
 )
 def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, terms, asked, said) -> None:
     """The plan says that it costs an epsilon of .01: the event is what is priced."""
-    lite.open_account(held(**terms))
+    lite.accounts.open(held(**terms))
     with pytest.raises(PolicyBroken, match=said):
         ask(lite, "r1", **asked)
-    assert lite.entries() == []
-    assert lite.refusals()[-1].error == "PolicyBroken"
+    assert lite.releases.all() == []
+    assert lite.releases.refusals()[-1].error == "PolicyBroken"
 
 
 def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
     """Whoever names privacy.delta would else choose the epsilon that the rules see."""
     wide = guarantee(LARGE, 0.3)
     assert wide.epsilon < 0.5 < guarantee(LARGE, DELTA).epsilon
-    ledger.open_account(held(spend_above=0.5))
+    ledger.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
     said = {"method": "toy", "guarantee": wide}
-    assert ledger.approval_due("clinic", "r1", LARGE, **said) is not None
-    ledger.open_account(held(spend_above=0.5, epsilon=0.8))
+    assert ledger.approvals.due("clinic", "r1", LARGE, **said) is not None
+    ledger.accounts.open(held(spend_above=0.5, epsilon=0.8))
     with pytest.raises(PolicyBroken, match=r"at account\.delta=1e-06 .*, is above 0\.8"):
         ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
     ask(ledger, "r2", SMALL, epsilon=wide.epsilon, delta=0.3)
@@ -194,7 +195,7 @@ def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
 
 
 def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) -> None:
-    lite.open_account(held(epsilon=0.5))
+    lite.accounts.open(held(epsilon=0.5))
     with monkeypatch.context() as patched:
         patched.setattr(Terms, "refuse", lambda *_: None)
         ask(lite, "r1", LARGE, delta=0.3)
@@ -203,19 +204,19 @@ def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) 
 
 
 def test_all_rules_that_are_broken_are_named(lite: Ledger) -> None:
-    lite.open_account(held(epsilon=0.5, delta=1e-7, methods=("other",)))
+    lite.accounts.open(held(epsilon=0.5, delta=1e-7, methods=("other",)))
     with pytest.raises(PolicyBroken) as caught:
         ask(lite, "r1")
     assert len(caught.value.broken) == 3
 
 
 def test_the_period_of_a_policy_is_a_cap_over_its_window(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(held(period_days=30, period_epsilon=1.0))
+    ledger.accounts.open(held(period_days=30, period_epsilon=1.0))
     finish(ledger, "r1", LARGE)
     with pytest.raises(BudgetExceeded, match="clinic in 30 days") as caught:
         ask(ledger, "r2", LARGE)
     assert "2026-03-02" in caught.value.hint
-    assert not ledger.preview(held(period_days=30, period_epsilon=1.0), LARGE).fits
+    assert not ledger.accounts.preview(held(period_days=30, period_epsilon=1.0), LARGE).fits
     clock.pass_(days=30, seconds=1)
     ask(ledger, "r2", LARGE)
     assert ledger.verify().entries == 2
@@ -225,11 +226,11 @@ def test_what_the_account_s_own_period_holds_is_not_counted_twice(lite: Ledger) 
     own = dataclasses.replace(
         held(period_days=7, period_epsilon=2.0), period_days=30, period_epsilon=1.5
     )
-    assert len(lite.preview(own, SMALL).filters) == 2
+    assert len(lite.accounts.preview(own, SMALL).filters) == 2
 
 
 def test_a_release_let_in_against_the_terms_is_found(lite: Ledger, monkeypatch) -> None:
-    lite.open_account(held(epsilon=0.5))
+    lite.accounts.open(held(epsilon=0.5))
     monkeypatch.setattr(Terms, "refuse", lambda *_: None)
     ask(lite, "r1")
     monkeypatch.undo()
@@ -241,7 +242,7 @@ def test_a_release_let_in_against_the_terms_is_found(lite: Ledger, monkeypatch) 
 
 
 def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger: Ledger) -> None:
-    ledger.open_account(held(spend_above=0.5))
+    ledger.accounts.open(held(spend_above=0.5))
     assert ask(ledger, "small", SMALL).state == "RESERVED"
     with pytest.raises(ApprovalNeeded, match="before somebody has approved") as caught:
         ask(ledger, "large")
@@ -254,15 +255,15 @@ def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger: Led
     approve(ledger, "large", "officer")
     assert ask(ledger, "large").state == "RESERVED"
     assert ask(ledger, "large").state == "RESERVED"  # again, and nothing is asked
-    approved = ledger.approved_cost("large")
+    approved = ledger.approvals.spend_approval("large")
     assert approved is not None
     assert approved.approver == "officer"
-    assert ledger.approved_cost("small") is None
+    assert ledger.approvals.spend_approval("small") is None
     assert ledger.verify().entries == 2
 
 
 def test_a_rejection_undoes_an_approval_until_somebody_approves_again(lite: Ledger) -> None:
-    lite.open_account(held(spend_above=0.5))
+    lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1")
     approve(lite, "r1", "officer")
@@ -284,19 +285,19 @@ def test_a_rejection_undoes_an_approval_until_somebody_approves_again(lite: Ledg
     ],
 )
 def test_an_approval_is_of_one_cost_of_one_release(lite: Ledger, change) -> None:
-    lite.open_account(held(spend_above=0.5))
+    lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1")
     approve(lite, "r1", "officer")
     with pytest.raises(ApprovalNeeded):
         ask(lite, **({"release": "r1"} | change))
-    assert lite.entries() == []
+    assert lite.releases.all() == []
 
 
 def test_nobody_approves_what_nobody_asked(lite: Ledger) -> None:
-    lite.open_account(held(spend_above=0.5))
+    lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(BudgetError, match="nobody has asked to reserve this cost"):
-        lite.decide("r1", What.SPEND, "a" * 64, approved=True, approver="officer")
+        lite.approvals.decide("r1", What.SPEND, "a" * 64, approved=True, approver="officer")
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1")
     with pytest.raises(BudgetError, match="needs the name"):
@@ -305,13 +306,13 @@ def test_nobody_approves_what_nobody_asked(lite: Ledger) -> None:
 
 def test_who_asks_does_not_approve_where_two_people_are_asked_for(ledger: Ledger) -> None:
     alice, bob = as_("alice", ledger), as_("bob", ledger)
-    ledger.open_account(held(spend_above=0.5, two_people=True))
+    ledger.accounts.open(held(spend_above=0.5, two_people=True))
     with pytest.raises(ApprovalNeeded):
         ask(alice, "r1")
     for name in ("alice", "bob"):  # her own name, or that of another, as she writes it
         with pytest.raises(ApprovalNeeded, match="alice asked for it"):
             approve(alice, "r1", name)
-    assert ledger.decisions("r1") == [], "a refused decision is not kept"
+    assert ledger.approvals.decisions("r1") == [], "a refused decision is not kept"
     approve(bob, "r1", "bob")
     with pytest.raises(ApprovalNeeded, match="bob asked for it and approved it"):
         ask(bob, "r1")
@@ -323,11 +324,11 @@ def test_who_asks_does_not_approve_where_two_people_are_asked_for(ledger: Ledger
 
 def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger: Ledger) -> None:
     run = as_("alice", ledger, driver="airflow")
-    ledger.open_account(held(spend_above=0.5, two_people=True))
+    ledger.accounts.open(held(spend_above=0.5, two_people=True))
     with pytest.raises(ApprovalNeeded):
         ask(run, "r1")
     with pytest.raises(ApprovalNeeded):
-        run.decide(
+        run.approvals.decide(
             "r1",
             What.SPEND,
             digest_of(ledger, "r1"),
@@ -340,8 +341,8 @@ def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger: Ledg
 
 
 def test_a_release_reserved_unapproved_is_found(lite: Ledger, monkeypatch) -> None:
-    lite.open_account(held(spend_above=0.5))
-    monkeypatch.setattr(Ledger, "_check_spend", lambda *_: None)
+    lite.accounts.open(held(spend_above=0.5))
+    monkeypatch.setattr(Approvals, "check_spend", lambda *_: None)
     ask(lite, "r1")
     monkeypatch.undo()
     with pytest.raises(VerificationError, match="r1 is not to be reserved before somebody"):
@@ -353,106 +354,106 @@ def test_a_release_reserved_unapproved_is_found(lite: Ledger, monkeypatch) -> No
 
 def decide(ledger: Ledger, release: str, digest: str, **how: object):
     how = {"approved": True, "approver": "officer"} | how
-    return ledger.decide(release, What.PUBLISH, digest, **how)  # type: ignore[arg-type]
+    return ledger.approvals.decide(release, What.PUBLISH, digest, **how)  # type: ignore[arg-type]
 
 
 def test_a_certificate_is_approved_and_no_other(ledger: Ledger) -> None:
-    ledger.open_account(held(publish=True))
+    ledger.accounts.open(held(publish=True))
     for release in ("r1", "r2"):
         ask(ledger, release, SMALL)
-        ledger.begin(release, f"/scratch/{release}", "n")
-        ledger.commit(release, "a" * 64, ("b" if release == "r1" else "c") * 64)
-    ledger.derive("r1", "d" * 64, "e" * 64)
+        ledger.releases.begin(release, f"/scratch/{release}", "n")
+        ledger.releases.commit(release, "a" * 64, ("b" if release == "r1" else "c") * 64)
+    ledger.releases.derive("r1", "d" * 64, "e" * 64)
     with pytest.raises(ApprovalNeeded, match="before somebody has approved it"):
-        ledger.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_published("r1", "b" * 64, name="r1")
     with pytest.raises(BudgetError, match="no certificate with the SHA-256 c"):
         decide(ledger, "r1", "c" * 64)
     decide(ledger, "r2", "c" * 64)
     with pytest.raises(ApprovalNeeded):
-        ledger.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_published("r1", "b" * 64, name="r1")
     decide(ledger, "r1", "b" * 64)
-    approval = ledger.check_published("r1", "b" * 64, name="r1")
+    approval = ledger.approvals.check_published("r1", "b" * 64, name="r1")
     assert approval is not None
     assert approval.approver == "officer"
     with pytest.raises(ApprovalNeeded, match="What was approved before was something else"):
-        ledger.check_published("r1", "e" * 64, name="r1.student")
+        ledger.approvals.check_published("r1", "e" * 64, name="r1.student")
     decide(ledger, "r1", "e" * 64, name="r1.student")
-    ledger.check_published("r1", "e" * 64, name="r1.student")
+    ledger.approvals.check_published("r1", "e" * 64, name="r1.student")
     decide(ledger, "r1", "b" * 64, approved=False, comment="no  more\nthan this")
     with pytest.raises(ApprovalNeeded, match=r"rejected it on .*\(no more than this\)"):
-        ledger.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_published("r1", "b" * 64, name="r1")
     assert ledger.verify().entries == 2
-    (statement,) = ledger.statements()
+    (statement,) = ledger.accounts.statements()
     assert json.dumps(statement.as_dict())
     assert len(statement.decisions) == 4
 
 
 def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
     alice = as_("alice", lite)
-    lite.open_account(held(publish=True, two_people=True))
+    lite.accounts.open(held(publish=True, two_people=True))
     finish(alice, "r1", SMALL)
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
         decide(alice, "r1", "b" * 64, approver="alice")
     decide(as_("bob", lite), "r1", "b" * 64, approver="bob")
-    alice.check_published("r1", "b" * 64, name="r1")
+    alice.approvals.check_published("r1", "b" * 64, name="r1")
 
 
 def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Ledger) -> None:
     alice, bob = as_("alice", lite), as_("bob", lite)
-    lite.open_account(held(publish=True, two_people=True))
+    lite.accounts.open(held(publish=True, two_people=True))
     finish(bob, "r1", SMALL)
-    alice.derive("r1", "d" * 64, "e" * 64)
+    alice.releases.derive("r1", "d" * 64, "e" * 64)
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
         decide(alice, "r1", "e" * 64, approver="alice", name="r1.student")
     with pytest.raises(ApprovalNeeded, match="before somebody"):
-        bob.check_published("r1", "e" * 64, name="r1.student")
+        bob.approvals.check_published("r1", "e" * 64, name="r1.student")
     decide(bob, "r1", "e" * 64, approver="bob", name="r1.student")
-    bob.check_published("r1", "e" * 64, name="r1.student")
+    bob.approvals.check_published("r1", "e" * 64, name="r1.student")
 
 
 def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> None:
-    lite.open_account(held(publish=True))
+    lite.accounts.open(held(publish=True))
     ask(lite, "r1", SMALL)
     with pytest.raises(BudgetError, match="is RESERVED, not COMMITTED"):
         decide(lite, "r1", "b" * 64)
 
 
 def test_an_account_that_asks_for_nothing_is_asked_nothing(lite: Ledger) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     finish(lite, "r1", LARGE)
-    assert lite.check_published("r1", "b" * 64, name="r1") is None
+    assert lite.approvals.check_published("r1", "b" * 64, name="r1") is None
     said = {"method": "toy", "guarantee": guarantee(LARGE, DELTA)}
-    assert lite.approval_due("clinic", "r2", LARGE, **said) is None
+    assert lite.approvals.due("clinic", "r2", LARGE, **said) is None
 
 
 @pytest.mark.parametrize("forged", ["edited", "added", "rightly chained"])
 def test_a_forged_approval_is_none(ledger: Ledger, forged: str) -> None:
-    ledger.open_account(held(publish=True))
+    ledger.accounts.open(held(publish=True))
     finish(ledger, "r1", SMALL)
     decide(ledger, "r1", "b" * 64, approved=False)
     last = ledger.history()[-1]
     body = dict(last.body) | {"approver": "officer"}
-    with ledger._write() as connection:
+    with ledger.database.write() as connection:
         if forged == "edited":
             connection.execute(
-                sa.update(tables.history)
-                .where(tables.history.c.seq == last.seq)
+                sa.update(schema.history)
+                .where(schema.history.c.seq == last.seq)
                 .values(change=chain.APPROVED)
             )
         elif forged == "added":
             row = last.__dict__ | {"seq": last.seq + 1, "change": chain.APPROVED}
             row |= {"body": chain.canonical(body), "previous": last.hash}
-            connection.execute(sa.insert(tables.history).values(**row))
-            connection.execute(sa.update(tables.head).values(seq=last.seq + 1))
+            connection.execute(sa.insert(schema.history).values(**row))
+            connection.execute(sa.update(schema.head).values(seq=last.seq + 1))
         else:  # by whoever computes the hash too: of a certificate that there is not
             body |= {"digest": "f" * 64}
-            ledger._append(connection, "clinic", "r1", chain.APPROVED, body)
+            ledger.database.append(connection, "clinic", "r1", chain.APPROVED, body)
     with pytest.raises(VerificationError, match="history row"):
-        ledger.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_published("r1", "b" * 64, name="r1")
 
 
 def test_pure_accounts_have_terms_too(lite: Ledger) -> None:
-    lite.open_account(dataclasses.replace(PURE, terms=Terms(spend_above=0.5, epsilon=2.0)))
+    lite.accounts.open(dataclasses.replace(PURE, terms=Terms(spend_above=0.5, epsilon=2.0)))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1", Pure(1.0))
     with pytest.raises(PolicyBroken):
@@ -460,8 +461,8 @@ def test_pure_accounts_have_terms_too(lite: Ledger) -> None:
 
 
 def test_a_second_rejection_undoes_the_approval_between(lite):
-    lite.open_account(held(spend_above=0.5))
-    lite.request("clinic", "r1", LARGE, method="toy", guarantee=Guarantee(0.01, 1e-6))
+    lite.accounts.open(held(spend_above=0.5))
+    lite.approvals.request("clinic", "r1", LARGE, method="toy", guarantee=Guarantee(0.01, 1e-6))
     for said in (False, True, False):
         approve(lite, "r1", "dana", approved=said)
     with pytest.raises(ApprovalNeeded, match="dana rejected it"):
@@ -469,9 +470,9 @@ def test_a_second_rejection_undoes_the_approval_between(lite):
 
 
 def test_a_policy_s_period_weighs_what_it_holds_at_its_own_order(lite):
-    lite.open_account(spec := held(period_days=30, period_epsilon=0.5))
+    lite.accounts.open(spec := held(period_days=30, period_epsilon=0.5))
     ask(lite, "r1", event := SampledGaussian(0.01, 5.0, 10))
-    lifetime, policy = lite.preview(spec, event).filters
+    lifetime, policy = lite.accounts.preview(spec, event).filters
     assert policy.held[0].loss == policy.asked.loss > 2 * lifetime.held[0].loss
 
 
@@ -480,7 +481,7 @@ def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
 ) -> None:
     """Of the account 5 a day, of its policy 1 in 30 days."""
     terms = Terms(period_days=30, period_epsilon=1.0)
-    ledger.open_account(
+    ledger.accounts.open(
         dataclasses.replace(PURE, epsilon=20.0, period_days=1, period_epsilon=5.0, terms=terms)
     )
     finish(ledger, "one", Pure(0.9))
@@ -496,12 +497,12 @@ def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
 def test_an_approval_by_another_name_of_who_asked_does_not_outlive_stricter_terms(
     lite: Ledger,
 ) -> None:
-    lite.open_account(held(spend_above=0.5))
+    lite.accounts.open(held(spend_above=0.5))
     alice = as_("alice", lite)
     with pytest.raises(ApprovalNeeded):
         ask(alice, "r")
     approve(alice, "r", by="al")  # of one person it would do
-    lite.open_account(held(spend_above=0.5, two_people=True))
+    lite.accounts.open(held(spend_above=0.5, two_people=True))
     with pytest.raises(ApprovalNeeded, match="alice asked for it and approved it"):
         ask(alice, "r")
     approve(as_("bob", lite), "r", by="bob")

@@ -22,9 +22,9 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import tables
+from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
@@ -42,11 +42,11 @@ def key(monkeypatch):
 
 
 def begin(ledger: Ledger, folder: Path) -> ReleaseVault:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
     vault = Vault(f"file://{folder / 'vault'}", None)
     place = vault.pin(ledger, name, 1)
-    ledger.begin(name, vault.place(name, place.nonce), place.nonce)
+    ledger.releases.begin(name, vault.place(name, place.nonce), place.nonce)
     LedgerJournal.create(ledger, place, PART, HEADER)
     return place
 
@@ -64,14 +64,17 @@ def never():
 
 
 def rows_in(ledger: Ledger) -> list[bytes]:
-    with ledger._database.read() as connection:
-        found = connection.execute(sa.select(tables.draws)).mappings().all()
+    with ledger.database.read() as connection:
+        found = connection.execute(sa.select(schema.draws)).mappings().all()
         return [bytes(row["body"]) for row in found]
 
 
 def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
     place = begin(ledger, tmp_path)
-    with ledger.acquire(place.release_id, PART) as lease, opened(ledger, place, lease) as journal:
+    with (
+        ledger.leases.acquire(place.release_id, PART) as lease,
+        opened(ledger, place, lease) as journal,
+    ):
         assert not journal.drawn
         assert journal.draw_all([("a", lambda: 5), ("b", lambda: [1.5, SECRET])]) == [
             5,
@@ -83,10 +86,13 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
         lease.count(lambda: journal.durable)
         assert len(journal) == journal.durable == 5
     again = find(ledger, place, tmp_path)
-    assert entries(ledger, again, PART) == ledger.parts(place.release_id)[PART] == 5
+    assert entries(ledger, again, PART) == ledger.leases.parts(place.release_id)[PART] == 5
     assert kept(ledger, again, PART, "p") == b"public"
     assert kept(ledger, again, PART, "q") is None
-    with ledger.acquire(place.release_id, PART) as lease, opened(ledger, again, lease) as journal:
+    with (
+        ledger.leases.acquire(place.release_id, PART) as lease,
+        opened(ledger, again, lease) as journal,
+    ):
         assert journal.drawn
         assert journal.draw_all([("b", never), ("a", never)]) == [[1.5, SECRET], 5]
         assert (journal.draw_array("c", never, 7) == array).all()
@@ -102,7 +108,10 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
 
 def test_rows_are_as_long_as_their_keys_make_them(ledger, tmp_path):
     place = begin(ledger, tmp_path)
-    with ledger.acquire(place.release_id, PART) as lease, opened(ledger, place, lease) as journal:
+    with (
+        ledger.leases.acquire(place.release_id, PART) as lease,
+        opened(ledger, place, lease) as journal,
+    ):
         for number, value in enumerate((0, -(2**63), 1.7976931348623157e308, 7)):
             journal.draw_all([(f"k{number}", lambda value=value: value)])
         for number, size in enumerate((3, 3)):
@@ -115,11 +124,11 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
     """A process that stood still for longer than its lease lives, on a clock that is wrong."""
     place = begin(ledger, tmp_path)
     name = place.release_id
-    paused = ledger.acquire(name, PART, ttl=3600)
+    paused = ledger.leases.acquire(name, PART, ttl=3600)
     with opened(ledger, place, paused) as first:
         first.draw_all([("a", lambda: 1)])
         clock.now += timedelta(hours=2)
-        other = ledger.acquire(name, PART, ttl=3600)
+        other = ledger.leases.acquire(name, PART, ttl=3600)
         with opened(ledger, place, other) as second:
             with pytest.raises(LeaseHeld, match="overtaken"):
                 first.draw_all([("b", lambda: 2), ("c", lambda: 3)])
@@ -133,8 +142,8 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
         with pytest.raises(LeaseHeld):
             opened(ledger, place, paused)
     assert entries(ledger, place, PART) == 3
-    with ledger._database.read() as connection:
-        tokens = connection.execute(sa.select(tables.draws.c.token)).scalars().all()
+    with ledger.database.read() as connection:
+        tokens = connection.execute(sa.select(schema.draws.c.token)).scalars().all()
     assert tokens == [0, 1, 2, 2]
 
 
@@ -142,14 +151,14 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
 def test_with_a_release_its_key_and_draws_end(ledger, tmp_path, end):
     place = begin(ledger, tmp_path)
     name = place.release_id
-    with ledger.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
+    with ledger.leases.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
         journal.draw_all([("a", lambda: 1)])
         if end == "lose":
-            ledger.lose(name, "why")
+            ledger.releases.lose(name, "why")
             with pytest.raises(ReleaseLost):
                 journal.draw_all([("b", lambda: 2)])
         else:
-            ledger.commit(name, "0" * 64, "1" * 64)
+            ledger.releases.commit(name, "0" * 64, "1" * 64)
             with pytest.raises(Exception, match="COMMITTED"):
                 journal.draw_all([("b", lambda: 2)])
         assert find(ledger, place, tmp_path) is None
@@ -158,23 +167,23 @@ def test_with_a_release_its_key_and_draws_end(ledger, tmp_path, end):
 
 
 def test_a_reservation_that_is_given_back_leaves_no_key(ledger, tmp_path):
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
     vault = Vault(f"file://{tmp_path / 'vault'}", None)
     first = vault.pin(ledger, name, 2)
     assert vault.pin(ledger, name, 5).shards == 2  # of two that start at once one wins
     assert vault.pin(ledger, name, 5).nonce == first.nonce
-    ledger.void(name, "why")
+    ledger.releases.void(name, "why")
     assert vault.find(ledger, name) is None
 
 
 def test_a_release_that_began_elsewhere_is_pinned_to_no_vault(ledger):
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
-    ledger.begin(name, "/scratch", "n")
+    ledger.releases.begin(name, "/scratch", "n")
     with pytest.raises(BudgetError, match="BEGUN, not RESERVED"):
-        ledger.pin(name, VaultRow("key", b"wrapped", "nonce", 1))
-    assert ledger.pinned(name) is None
+        ledger.draws.pin(name, VaultRow("key", b"wrapped", "nonce", 1))
+    assert ledger.draws.find_pin(name) is None
 
 
 def test_another_key_is_refused_before_anything_is_drawn(ledger, tmp_path, monkeypatch):
@@ -187,19 +196,19 @@ def test_another_key_is_refused_before_anything_is_drawn(ledger, tmp_path, monke
 def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
     place = begin(ledger, tmp_path)
     name = place.release_id
-    with ledger.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
+    with ledger.leases.acquire(name, PART) as lease, opened(ledger, place, lease) as journal:
         for key in "abc":
             journal.draw_all([(key, lambda: 1)])
-    table = tables.draws
+    table = schema.draws
     bodies = rows_in(ledger)
 
     def put(number: int, body: bytes) -> None:
-        with ledger._database.write() as connection:
+        with ledger.database.write() as connection:
             where = (table.c.part == PART, table.c.number == number)
             connection.execute(sa.update(table).where(*where).values(body=body))
 
     def refused() -> bool:
-        with ledger.acquire(name, PART) as lease:
+        with ledger.leases.acquire(name, PART) as lease:
             try:
                 opened(ledger, place, lease).close()
             except VerificationError:
@@ -215,7 +224,7 @@ def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
     assert refused()
     put(1, bodies[1])
     assert not refused()
-    with ledger._database.write() as connection:
+    with ledger.database.write() as connection:
         connection.execute(sa.delete(table).where(table.c.number == 1))
     assert refused()
 
@@ -223,7 +232,7 @@ def test_entries_that_were_changed_moved_or_lost_are_found(ledger, tmp_path):
 def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
     place = begin(ledger, tmp_path)
     with (
-        ledger.acquire(place.release_id, PART) as lease,
+        ledger.leases.acquire(place.release_id, PART) as lease,
         opened(ledger, place, lease) as journal,
     ):
         with pytest.raises(ZeroDivisionError):
@@ -242,12 +251,12 @@ def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
 def test_a_connection_that_is_cut_in_mid_draw_costs_that_draw_at_most(postgres_url, tmp_path):
     ledger = open_ledger(postgres_url, clock=Clock())
     place = begin(ledger, tmp_path)
-    lease = ledger.acquire(place.release_id, PART, ttl=3600)
+    lease = ledger.leases.acquire(place.release_id, PART, ttl=3600)
 
     def cut() -> int:
         """As a restart of the server does, between the draw and its commit."""
-        mine = journal._rows._held._connection.connection.dbapi_connection.info.backend_pid
-        with ledger._database.write() as connection:
+        mine = journal._rows._connection._connection.connection.dbapi_connection.info.backend_pid
+        with ledger.database.write() as connection:
             connection.execute(sa.select(sa.func.pg_terminate_backend(mine))).one()
         return 2
 
@@ -265,7 +274,7 @@ def test_a_connection_that_is_cut_in_mid_draw_costs_that_draw_at_most(postgres_u
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privsyn.ledger.store import open_ledger
+from privsyn.ledger.ledger import open_ledger
 from privsyn.vault.release import Vault
 from privsyn.vault.journal import LedgerJournal
 from tests.unit.ledger.ledger_cases import Clock
@@ -273,7 +282,7 @@ from tests.unit.ledger.ledger_cases import Clock
 url, name, folder = sys.argv[1:]
 ledger = open_ledger(url, clock=Clock())
 place = Vault(f"file://{folder}/vault", None).find(ledger, name)
-lease = ledger.acquire(name, "shard-0", ttl=3600)
+lease = ledger.leases.acquire(name, "shard-0", ttl=3600)
 journal = LedgerJournal.open(ledger, place, lease, {"release": "r"})
 calls = 0
 
@@ -302,6 +311,9 @@ def test_what_a_killed_writer_had_used_its_successor_replays(postgres_url, tmp_p
     assert done.returncode == -signal.SIGKILL, done.stderr
     used = [value for line in done.stdout.splitlines() for value in json.loads(line)]
     assert len(used) == 3
-    with ledger.acquire(place.release_id, PART) as lease, opened(ledger, place, lease) as journal:
+    with (
+        ledger.leases.acquire(place.release_id, PART) as lease,
+        opened(ledger, place, lease) as journal,
+    ):
         assert journal.draw_all([(f"t{n}", never) for n in range(3)]) == used
         assert len(journal) == 3  # of the call it died in nobody saw a draw

@@ -12,7 +12,7 @@ import pytest
 from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable, ReleaseLost
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
     Clock,
@@ -27,9 +27,9 @@ A, B = "a" * 64, "b" * 64
 
 @pytest.fixture
 def begun(ledger: Ledger) -> Ledger:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     return ledger
 
 
@@ -43,99 +43,99 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_one_holder_a_part(begun: Ledger) -> None:
-    first = begun.acquire("r", "shard-0")
-    other = begun.acquire("r", "shard-1")
+    first = begun.leases.acquire("r", "shard-0")
+    other = begun.leases.acquire("r", "shard-1")
     assert (first.token, other.token) == (1, 1)
     with pytest.raises(LeaseHeld, match="shard-0: process"):
-        begun.acquire("r", "shard-0")
-    begun.release_lease(first)
-    again = begun.acquire("r", "shard-0")
+        begun.leases.acquire("r", "shard-0")
+    begun.leases.release(first)
+    again = begun.leases.acquire("r", "shard-0")
     assert again.token == 2
-    begun.release_lease(first)  # an old lease cannot give the new one back
+    begun.leases.release(first)  # an old lease cannot give the new one back
     with pytest.raises(LeaseHeld):
-        begun.acquire("r", "shard-0")
+        begun.leases.acquire("r", "shard-0")
 
 
 def test_only_a_begun_release_is_leased(begun: Ledger) -> None:
     reserve(begun, "s")
     with pytest.raises(BudgetError, match="s is RESERVED, not BEGUN"):
-        begun.acquire("s", "shard-0")
-    begun.lose("r", "why")
+        begun.leases.acquire("s", "shard-0")
+    begun.releases.lose("r", "why")
     with pytest.raises(ReleaseLost):
-        begun.acquire("r", "shard-0")
+        begun.leases.acquire("r", "shard-0")
     with pytest.raises(ValueError, match="part='a/b'"):
-        begun.acquire("r", "a/b")
+        begun.leases.acquire("r", "a/b")
 
 
 def test_a_silent_holder_elsewhere_counts_until_its_time_is_up(
     begun: Ledger, clock: Clock, elsewhere: pytest.MonkeyPatch
 ) -> None:
-    late = begun.acquire("r", "shard-0", ttl=60)
+    late = begun.leases.acquire("r", "shard-0", ttl=60)
     elsewhere.undo()
     clock.pass_(seconds=59)
     with pytest.raises(LeaseHeld, match="process 7 on other-host"):
-        begun.acquire("r", "shard-0")
-    begun.renew(late)
+        begun.leases.acquire("r", "shard-0")
+    begun.leases.renew(late)
     clock.pass_(seconds=59)
     with pytest.raises(LeaseHeld):
-        begun.acquire("r", "shard-0")
+        begun.leases.acquire("r", "shard-0")
     clock.pass_(seconds=1)
-    new = begun.acquire("r", "shard-0")
+    new = begun.leases.acquire("r", "shard-0")
     assert new.token == late.token + 1
     with pytest.raises(LeaseHeld, match="overtaken by token 2"):
-        begun.renew(late)
+        begun.leases.renew(late)
     with pytest.raises(LeaseHeld, match="overtaken by token 2"):
-        begun.commit("r", A, B, lease=late)
-    begun.renew(new)
-    assert begun.commit("r", A, B, lease=new).state == "COMMITTED"
-    begun.renew(new)  # the committer's own heartbeat may still come in
+        begun.releases.commit("r", A, B, lease=late)
+    begun.leases.renew(new)
+    assert begun.releases.commit("r", A, B, lease=new).state == "COMMITTED"
+    begun.leases.renew(new)  # the committer's own heartbeat may still come in
 
 
 def test_a_late_holder_may_renew_if_nobody_came(begun: Ledger, clock: Clock) -> None:
-    lease = begun.acquire("r", "shard-0", ttl=60)
+    lease = begun.leases.acquire("r", "shard-0", ttl=60)
     clock.pass_(hours=1)
-    begun.renew(lease)
-    assert begun.commit("r", A, B, lease=lease).state == "COMMITTED"
+    begun.leases.renew(lease)
+    assert begun.releases.commit("r", A, B, lease=lease).state == "COMMITTED"
 
 
 def test_commit_and_begin_wait_for_a_live_holder(
     begun: Ledger, clock: Clock, elsewhere: pytest.MonkeyPatch
 ) -> None:
-    begun.acquire("r", "shard-3", ttl=60)
+    begun.leases.acquire("r", "shard-3", ttl=60)
     elsewhere.undo()
     with pytest.raises(LeaseHeld, match="process 7 on other-host is drawing its shard-3"):
-        begun.commit("r", A, B)
+        begun.releases.commit("r", A, B)
     with pytest.raises(LeaseHeld, match="shard-3"):
-        begun.begin("r", "/s", "another")
-    assert begun.entry("r").state == "BEGUN"
+        begun.releases.begin("r", "/s", "another")
+    assert begun.releases.get("r").state == "BEGUN"
     clock.pass_(seconds=60)
     with pytest.raises(ReleaseLost):
-        begun.begin("r", "/s", "another")
+        begun.releases.begin("r", "/s", "another")
 
 
 def test_a_given_up_release_ends_its_leases(begun: Ledger) -> None:
-    lease = begun.acquire("r", "shard-0")
-    begun.lose("r", "another shard failed")
+    lease = begun.leases.acquire("r", "shard-0")
+    begun.releases.lose("r", "another shard failed")
     with pytest.raises(ReleaseLost, match="another shard failed"):
-        begun.renew(lease)
+        begun.leases.renew(lease)
 
 
 def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     gate = processes.Event()
     child = processes.Process(target=hold_lease, args=(url, "r", "shard-0", gate))
     child.start()
     assert gate.wait(300)
     with pytest.raises(LeaseHeld, match=f"process {child.pid} on"):
-        ledger.acquire("r", "shard-0")
+        ledger.leases.acquire("r", "shard-0")
     with pytest.raises(LeaseHeld):
-        ledger.commit("r", A, B)
+        ledger.releases.commit("r", A, B)
     child.kill()
     child.join()
-    with ledger.acquire("r", "shard-0") as lease:
+    with ledger.leases.acquire("r", "shard-0") as lease:
         assert lease.token == 2
     ledger.verify()
 
@@ -157,20 +157,20 @@ def test_without_start_times_the_process_id_decides(monkeypatch: pytest.MonkeyPa
 
 def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     beats = threading.Semaphore(0)
-    with ledger.acquire("r", "shard-0", ttl=3) as lease:
+    with ledger.leases.acquire("r", "shard-0", ttl=3) as lease:
         renew = lease._renew
         lease._renew = lambda own: (renew(own), beats.release())
         for _ in range(4):  # more than a lease's life
             assert beats.acquire(timeout=300)
         lease.check()
         with pytest.raises(LeaseHeld):
-            ledger.acquire("r", "shard-0")
+            ledger.leases.acquire("r", "shard-0")
     assert not any(thread.name == "lease shard-0" for thread in threading.enumerate())
-    assert ledger.acquire("r", "shard-0").token == 2
+    assert ledger.leases.acquire("r", "shard-0").token == 2
 
 
 def test_a_lease_runs_out_by_the_time_that_passes(
@@ -178,16 +178,16 @@ def test_a_lease_runs_out_by_the_time_that_passes(
 ) -> None:
     now = leases.elapsed()
     monkeypatch.setattr(leases, "elapsed", lambda: now)
-    lease = begun.acquire("r", "shard-0", ttl=60)
+    lease = begun.leases.acquire("r", "shard-0", ttl=60)
     now += 59.9
     lease.check()
-    begun.renew(lease)  # by hand: outside a block nobody else does
+    begun.leases.renew(lease)  # by hand: outside a block nobody else does
     now += 59.9
     lease.check()
     now += 0.2
     with pytest.raises(LeaseHeld, match=r"last renewed 60 s ago and lives 60 s.*Run again"):
         lease.check()
-    begun.renew(lease)  # nobody came meanwhile, and now nobody can
+    begun.leases.renew(lease)  # nobody came meanwhile, and now nobody can
     lease.check()
 
 
@@ -202,14 +202,14 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
         now += 50
         return clock.now
 
-    monkeypatch.setattr(begun, "_clock", slow)
-    lease = begun.acquire("r", "shard-0", ttl=60)
+    monkeypatch.setattr(begun.database, "clock", slow)
+    lease = begun.leases.acquire("r", "shard-0", ttl=60)
     now += 9
     lease.check()
     now += 1
     with pytest.raises(LeaseHeld):
         lease.check()
-    begun.renew(lease)
+    begun.leases.renew(lease)
     lease.check()
     now += 10
     with pytest.raises(LeaseHeld):
@@ -218,9 +218,9 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
 
 def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> None:
     ledger = open_ledger(url)
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     ready, results = processes.Event(), processes.Queue()
     child = processes.Process(target=check_after_a_stop, args=(url, "r", 1.5, ready, results))
     child.start()
@@ -229,18 +229,18 @@ def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> 
     while other is None:  # a stopped process is not dead: its lease has to run out
         time.sleep(0.05)
         with contextlib.suppress(LeaseHeld):
-            other = ledger.acquire("r", "shard-0")
+            other = ledger.leases.acquire("r", "shard-0")
     assert other.token == 2
     while results.empty() and child.is_alive():
         os.kill(child.pid, signal.SIGCONT)
         time.sleep(0.05)
     assert results.get(timeout=300) == "LeaseHeld"
     child.join(300)
-    ledger.release_lease(other)
+    ledger.leases.release(other)
 
 
 def test_a_heartbeat_that_breaks_ends_the_lease(begun: Ledger) -> None:
-    lease = begun.acquire("r", "shard-0", ttl=30)
+    lease = begun.leases.acquire("r", "shard-0", ttl=30)
     lease.ttl = 0.03  # beats at once; the ledger would let it live on
 
     def broken(own: leases.Lease) -> None:
@@ -262,35 +262,35 @@ def lose_it(lease: leases.Lease) -> None:
 
 
 def test_the_heartbeat_notices_a_lost_release(begun: Ledger) -> None:
-    with pytest.raises(ReleaseLost), begun.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
-        begun.lose("r", "another shard failed")
+    with pytest.raises(ReleaseLost), begun.leases.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
+        begun.releases.lose("r", "another shard failed")
         lose_it(lease)
 
 
 def test_a_lost_lease_is_told_at_the_end_of_the_block(begun: Ledger) -> None:
-    with pytest.raises(ReleaseLost), begun.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
-        begun.lose("r", "another shard failed")
+    with pytest.raises(ReleaseLost), begun.leases.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
+        begun.releases.lose("r", "another shard failed")
         lease._thread.join(timeout=300)
 
 
 def test_the_error_in_the_block_goes_first(begun: Ledger) -> None:
     with (  # noqa: PT012
         pytest.raises(ZeroDivisionError),
-        begun.acquire("r", "shard-0", ttl=0.1) as lease,
+        begun.leases.acquire("r", "shard-0", ttl=0.1) as lease,
     ):
-        begun.lose("r", "another shard failed")
+        begun.releases.lose("r", "another shard failed")
         lease._thread.join(timeout=300)
         raise ZeroDivisionError
-    assert begun.entry("r").state == "LOST"
+    assert begun.releases.get("r").state == "LOST"
 
 
 def test_a_ledger_that_stays_away_ends_the_lease(
     lite: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "r")
-    lite.begin("r", "/s", "n")
+    lite.releases.begin("r", "/s", "n")
     file = tmp_path / "state" / "ledger.db"
-    with pytest.raises(LedgerUnavailable), lite.acquire("r", "shard-0", ttl=0.2) as lease:  # noqa: PT012
+    with pytest.raises(LedgerUnavailable), lite.leases.acquire("r", "shard-0", ttl=0.2) as lease:  # noqa: PT012
         file.write_bytes(b"not a database at all, not any more" * 100)
         lose_it(lease)

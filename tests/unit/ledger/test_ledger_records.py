@@ -20,10 +20,10 @@ from privsyn.errors import (
     LedgerUnavailable,
     VerificationError,
 )
-from privsyn.ledger import tables
+from privsyn.ledger import schema
 from privsyn.ledger.database import _parse
 from privsyn.ledger.entries import DatasetSource, Entry, State
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, finish, reserve
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
@@ -41,7 +41,7 @@ def of(
     account: str = "clinic",
 ) -> Entry:
     """Reserve a release made from a file."""
-    return ledger.reserve(
+    return ledger.releases.reserve(
         account,
         release,
         Pure(0.1),
@@ -62,40 +62,40 @@ def noted(url: str, who: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_row_says_who(url: str, clock: Clock) -> None:
-    ann, bob = (open_ledger(url, clock=clock, who=who) for who in (ANN, BOB))
-    ann.open_account(PURE)
+    ann, bob = (open_ledger(url, clock=clock, requester=who) for who in (ANN, BOB))
+    ann.accounts.open(PURE)
     reserve(ann, "r")
-    bob.begin("r", "/s", "n")
-    bob.commit("r", "a" * 64, "b" * 64)
-    derived = bob.derive("r", "c" * 64, "d" * 64)
-    assert ann.derive("r", "c" * 64, "d" * 64) == derived  # whoever notes it again
+    bob.releases.begin("r", "/s", "n")
+    bob.releases.commit("r", "a" * 64, "b" * 64)
+    derived = bob.releases.derive("r", "c" * 64, "d" * 64)
+    assert ann.releases.derive("r", "c" * 64, "d" * 64) == derived  # whoever notes it again
     by_ann, by_bob = noted(url, ANN), noted(url, BOB)
     assert [row.body["by"] for row in bob.history()] == [by_ann] * 2 + [by_bob] * 3
-    assert bob.entry("r").reserved_by == by_ann
-    assert json.loads(json.dumps(bob.entry("r").as_dict()))["reserved_by"] == by_ann
+    assert bob.releases.get("r").reserved_by == by_ann
+    assert json.loads(json.dumps(bob.releases.get("r").as_dict()))["reserved_by"] == by_ann
     bob.verify()
 
 
 def test_nobody_is_named_where_nobody_is_known(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     assert reserve(lite, "r").reserved_by is None
     assert "by" not in lite.history("r")[0].body
 
 
 def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
-    ann, bob = (open_ledger(url, who=who) for who in (ANN, BOB))
-    ann.open_account(PURE)
+    ann, bob = (open_ledger(url, requester=who) for who in (ANN, BOB))
+    ann.accounts.open(PURE)
     reserve(ann, "r")
-    ann.void("r", "why")
+    ann.releases.void("r", "why")
     assert reserve(bob, "r").reserved_by == noted(url, BOB)
 
 
 def test_an_edited_name_is_found(url: str) -> None:
-    ledger = open_ledger(url, who=ANN)
-    ledger.open_account(PURE)
+    ledger = open_ledger(url, requester=ANN)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    with ledger._database.write() as connection:
-        connection.execute(sa.update(tables.entries).values(reserved_by=json.dumps(BOB)))
+    with ledger.database.write() as connection:
+        connection.execute(sa.update(schema.entries).values(reserved_by=json.dumps(BOB)))
     with pytest.raises(VerificationError, match="release r was edited, reserved_by"):
         ledger.verify()
 
@@ -104,8 +104,8 @@ def test_an_edited_name_is_found(url: str) -> None:
 
 
 def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
-    ledger = open_ledger(url, clock=clock, who=BOB)
-    ledger.open_account(PURE)
+    ledger = open_ledger(url, clock=clock, requester=BOB)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r", Pure(2.0))
     rows = len(ledger.history())
     clock.pass_(hours=1)
@@ -114,8 +114,8 @@ def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
     with pytest.raises(VerificationError):
         reserve(ledger, "r", Pure(1.0))
     with pytest.raises(AccountMismatch):
-        ledger.open_account(dataclasses.replace(PURE, epsilon=9.0))
-    first, second, third = ledger.refusals()
+        ledger.accounts.open(dataclasses.replace(PURE, epsilon=9.0))
+    first, second, third = ledger.releases.refusals()
     assert (first.account, first.release_id, first.method) == ("clinic", "s", "toy")
     assert (first.epsilon, first.delta, first.error) == (1.0, 1e-6, "BudgetExceeded")
     who = noted(url, BOB)
@@ -125,28 +125,30 @@ def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
     assert [row.number for row in (first, second, third)] == [1, 2, 3]
     # Beside the chain: what is refused may depend on the data, and hashes of rows are certified.
     assert len(ledger.history()) == rows
-    assert ledger.balance("clinic").spent == 2
-    (statement,) = ledger.statements()
+    assert ledger.accounts.balance("clinic").spent == 2
+    (statement,) = ledger.accounts.statements()
     assert statement.refusals == (first, second, third)
     assert json.loads(json.dumps(statement.as_dict()))["refusals"][0]["refused_by"] == who
     ledger.verify()
 
 
 def test_what_a_retry_may_mend_is_no_refusal(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "r")
-    lite.begin("r", "/s", "n")
-    with lite.acquire("r", "shard-0"), pytest.raises(Exception, match="drawing"):
-        lite.acquire("r", "shard-0")
+    lite.releases.begin("r", "/s", "n")
+    with lite.leases.acquire("r", "shard-0"), pytest.raises(Exception, match="drawing"):
+        lite.leases.acquire("r", "shard-0")
     with pytest.raises(Exception, match="does not hold its draws"):
-        lite.begin("r", "/t", "m")
-    assert lite.refusals() == []
+        lite.releases.begin("r", "/t", "m")
+    assert lite.releases.refusals() == []
 
 
 def test_a_refusal_that_cannot_be_written_is_still_raised(lite: Ledger, monkeypatch) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     monkeypatch.setattr(
-        lite, "_note", lambda *_: (_ for _ in ()).throw(LedgerUnavailable("no room"))
+        lite.database,
+        "_note_refusal",
+        lambda *_: (_ for _ in ()).throw(LedgerUnavailable("no room")),
     )
     with pytest.raises(BudgetExceeded):
         reserve(lite, "r", Pure(9.0))
@@ -156,61 +158,63 @@ def test_a_refusal_that_cannot_be_written_is_still_raised(lite: Ledger, monkeypa
 
 
 def test_a_file_that_changed_under_its_version_is_refused(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     for release in ("r", "s"):  # paid or not
         if release == "r":
-            ledger.begin("r", "/s", "n")
-            ledger.commit("r", "a" * 64, "b" * 64)
+            ledger.releases.begin("r", "/s", "n")
+            ledger.releases.commit("r", "a" * 64, "b" * 64)
         with pytest.raises(DataError, match=r"dataset\.version=v1: .*release r was made from"):
             of(ledger, release, "v1", "bb")
     assert of(ledger, "r", "v1", "aa").state is State.COMMITTED
-    assert ledger.find("s") is None
+    assert ledger.releases.find("s") is None
     of(ledger, "s", "v1", "aa")  # another draw of the same
     of(ledger, "t", "v2", "bb")
 
 
 def test_a_begun_release_goes_on_whatever_became_of_the_file(ledger: Ledger) -> None:
     """It is paid for, and its buckets are made."""
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     assert of(ledger, "r", "v1", "bb").state is State.BEGUN
-    assert [held.fingerprint for held in ledger.sources()] == ["aa"]
+    assert [held.fingerprint for held in ledger.releases.sources()] == ["aa"]
 
 
 def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     of(ledger, "r", "v1", "bb")
-    assert [held.fingerprint for held in ledger.sources(account="clinic")] == ["bb"]
-    ledger.void("r", "the file was wrong")
-    assert ledger.sources() == []
+    assert [held.fingerprint for held in ledger.releases.sources(account="clinic")] == ["bb"]
+    ledger.releases.void("r", "the file was wrong")
+    assert ledger.releases.sources() == []
     of(ledger, "r", "v1", "cc")
 
 
 def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     with pytest.raises(DataError, match=r"same content as version v1.*dataset\.same_source=true"):
         of(ledger, "s", "v2", "aa")
-    assert ledger.balance("clinic").spent == pytest.approx(0.1)
+    assert ledger.accounts.balance("clinic").spent == pytest.approx(0.1)
     assert of(ledger, "s", "v2", "aa", same=True).state is State.RESERVED
     assert of(ledger, "s", "v2", "aa").state is State.RESERVED  # it is paid for
-    found = ledger.sources(fingerprint="aa")
+    found = ledger.releases.sources(fingerprint="aa")
     assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v2")]
 
 
 def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger: Ledger) -> None:
     """Killed between reserve and begin, with the file replaced before the next run."""
-    ledger.open_account(PURE)
-    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    ledger.accounts.open(PURE)
+    ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "theirs", "v1", "bb")
     of(ledger, "r", "v1", "aa", account="labs", strict=True)
     for again in range(2):
         with pytest.raises(BudgetError, match=r"account\.strict=true: .* account clinic has paid"):
             of(ledger, "r", "v1", "bb", account="labs", strict=True)
-        assert [held.fingerprint for held in ledger.sources(account="labs")] == ["aa"], again
+        assert [held.fingerprint for held in ledger.releases.sources(account="labs")] == ["aa"], (
+            again
+        )
     assert of(ledger, "r", "v1", "cc", account="labs", strict=True).state is State.RESERVED
 
     of(ledger, "s", "v2", "dd", account="labs")
@@ -218,27 +222,27 @@ def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledg
         of(ledger, "s", "v2", "cc", account="labs")
     assert of(ledger, "s", "v2", "cc", account="labs", same=True).state is State.RESERVED
 
-    ledger.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
+    ledger.releases.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
     assert of(ledger, "r", "v1", "bb", account="labs", strict=True).state is State.BEGUN
 
 
 def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
     ledger: Ledger,
 ) -> None:
-    ledger.open_account(PURE)
-    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    ledger.accounts.open(PURE)
+    ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "theirs", "v1", "bb")
     guarantee = Guarantee(0.1, 0.0)
-    ledger.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
+    ledger.releases.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
     with pytest.raises(BudgetError, match="account clinic has paid"):
         of(ledger, "r", "v1", "bb", account="labs", strict=True)
 
 
 def test_sources_of_all_accounts_can_be_compared(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
-    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    ledger.accounts.open(PURE)
+    ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "r", "v1", "aa")
-    ledger.reserve(  # another account: that is for the caller to judge
+    ledger.releases.reserve(  # another account: that is for the caller to judge
         "labs",
         "s",
         Pure(0.1),
@@ -246,29 +250,32 @@ def test_sources_of_all_accounts_can_be_compared(ledger: Ledger) -> None:
         guarantee=Guarantee(0.1, 0.0),
         source=DatasetSource("v1", "aa"),
     )
-    assert [held.account for held in ledger.sources(fingerprint="aa")] == ["clinic", "labs"]
-    assert [held.account for held in ledger.sources(account="labs")] == ["labs"]
+    assert [held.account for held in ledger.releases.sources(fingerprint="aa")] == [
+        "clinic",
+        "labs",
+    ]
+    assert [held.account for held in ledger.releases.sources(account="labs")] == ["labs"]
 
 
 def test_no_fingerprint_comes_into_what_is_hashed_and_published(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     of(lite, "r", "v1", "f00dface")
-    assert "f00dface" not in repr(lite.history()) + repr(lite.entries())
+    assert "f00dface" not in repr(lite.history()) + repr(lite.releases.all())
 
 
 def test_the_source_key_is_one_secret_of_the_ledger(ledger: Ledger, lite: Ledger) -> None:
-    ledger.open_account(PURE)
-    key = ledger.source_key().reveal()
+    ledger.accounts.open(PURE)
+    key = ledger.releases.source_key().reveal()
     assert len(key) == 32
-    assert ledger.source_key().reveal() == key
-    assert key.hex() not in repr(ledger.source_key())
+    assert ledger.releases.source_key().reveal() == key
+    assert key.hex() not in repr(ledger.releases.source_key())
 
 
 def test_without_a_ledger_there_is_no_source_key(lite: Ledger) -> None:
     with pytest.raises(LedgerUnavailable, match="does not exist"):
-        lite.source_key()
-    assert lite.sources() == []
-    assert lite.refusals() == []
+        lite.releases.source_key()
+    assert lite.releases.sources() == []
+    assert lite.releases.refusals() == []
     assert not lite.exists()
 
 
@@ -276,42 +283,42 @@ def test_without_a_ledger_there_is_no_source_key(lite: Ledger) -> None:
 
 
 def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
-    assert ledger.parts("r") == {}
+    ledger.releases.begin("r", "/s", "n")
+    assert ledger.leases.parts("r") == {}
     drawn = 7
-    with ledger.acquire("r", "shard-0") as lease:
-        assert ledger.parts("r") == {"shard-0": 0}  # held once is known for ever
+    with ledger.leases.acquire("r", "shard-0") as lease:
+        assert ledger.leases.parts("r") == {"shard-0": 0}  # held once is known for ever
         lease.count(lambda: drawn)
-        ledger.renew(lease)
-        assert ledger.parts("r") == {"shard-0": 7}
+        ledger.leases.renew(lease)
+        assert ledger.leases.parts("r") == {"shard-0": 7}
         drawn = 9
-    assert ledger.parts("r") == {"shard-0": 9}  # an end tells it too
-    with ledger.acquire("r", "shard-0") as lease:
+    assert ledger.leases.parts("r") == {"shard-0": 9}  # an end tells it too
+    with ledger.leases.acquire("r", "shard-0") as lease:
         lease.count(lambda: 3)
-        ledger.renew(lease)
-    assert ledger.parts("r") == {"shard-0": 9}
+        ledger.leases.renew(lease)
+    assert ledger.leases.parts("r") == {"shard-0": 9}
 
 
 def test_a_finished_release_keeps_its_counts(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     finish(lite, "r")
-    assert lite.parts("r") == {}
+    assert lite.leases.parts("r") == {}
 
 
 def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
     """Two accounts ask for one file at the same time: both look, one of them pays."""
     names = [f"clinic{i}" for i in range(4)]
     for name in names:
-        open_ledger(url).open_account(dataclasses.replace(PURE, name=name, dataset=name))
+        open_ledger(url).accounts.open(dataclasses.replace(PURE, name=name, dataset=name))
     start = Barrier(len(names))
 
     def pay(name: str) -> str:
         ledger = open_ledger(url)
         start.wait()
         try:
-            ledger.reserve(
+            ledger.releases.reserve(
                 name,
                 f"r-{name}",
                 Pure(0.1),
@@ -329,5 +336,5 @@ def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
     winner = names[said.index("paid")]
     assert all(f"account {winner} has paid" in words for words in said if words != "paid")
     ledger = open_ledger(url)
-    assert [entry.account for entry in ledger.entries()] == [winner]
-    assert {refusal.account for refusal in ledger.refusals()} == set(names) - {winner}
+    assert [entry.account for entry in ledger.releases.all()] == [winner]
+    assert {refusal.account for refusal in ledger.releases.refusals()} == set(names) - {winner}

@@ -19,31 +19,31 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger.entries import Entry, State
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
 REACH: dict[State, list[Callable[[Ledger], object]]] = {
     State.RESERVED: [],
-    State.BEGUN: [lambda ledger: ledger.begin("r", "/s", "n")],
+    State.BEGUN: [lambda ledger: ledger.releases.begin("r", "/s", "n")],
     State.COMMITTED: [
-        lambda ledger: ledger.begin("r", "/s", "n"),
-        lambda ledger: ledger.commit("r", A, B),
+        lambda ledger: ledger.releases.begin("r", "/s", "n"),
+        lambda ledger: ledger.releases.commit("r", A, B),
     ],
     State.LOST: [
-        lambda ledger: ledger.begin("r", "/s", "n"),
-        lambda ledger: ledger.lose("r", "why"),
+        lambda ledger: ledger.releases.begin("r", "/s", "n"),
+        lambda ledger: ledger.releases.lose("r", "why"),
     ],
-    State.VOID: [lambda ledger: ledger.void("r", "why")],
+    State.VOID: [lambda ledger: ledger.releases.void("r", "why")],
 }
 
 CALLS: dict[str, Callable[[Ledger], Entry]] = {
     "reserve": lambda ledger: reserve(ledger, "r"),
-    "begin": lambda ledger: ledger.begin("r", "/s", "n"),
-    "commit": lambda ledger: ledger.commit("r", A, B),
-    "void": lambda ledger: ledger.void("r", "why"),
-    "lose": lambda ledger: ledger.lose("r", "why"),
+    "begin": lambda ledger: ledger.releases.begin("r", "/s", "n"),
+    "commit": lambda ledger: ledger.releases.commit("r", A, B),
+    "void": lambda ledger: ledger.releases.void("r", "why"),
+    "lose": lambda ledger: ledger.releases.lose("r", "why"),
 }
 
 R, G, K, L, V = State.RESERVED, State.BEGUN, State.COMMITTED, State.LOST, State.VOID
@@ -60,18 +60,18 @@ OUTCOMES: dict[State, dict[str, State | type[Exception]]] = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("state", list(State))
 def test_every_call_in_every_state(lite: Ledger, clock: Clock, state: State, call: str) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "r")
     for step in REACH[state]:
         step(lite)
-    before, rows = lite.entry("r"), len(lite.history())
+    before, rows = lite.releases.get("r"), len(lite.history())
     assert before.state is state
     clock.pass_(minutes=1)
     expected = OUTCOMES[state][call]
     if isinstance(expected, State):
         after = CALLS[call](lite)
         assert after.state is expected
-        assert after == lite.entry("r")
+        assert after == lite.releases.get("r")
         assert (after == before) == (expected is state)  # no change leaves no trace
         assert len(lite.history()) == rows + (expected is not state)
         assert CALLS[call](lite) == after  # and the call may be repeated
@@ -79,29 +79,31 @@ def test_every_call_in_every_state(lite: Ledger, clock: Clock, state: State, cal
         with pytest.raises(expected, match="release r is") as refused:
             CALLS[call](lite)
         assert type(refused.value) is expected
-        assert lite.entry("r") == before
-    assert lite.balance("clinic").spent == (0 if lite.entry("r").state is State.VOID else 1)
+        assert lite.releases.get("r") == before
+    assert lite.accounts.balance("clinic").spent == (
+        0 if lite.releases.get("r").state is State.VOID else 1
+    )
     lite.verify()
 
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name != "reserve"])
 def test_an_unknown_release_is_named(lite: Ledger, call: str) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     with pytest.raises(BudgetError, match="release r is not in the ledger"):
         CALLS[call](lite)
     with pytest.raises(BudgetError, match="account other is not in the ledger"):
-        lite.reserve("other", "r", Pure(1.0), method="toy", guarantee=Guarantee(1.0, 0.0))
+        lite.releases.reserve("other", "r", Pure(1.0), method="toy", guarantee=Guarantee(1.0, 0.0))
 
 
 def test_a_life(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(RENYI)
+    ledger.accounts.open(RENYI)
     entry = reserve(ledger, "r", ZCDP(0.02, count=2))
-    assert entry.loss == pytest.approx(0.04 * ledger.balance("clinic").order)
+    assert entry.loss == pytest.approx(0.04 * ledger.accounts.balance("clinic").order)
     assert entry.guarantee == Guarantee(1.0, 1e-6)
     clock.pass_(hours=1)
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     clock.pass_(hours=1)
-    last = ledger.commit("r", A, B)
+    last = ledger.releases.commit("r", A, B)
     assert last.number == entry.number
     assert last.reserved_at == entry.reserved_at
     assert last.changed_at == clock.now
@@ -116,25 +118,25 @@ def test_a_life(ledger: Ledger, clock: Clock) -> None:
 
 
 def test_a_release_is_charged_once_however_often_it_is_reserved(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     first = reserve(ledger, "r", Pure(2.0))
     assert reserve(ledger, "r", Pure(2.0)) == first
-    assert ledger.balance("clinic").spent == 2
+    assert ledger.accounts.balance("clinic").spent == 2
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "s", Pure(2.0))
-    assert ledger.find("s") is None
+    assert ledger.releases.find("s") is None
 
 
 def test_a_void_release_gives_back_once_and_is_charged_anew(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     first = reserve(ledger, "r", Pure(2.0))
-    ledger.void("r", "aborted")
-    assert ledger.balance("clinic").left == 3
+    ledger.releases.void("r", "aborted")
+    assert ledger.accounts.balance("clinic").left == 3
     reserve(ledger, "s", Pure(2.0))
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r", Pure(2.0))
-    assert ledger.entry("r").state is State.VOID
-    ledger.void("s", "aborted")
+    assert ledger.releases.get("r").state is State.VOID
+    ledger.releases.void("s", "aborted")
     clock.pass_(days=1)
     again = reserve(ledger, "r", Pure(2.0))
     assert again.state is State.RESERVED
@@ -145,101 +147,103 @@ def test_a_void_release_gives_back_once_and_is_charged_anew(ledger: Ledger, cloc
 
 
 def test_a_known_release_with_another_cost_is_refused(lite: Ledger) -> None:
-    lite.open_account(RENYI)
+    lite.accounts.open(RENYI)
     reserve(lite, "r", ZCDP(0.01))
     for event in (ZCDP(0.02), ZCDP(0.005), Pure(0.01)):
         with pytest.raises(VerificationError, match="release r is in the ledger with cost"):
             reserve(lite, "r", event)
     with pytest.raises(VerificationError, match="method"):
-        lite.reserve("clinic", "r", ZCDP(0.01), method="other", guarantee=Guarantee(1.0, 1e-6))
+        lite.releases.reserve(
+            "clinic", "r", ZCDP(0.01), method="other", guarantee=Guarantee(1.0, 1e-6)
+        )
     # another machine's last digit is no other release, and what was charged first stays
     assert reserve(lite, "r", ZCDP(0.01 * (1 + 1e-14))).event["rho"] == 0.01
 
 
 def test_another_digest_at_commit_is_refused(lite: Ledger) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "r")
-    lite.begin("r", "/s", "n")
-    lite.commit("r", A, B)
+    lite.releases.begin("r", "/s", "n")
+    lite.releases.commit("r", A, B)
     for pair in ((C, B), (A, C)):
         with pytest.raises(VerificationError, match="committed with another"):
-            lite.commit("r", *pair)
+            lite.releases.commit("r", *pair)
     with pytest.raises(ValueError, match="64 lower-case hex"):
-        lite.commit("r", "A" * 64, B)
+        lite.releases.commit("r", "A" * 64, B)
 
 
 @pytest.mark.parametrize("state", list(State))
 def test_offspring_is_of_a_committed_release_alone(lite: Ledger, state: State) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     reserve(lite, "r")
     for step in REACH[state]:
         step(lite)
     if state is not State.COMMITTED:
         with pytest.raises((BudgetError, ReleaseLost), match="r is"):
-            lite.derive("r", C, A)
+            lite.releases.derive("r", C, A)
         return
-    before = lite.entry("r"), lite.balance("clinic").spent, len(lite.history())
-    row = lite.derive("r", C, A)
-    assert lite.derive("r", C, A) == row
-    assert lite.derive("r", A, C) != row
+    before = lite.releases.get("r"), lite.accounts.balance("clinic").spent, len(lite.history())
+    row = lite.releases.derive("r", C, A)
+    assert lite.releases.derive("r", C, A) == row
+    assert lite.releases.derive("r", A, C) != row
     assert dict(row.body) == {
         "artifact_sha256": C,
         "certificate_sha256": A,
         "salt": row.body["salt"],
     }
-    assert (lite.entry("r"), lite.balance("clinic").spent) == before[:2]
+    assert (lite.releases.get("r"), lite.accounts.balance("clinic").spent) == before[:2]
     assert len(lite.history("r")) == len(lite.history()) - 1 == before[2] + 1
     assert lite.verify().rows == before[2] + 2
     with pytest.raises(ValueError, match="64 lower-case hex"):
-        lite.derive("r", "A" * 64, B)
+        lite.releases.derive("r", "A" * 64, B)
 
 
 def test_resuming_in_its_scratch_goes_on(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    first = ledger.begin("r", "/s", "n")
-    assert ledger.begin("r", "/s", "n") == first
-    assert ledger.begin("r", "/x/../s", "n") == first
+    first = ledger.releases.begin("r", "/s", "n")
+    assert ledger.releases.begin("r", "/s", "n") == first
+    assert ledger.releases.begin("r", "/x/../s", "n") == first
     assert len(ledger.history("r")) == 2
 
 
 def test_a_replaced_scratch_loses_the_release(ledger: Ledger) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     with pytest.raises(ReleaseLost, match="scratch was replaced"):
-        ledger.begin("r", "/s", "another")
-    entry = ledger.entry("r")
+        ledger.releases.begin("r", "/s", "another")
+    entry = ledger.releases.get("r")
     assert entry.state is State.LOST
-    assert ledger.balance("clinic").spent == 1
+    assert ledger.accounts.balance("clinic").spent == 1
     with pytest.raises(ReleaseLost, match="scratch was replaced"):
-        ledger.begin("r", "/s", "n")  # final: not even the first scratch may go on
+        ledger.releases.begin("r", "/s", "n")  # final: not even the first scratch may go on
     ledger.verify()
 
 
 def test_a_replaced_scratch_waits_for_whoever_draws(ledger: Ledger, clock: Clock) -> None:
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
-    lease = ledger.acquire("r", "shard-1", ttl=60)
+    ledger.releases.begin("r", "/s", "n")
+    lease = ledger.leases.acquire("r", "shard-1", ttl=60)
     for _ in range(2):  # this process's own lease counts as well: a thread of it may be drawing
         with pytest.raises(LeaseHeld, match="is drawing its shard-1"):
-            ledger.begin("r", "/s", "fresh")
-    assert ledger.begin("r", "/s", "n").state is State.BEGUN  # to resume never waits
-    ledger.renew(lease)
-    assert ledger.commit("r", A, B, lease=lease).state is State.COMMITTED
+            ledger.releases.begin("r", "/s", "fresh")
+    assert ledger.releases.begin("r", "/s", "n").state is State.BEGUN  # to resume never waits
+    ledger.leases.renew(lease)
+    assert ledger.releases.commit("r", A, B, lease=lease).state is State.COMMITTED
 
     for name, end in (
-        ("s", lambda lease: ledger.release_lease(lease)),
+        ("s", lambda lease: ledger.leases.release(lease)),
         ("t", lambda lease: clock.pass_(seconds=60)),
     ):
         reserve(ledger, name)
-        ledger.begin(name, "/s", "n")
-        end(ledger.acquire(name, "shard-1", ttl=60))
+        ledger.releases.begin(name, "/s", "n")
+        end(ledger.leases.acquire(name, "shard-1", ttl=60))
         with pytest.raises(ReleaseLost, match="scratch was replaced"):
-            ledger.begin(name, "/s", "fresh")
-        assert ledger.entry(name).state is State.LOST
-    assert ledger.balance("clinic").spent == 3
+            ledger.releases.begin(name, "/s", "fresh")
+        assert ledger.releases.get(name).state is State.LOST
+    assert ledger.accounts.balance("clinic").spent == 3
     ledger.verify()
 
 
@@ -247,42 +251,42 @@ def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its scratch, that is: a worker with a disk of its own must not end what it sees."""
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    ledger.begin("r", "/s", "n")
+    ledger.releases.begin("r", "/s", "n")
     before = ledger.history()
     with pytest.raises(LeaseHeld, match=r"begun in /s on .*and /elsewhere on .* its cost is paid"):
-        ledger.begin("r", "/elsewhere", "another")
+        ledger.releases.begin("r", "/elsewhere", "another")
     with monkeypatch.context() as patch:
         patch.setattr("platform.node", lambda: "other-host")
         for scratch in ("/s", "/elsewhere"):
             with pytest.raises(LeaseHeld, match="on other-host"):
-                ledger.begin("r", scratch, "another")
+                ledger.releases.begin("r", scratch, "another")
     assert ledger.history() == before
-    assert ledger.begin("r", "/s", "n").state is State.BEGUN
-    ledger.lose("r", "its folder is gone")
+    assert ledger.releases.begin("r", "/s", "n").state is State.BEGUN
+    ledger.releases.lose("r", "its folder is gone")
     with pytest.raises(ReleaseLost):
-        ledger.begin("r", "/elsewhere", "n")
+        ledger.releases.begin("r", "/elsewhere", "n")
 
 
 def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second worker on the shared folder, a renamed machine, a new container, a moved folder."""
-    ledger.open_account(PURE)
+    ledger.accounts.open(PURE)
     reserve(ledger, "r")
-    first = ledger.begin("r", "/s", "n")
+    first = ledger.releases.begin("r", "/s", "n")
     for host, scratch in (("worker-2", "/s"), ("worker-2", "/mnt/s"), ("worker-1", "/moved")):
         monkeypatch.setattr("platform.node", lambda host=host: host)
-        assert ledger.begin("r", scratch, "n") == first
-        with ledger.acquire("r", "shard-0"), pytest.raises(LeaseHeld, match="is drawing it"):
-            ledger.acquire("r", "shard-0")  # one part, one process: wherever they are
+        assert ledger.releases.begin("r", scratch, "n") == first
+        with ledger.leases.acquire("r", "shard-0"), pytest.raises(LeaseHeld, match="is drawing it"):
+            ledger.leases.acquire("r", "shard-0")  # one part, one process: wherever they are
     assert len(ledger.history("r")) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 129, "naïve"])
 def test_names_that_cannot_be_file_names_are_refused(lite: Ledger, name: str) -> None:
-    lite.open_account(PURE)
+    lite.accounts.open(PURE)
     with pytest.raises(ValueError, match="must match"):
         reserve(lite, name)
 
@@ -301,7 +305,7 @@ def test_no_order_of_calls_exceeds_the_cap(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[str, int, float]]
 ) -> None:
     ledger = open_ledger(f"sqlite:///{tmp_path_factory.mktemp('walk')}/ledger.db")
-    ledger.open_account(RENYI)
+    ledger.accounts.open(RENYI)
     spent_at_begin: dict[str, float] = {}
     for call, number, cost in calls:
         name = f"r{number}"
@@ -309,14 +313,14 @@ def test_no_order_of_calls_exceeds_the_cap(
             if call == "reserve":
                 reserve(ledger, name, ZCDP(cost / 9))
             elif call == "begin":
-                spent_at_begin[name] = ledger.begin(name, "/s", name).loss
+                spent_at_begin[name] = ledger.releases.begin(name, "/s", name).loss
             elif call == "commit":
-                ledger.commit(name, A, B)
+                ledger.releases.commit(name, A, B)
             else:
-                getattr(ledger, call)(name, "why")
+                getattr(ledger.releases, call)(name, "why")
         except PrivsynError:
             pass
-    balance = ledger.balance("clinic")
+    balance = ledger.accounts.balance("clinic")
     assert balance.spent <= balance.budget
     assert sum(spent_at_begin.values()) <= balance.spent * (1 + 1e-12)  # begun is never given back
-    assert ledger.verify().entries == len(ledger.entries())
+    assert ledger.verify().entries == len(ledger.releases.all())

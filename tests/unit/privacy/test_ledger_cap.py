@@ -16,9 +16,9 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, Gaussian, Pure, dump
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import AccountMismatch, BudgetExceeded
-from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.caps import Cap, Charge
-from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.spec import AccountSpec, Split
 
 EPSILON, DELTA = 3.0, 1e-6
 ORDERS = np.geomspace(2, 200, 400)
@@ -86,7 +86,7 @@ def make(tmp_path: Path) -> Callable[[], Ledger]:
 
     def fresh() -> Ledger:
         ledger = open_ledger(f"sqlite:///{tmp_path}/{len(made)}.db")
-        ledger.open_account(AccountSpec("a", "d", "person", "add_remove", EPSILON, DELTA))
+        ledger.accounts.open(AccountSpec("a", "d", "person", "add_remove", EPSILON, DELTA))
         made.append(ledger)
         return ledger
 
@@ -95,9 +95,9 @@ def make(tmp_path: Path) -> Callable[[], Ledger]:
 
 def reserve(ledger: Ledger, name: str, mechanism: Mechanism) -> None:
     # a filter sees an event through its loss at the account's order alone: this one has that loss
-    order = ledger.balance("a").order
+    order = ledger.accounts.balance("a").order
     event = ZCDP(mechanism.loss_at(order) / order)
-    ledger.reserve("a", name, event, method="toy", guarantee=Guarantee(1.0, DELTA))
+    ledger.releases.reserve("a", name, event, method="toy", guarantee=Guarantee(1.0, DELTA))
 
 
 def test_the_two_path_adversary_is_refused(make: Callable[[], Ledger]) -> None:
@@ -106,7 +106,7 @@ def test_the_two_path_adversary_is_refused(make: Callable[[], Ledger]) -> None:
         reserve(ledger, "first", FIRST)
         with pytest.raises(BudgetExceeded):
             reserve(ledger, "second", second)
-        assert len(ledger.entries()) == 1
+        assert len(ledger.releases.all()) == 1
         ledger.verify()
 
 
@@ -135,15 +135,17 @@ def test_the_minimum_over_orders_would_double_delta() -> None:
 def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: float) -> None:
     spec = AccountSpec("a", "d", "person", "add_remove", epsilon, DELTA)
     url = f"sqlite:///{tmp_path}/ledger.db"
-    open_ledger(url).open_account(spec)
-    fixed = open_ledger(url).balance("a")
+    open_ledger(url).accounts.open(spec)
+    fixed = open_ledger(url).accounts.balance("a")
     share = DELTA * Split().renyi
     assert fixed.order == filter_order(epsilon, share) == pytest.approx(order, rel=0.01)
     ledger = open_ledger(url)
     for number in range(3):  # spending moves neither order nor budget
         event = ZCDP(fixed.budget / fixed.order / 4)
-        ledger.reserve("a", f"r{number}", event, method="toy", guarantee=Guarantee(1.0, DELTA))
-        balance = ledger.balance("a")
+        ledger.releases.reserve(
+            "a", f"r{number}", event, method="toy", guarantee=Guarantee(1.0, DELTA)
+        )
+        balance = ledger.accounts.balance("a")
         assert (balance.order, balance.budget) == (fixed.order, fixed.budget)
 
 
@@ -151,8 +153,8 @@ def test_a_second_account_on_a_lineage_is_refused(make: Callable[[], Ledger]) ->
     ledger = make()
     for name, epsilon in (("b", EPSILON), ("b", 0.1), ("A", EPSILON)):
         with pytest.raises(AccountMismatch, match="dataset d already has the account a"):
-            ledger.open_account(AccountSpec(name, "d", "person", "add_remove", epsilon, DELTA))
-    assert len(ledger.accounts()) == 1
+            ledger.accounts.open(AccountSpec(name, "d", "person", "add_remove", epsilon, DELTA))
+    assert len(ledger.accounts.all()) == 1
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

@@ -246,9 +246,9 @@ def test_a_copy_of_private_text_is_refused_before_anything_is_spent(project, whi
     for line in lines:
         for word in set(json.loads(line)["text"].lower().split()) - {"a", "of", "text"}:
             assert word not in told
-    assert ctx.ledger.entry(planned.id).state == "RESERVED"
+    assert ctx.ledger.releases.get(planned.id).state == "RESERVED"
     assert settle(ctx, planned) == "VOID"
-    assert ctx.ledger.balance("d").spent == 0
+    assert ctx.ledger.accounts.balance("d").spent == 0
 
 
 def test_public_terms_that_records_use_are_no_shared_text(project):
@@ -259,7 +259,7 @@ def test_public_terms_that_records_use_are_no_shared_text(project):
     planned = plan(ctx, KPS, open_account=True)
     reserve(ctx, planned)
     assert partition(ctx, planned) == 1
-    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
 def test_labels_are_public_and_short_pieces_agree_by_chance():

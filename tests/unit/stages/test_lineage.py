@@ -49,7 +49,7 @@ def test_a_stage_without_shards_is_called_what_it_is(ctx, seen):
 
 
 def test_a_stage_whose_work_is_done_leaves_the_run_alone(ctx, seen):
-    ctx.ledger.entry = lambda release_id: SimpleNamespace(state=State.COMMITTED)
+    ctx.ledger.releases.get = lambda release_id: SimpleNamespace(state=State.COMMITTED)
     assert draw(ctx, 5) == 5
     assert seen == []
 

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from privsyn.errors import ConfigError
-from privsyn.ledger import tables
+from privsyn.ledger import schema
 from privsyn.ledger.chain import BEFORE
 from privsyn.ledger.entries import State
 
@@ -26,17 +26,17 @@ FIXED = ("number", "account", "method", "event", "loss", "period_loss", "epsilon
 """Columns of an entry that only a reservation sets: its cost, and who pays."""
 
 PRIVILEGES: Mapping[sa.Table, str] = {
-    tables.migrations: "SELECT",
-    tables.head: "SELECT, UPDATE (seq, hash)",
-    tables.history: "SELECT, INSERT",
-    tables.accounts: "SELECT, INSERT, UPDATE (unit_column, terms)",
-    tables.entries: "SELECT, INSERT, UPDATE",
-    tables.leases: "SELECT, INSERT, UPDATE",
-    tables.refusals: "SELECT, INSERT",
-    tables.sources: "SELECT, INSERT, DELETE",
-    tables.secrets: "SELECT",
-    tables.vault: "SELECT, INSERT, DELETE",
-    tables.draws: "SELECT, INSERT, DELETE",
+    schema.migrations: "SELECT",
+    schema.head: "SELECT, UPDATE (seq, hash)",
+    schema.history: "SELECT, INSERT",
+    schema.accounts: "SELECT, INSERT, UPDATE (unit_column, terms)",
+    schema.entries: "SELECT, INSERT, UPDATE",
+    schema.leases: "SELECT, INSERT, UPDATE",
+    schema.refusals: "SELECT, INSERT",
+    schema.sources: "SELECT, INSERT, DELETE",
+    schema.secrets: "SELECT",
+    schema.vault: "SELECT, INSERT, DELETE",
+    schema.draws: "SELECT, INSERT, DELETE",
 }
 """What the app's role may do with each table."""
 
@@ -108,13 +108,13 @@ RETURN OLD;""".replace("{never}", _NEVER)
 
 _TRIGGERS: Mapping[str, tuple[sa.Table, str, str]] = {
     "privsyn_history_stays": (
-        tables.history,
+        schema.history,
         "BEFORE UPDATE OR DELETE",
         _NEVER,
     ),
-    "privsyn_history_is_kept": (tables.history, "BEFORE TRUNCATE", _NEVER),
+    "privsyn_history_is_kept": (schema.history, "BEFORE TRUNCATE", _NEVER),
     "privsyn_history_follows": (
-        tables.history,
+        schema.history,
         "BEFORE INSERT",
         """DECLARE last record; before text; BEGIN
 SELECT seq, hash INTO last FROM {schema}.ledger_head WHERE id = 1 FOR UPDATE;
@@ -142,7 +142,7 @@ END IF;
 RETURN NEW; END;""",
     ),
     "privsyn_history_is_the_head": (
-        tables.history,
+        schema.history,
         "AFTER INSERT",
         """IF (SELECT seq FROM {schema}.ledger_head WHERE id = 1) IS DISTINCT FROM
   (SELECT max(seq) FROM {schema}.ledger_history) THEN
@@ -151,7 +151,7 @@ END IF;
 RETURN NULL;""",
     ),
     "privsyn_head_moves_on": (
-        tables.head,
+        schema.head,
         "BEFORE INSERT OR UPDATE OR DELETE",
         """IF TG_OP <> 'UPDATE' THEN {never} END IF;
 IF NEW.id <> OLD.id OR NEW.seq <> OLD.seq + 1 OR NOT EXISTS (
@@ -161,9 +161,9 @@ IF NEW.id <> OLD.id OR NEW.seq <> OLD.seq + 1 OR NOT EXISTS (
 END IF;
 RETURN NEW;""".replace("{never}", _NEVER),
     ),
-    "privsyn_head_is_kept": (tables.head, "BEFORE TRUNCATE", _NEVER),
+    "privsyn_head_is_kept": (schema.head, "BEFORE TRUNCATE", _NEVER),
     "privsyn_account_stays": (
-        tables.accounts,
+        schema.accounts,
         "BEFORE UPDATE OR DELETE",
         """IF TG_OP = 'DELETE' OR to_jsonb(NEW) - 'unit_column' - 'terms' <>
   to_jsonb(OLD) - 'unit_column' - 'terms' OR NOT EXISTS (
@@ -177,7 +177,7 @@ END IF;
 RETURN NEW;""".replace("{never}", _NEVER),
     ),
     "privsyn_entry_is_the_chain": (
-        tables.entries,
+        schema.entries,
         "BEFORE INSERT OR UPDATE OR DELETE",
         """DECLARE last record; BEGIN
 IF TG_OP = 'DELETE' THEN {never} END IF;
@@ -195,7 +195,7 @@ END IF;
 RETURN NEW; END;""".replace("{never}", _NEVER),
     ),
     "privsyn_lease_grows": (
-        tables.leases,
+        schema.leases,
         "BEFORE UPDATE OR DELETE",
         """IF TG_OP = 'DELETE' THEN {never} END IF;
 IF NEW.token < OLD.token OR NEW.steps < OLD.steps OR
@@ -204,15 +204,15 @@ IF NEW.token < OLD.token OR NEW.steps < OLD.steps OR
 END IF;
 RETURN NEW;""".replace("{never}", _NEVER),
     ),
-    "privsyn_refusal_stays": (tables.refusals, "BEFORE UPDATE OR DELETE", _NEVER),
+    "privsyn_refusal_stays": (schema.refusals, "BEFORE UPDATE OR DELETE", _NEVER),
     "privsyn_source_stays": (
-        tables.sources,
+        schema.sources,
         "BEFORE UPDATE OR DELETE",
         """IF TG_OP = 'UPDATE' OR NOT EXISTS (SELECT FROM {schema}.ledger_entry
   WHERE release_id = OLD.release_id AND state = 'RESERVED') THEN {never}
 END IF;
 RETURN OLD;""".replace("{never}", _NEVER),
     ),
-    "privsyn_vault_ends": (tables.vault, "BEFORE UPDATE OR DELETE", _ENDED),
-    "privsyn_draw_ends": (tables.draws, "BEFORE UPDATE OR DELETE", _ENDED),
+    "privsyn_vault_ends": (schema.vault, "BEFORE UPDATE OR DELETE", _ENDED),
+    "privsyn_draw_ends": (schema.draws, "BEFORE UPDATE OR DELETE", _ENDED),
 }

@@ -1,108 +1,31 @@
-"""The deciding half of the ledger: terms of accounts, requests for approval, and decisions."""
+"""Approvals: people decide what is spent and what is published, on record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import Event, dump
 from privsyn.errors import ApprovalNeeded, BudgetError
-from privsyn.ledger import audit, chain, decisions, draws, rows
-from privsyn.ledger.accounts import AccountSpec
-from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
-from privsyn.ledger.database import session_user
+from privsyn.ledger import audit, chain, decisions, entries
+from privsyn.ledger.chain import LONGEST_REASON
+from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import Decision, What, cost_digest
-from privsyn.ledger.entries import ENDED, Change, Entry, State
-from privsyn.ledger.terms import Asked, Terms
-from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
+from privsyn.ledger.entries import SHA256, Change, Entry, State, check_name, check_state, entry_row
+from privsyn.ledger.spec import AccountSpec, ReleaseRequest, Terms, account_row, spec_of
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
 
-LONGEST_REASON = 500
 LONGEST_NAME = 200
 
 
-class GovernedLedger(LedgerView):
-    """A ledger whose accounts have terms, and whose releases people approve."""
+class Approvals:
+    """Requests for approval, and decisions. They charge nothing."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        clock: Callable[[], datetime] = utc_now,
-        timeout: float = TIMEOUT,
-        who: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(url, clock=clock, timeout=timeout)
-        self._who = dict(who or {})
-
-    @contextmanager
-    def _write(self, *, create: bool = False) -> Iterator[Connection]:
-        with self._database.write(create=create) as connection:
-            chain.lock(connection)
-            yield connection
-
-    def _append(
-        self,
-        connection: Connection,
-        account: str,
-        release_id: str | None,
-        change: str,
-        body: Mapping[str, Any],
-    ) -> Change:
-        who = self._asking(connection)
-        by = {"by": who} if who else {}
-        row = chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
-        if release_id is not None and change in ENDED:
-            draws.destroy(connection, release_id)
-        return row
-
-    def _asking(self, connection: Connection) -> dict[str, str]:
-        """Who asks, as the driver says, and as whom the database has let it in, where it has users.
-
-        The second does not hang on what a process says of itself.
-        """
-        return self._who | session_user(connection)
-
-    # Terms
-
-    def _hold_to(self, connection: Connection, name: str, terms: Terms) -> None:
-        """Record terms that are not the account's, which ``matching`` found to be no laxer."""
-        row = account_row(connection, name)
-        if Terms.load(row["terms"]) != terms:
-            self._append(connection, name, None, chain.TERMS, {"terms": terms.dump()})
-
-    def loosen(self, name: str, terms: Terms, reason: str) -> Terms:
-        """Give an account laxer terms, on record. For whoever answers for privacy, by hand.
-
-        Args:
-            name: The account.
-            terms: What it is held to from now on.
-            reason: Why. Kept in the history; must hold no record text.
-
-        Raises:
-            BudgetError: The account is unknown, or the reason is empty.
-        """
-        if not reason.strip():
-            raise BudgetError(f"account {name}: laxer terms need a reason.")
-        with self._write() as connection:
-            audit.check_account(connection, name)
-            if Terms.load(account_row(connection, name)["terms"]) != terms:
-                body = {"terms": terms.dump(), "reason": reason[:LONGEST_REASON]}
-                self._append(connection, name, None, chain.TERMS, body)
-        return terms
-
-    def _asked(self, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee) -> Asked:
-        """What a release asks of the terms, at no less than the price of its event."""
-        asked = Asked(method, guarantee.epsilon, guarantee.delta, spec.adjacency, spec.unit)
-        return asked.judged(event, spec.delta) if spec.terms.priced else asked
-
-    # Approvals
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def request(
         self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
@@ -118,7 +41,7 @@ class GovernedLedger(LedgerView):
         """
         check_name("release id", release_id)
         digest = cost_digest(account, release_id, method, dump(event), guarantee)
-        with self._write() as connection:
+        with self._database.write() as connection:
             account_row(connection, account)
             known = decisions.request_of(connection, release_id, digest)
             if known is not None:
@@ -131,7 +54,7 @@ class GovernedLedger(LedgerView):
                 "epsilon": guarantee.epsilon,
                 "delta": guarantee.delta,
             }
-            return self._append(connection, account, release_id, chain.REQUESTED, body)
+            return self._database.append(connection, account, release_id, chain.REQUESTED, body)
 
     def decide(
         self,
@@ -175,10 +98,12 @@ class GovernedLedger(LedgerView):
             "comment": " ".join(comment.split())[:LONGEST_REASON],
         } | ({"approver_id": approver_id[:LONGEST_NAME]} if approver_id else {})
         change = chain.APPROVED if approved else chain.REJECTED
-        with self._write() as connection:
+        with self._database.write() as connection:
             account, asker = _subject(connection, release_id, what, digest)
             audit.check_account(connection, account)
-            decision = Decision.of(self._append(connection, account, release_id, change, body))
+            decision = Decision.of(
+                self._database.append(connection, account, release_id, change, body)
+            )
             terms = Terms.load(account_row(connection, account)["terms"])
             if approved and terms.two_people and asker in decision.people:
                 raise ApprovalNeeded(  # and the row is not kept
@@ -188,7 +113,7 @@ class GovernedLedger(LedgerView):
                 )
             return decision
 
-    def asker(self, release_id: str, digest: str) -> str | None:
+    def requester(self, release_id: str, digest: str) -> str | None:
         """Who asked for what has a certificate: who made that of a release, or who paid for it."""
         with self._database.read() as connection:
             entry = entry_row(connection, release_id)
@@ -223,12 +148,12 @@ class GovernedLedger(LedgerView):
                 two_people=terms.two_people,
             )
 
-    def _check_spend(
+    def check_spend(
         self,
         connection: Connection,
         spec: AccountSpec,
         release_id: str,
-        asked: Asked,
+        request: ReleaseRequest,
         digest: str,
     ) -> Decision | None:
         """The approval of a cost; None where none is asked for.
@@ -237,18 +162,18 @@ class GovernedLedger(LedgerView):
             ApprovalNeeded: There is none.
         """
         above = spec.terms.spend_above
-        if above is None or asked.epsilon <= above:
+        if above is None or request.epsilon <= above:
             return None
         return decisions.standing(
             decisions.of_release(connection, release_id),
             What.SPEND,
             digest,
             name=release_id,
-            asker=self._who.get("user"),
+            asker=self._database.user,
             two_people=spec.terms.two_people,
         )
 
-    def approval_due(
+    def due(
         self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
     ) -> str | None:
         """Digest of a cost that waits for an approval; None where ``reserve`` would ask for none.
@@ -257,17 +182,41 @@ class GovernedLedger(LedgerView):
             BudgetError: The account is unknown.
         """
         with self._database.read() as connection:
-            spec = rows.spec_of(account_row(connection, account))
-            entry = rows.find_entry(connection, release_id) if connection else None
+            spec = spec_of(account_row(connection, account))
+            entry = entries.find_entry(connection, release_id) if connection else None
             if connection is None or (entry is not None and entry.charged):
                 return None
             digest = cost_digest(account, release_id, method, dump(event), guarantee)
-            asked = self._asked(spec, event, method, guarantee)
+            request = ReleaseRequest.of(spec, event, method, guarantee)
             try:
-                self._check_spend(connection, spec, release_id, asked, digest)
+                self.check_spend(connection, spec, release_id, request, digest)
             except ApprovalNeeded:
                 return digest
             return None
+
+    def decisions(self, release_id: str) -> list[Decision]:
+        """What people approved or rejected of a release, oldest first."""
+        with self._database.read() as connection:
+            return decisions.of_release(connection, release_id) if connection else []
+
+    def spend_approval(self, release_id: str) -> Decision | None:
+        """The approval that the newest reservation of a release had; None without any."""
+        with self._database.read() as connection:
+            changes = list(chain.walk(connection, release_id)) if connection else []
+        reserved = [row.seq for row in changes if row.change == State.RESERVED]
+        found = [
+            row
+            for row in changes
+            if row.change == chain.APPROVED
+            and row.body["what"] == What.SPEND
+            and row.seq < max(reserved, default=0)
+        ]
+        return Decision.of(found[-1]) if found else None
+
+    def find_request(self, release_id: str) -> Change | None:
+        """The newest request to approve the cost of a release, or None."""
+        with self._database.read() as connection:
+            return decisions.request_of(connection, release_id) if connection else None
 
 
 def _subject(
