@@ -214,18 +214,18 @@ class CertifyOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.release import certificate
+        from privsyn.release.facts import ReleaseFacts
         from privsyn.stages.certify import certify
         from privsyn.stages.trend import paid_fell
 
         planned = self.planned()
         folder = certify(ctx, planned)
-        _, sealed = certificate.read(folder)
+        facts = ReleaseFacts.read(folder)
         answer = {
             "folder": str(folder),
-            "rows": sealed["artifact"]["rows"],
-            "artifact_sha256": sealed["artifact"]["sha256"],
-            "certificate_sha256": certificate.digest(sealed),
+            "rows": facts.rows,
+            "artifact_sha256": facts.sha256,
+            "certificate_sha256": facts.certificate_sha256,
         }
         said = f"{answer['rows']} {planned.things} in {folder}"
         if fell := paid_fell(ctx, planned):

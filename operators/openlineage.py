@@ -8,7 +8,6 @@ published. Imported by the provider's listener, after the task; parsing a DAG ne
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,8 @@ from openlineage.client.facet_v2 import (
 
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.errors import PrivsynError
-from privsyn.release import certificate, layout
-from privsyn.release.metadata.croissant import columns_of
+from privsyn.release import layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
@@ -92,36 +91,36 @@ def lineage_of(
     flow, project = operator.flow, _project(operator, dag_id)
     made = operator.student or plan.id
     folder = Workspace(project.root).release(made)
-    sealed = None if failed else _sealed(folder)
+    facts = None if failed else _facts(folder)
     kind = plan.method if operator.student is None else STUDENTS
     inputs, outputs = [], []
     if flow.private:
         inputs.append(_dataset(InputDataset, project, plan.dataset.name, plan.dataset.version))
     if flow.reads:
         read = _dataset(InputDataset, project, f"{plan.dataset.name}/{kind}", made)
-        if flow.quality and sealed is not None and sealed["class"] == "dp-release":
-            read.inputFacets = _quality(folder, sealed)
+        if flow.quality and facts is not None and facts.is_private:
+            read.inputFacets = _quality(folder, facts)
         inputs.append(read)
-    if flow.writes and sealed is not None:
+    if flow.writes and facts is not None:
         written = _dataset(OutputDataset, project, f"{plan.dataset.name}/{kind}", made)
         written.facets |= {
-            FACET: PrivacyDatasetFacet(**_privacy(plan, made, sealed)),
+            FACET: PrivacyDatasetFacet(**_privacy(plan, made, facts)),
             "schema": schema_dataset.SchemaDatasetFacet(
                 fields=[
                     schema_dataset.SchemaDatasetFacetFields(
                         name=name, type="string", description=of
                     )
-                    for name, of in columns_of(plan, sealed).items()
+                    for name, of in facts.columns.items()
                 ]
             ),
         }
         written.outputFacets = {
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=sealed["artifact"].get("rows")
+                rowCount=facts.rows
             )
         }
         outputs.append(written)
-    paid = {FACET: PrivacyRunFacet(**_privacy(plan, made, sealed))} if flow.paid else {}
+    paid = {FACET: PrivacyRunFacet(**_privacy(plan, made, facts))} if flow.paid else {}
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=paid)
 
 
@@ -145,16 +144,16 @@ def _dataset(kind: Any, project: Project, name: str, version: str) -> Any:
     )
 
 
-def _sealed(folder: Path) -> dict[str, Any] | None:
-    """The certificate of a release that lies where releases do; never of one in quarantine."""
+def _facts(folder: Path) -> ReleaseFacts | None:
+    """The facts of a release that lies where releases do; never of one in quarantine."""
     try:
-        return certificate.read(folder)[1]
+        return ReleaseFacts.read(folder)
     except (OSError, PrivsynError):
         return None
 
 
-def _privacy(plan: Plan, made: str, sealed: Mapping[str, Any] | None) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _privacy(plan: Plan, made: str, facts: ReleaseFacts | None) -> dict[str, Any]:
+    cost: dict[str, Any] = {
         "releaseId": made,
         "account": plan.account,
         "epsilon": plan.epsilon,
@@ -163,16 +162,16 @@ def _privacy(plan: Plan, made: str, sealed: Mapping[str, Any] | None) -> dict[st
         "unit": plan.unit,
         "maxRecordsPerUnit": plan.max_records_per_unit,
     }
-    if sealed is None:
-        return said
-    return said | {
-        "releaseClass": sealed["class"],
-        "certificateSha256": certificate.digest(sealed),
-        "ledgerEntry": sealed.get("ledger", {}).get("entry"),
+    if facts is None:
+        return cost
+    return cost | {
+        "releaseClass": facts.kind,
+        "certificateSha256": facts.certificate_sha256,
+        "ledgerEntry": facts.ledger_entry,
     }
 
 
-def _quality(folder: Path, sealed: Mapping[str, Any]) -> dict[str, Any]:
+def _quality(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
     """Checks and numbers of a published release: functions of the synthetic file alone."""
     try:
         said = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))
@@ -189,7 +188,7 @@ def _quality(folder: Path, sealed: Mapping[str, Any]) -> dict[str, Any]:
         for one in said.get("expectations", ())
     ]
     metrics = data_quality_metrics_input_dataset.DataQualityMetricsInputDatasetFacet(
-        columnMetrics={}, rowCount=sealed["artifact"].get("rows")
+        columnMetrics={}, rowCount=facts.rows
     )
     numbers = {
         one["name"]: one["value"]

@@ -8,10 +8,10 @@ model.fit(...)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from privsyn.errors import ConfigError
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.tracking.base import MAX_DIGEST
 
 CONTEXT = "training"
@@ -42,35 +42,34 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
 
     folder = Path(folder)
     verification.raise_failed(folder, verification.verify(folder, None))
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder)
     run = run_id or (active.info.run_id if (active := mlflow.active_run()) else None)
     if run is None:
         raise ConfigError(
             "no MLflow run is active.", hint="Call it inside `with mlflow.start_run():`."
         )
-    facts = _facts(sealed)
     client = mlflow.MlflowClient()
     dataset = Dataset(
-        name=facts["privsyn.release_id"],
-        digest=str(sealed["artifact"]["sha256"])[:MAX_DIGEST],
+        name=facts.name,
+        digest=facts.sha256[:MAX_DIGEST],
         source_type="local",
         source=f'{{"uri": "{layout.ARTIFACT}"}}',
     )
     tags = [InputTag("mlflow.data.context", context)]
     client.log_inputs(run, [DatasetInput(dataset, tags)])
-    for name, value in facts.items():
+    for name, value in _tags(facts).items():
         client.set_tag(run, name, value)
-    return facts["privsyn.release_id"]
+    return facts.name
 
 
-def _facts(sealed: dict[str, Any]) -> dict[str, str]:
+def _tags(facts: ReleaseFacts) -> dict[str, str]:
     """What a consumer's run says of a release: public, from its certificate."""
-    plan = certificate.origin(sealed)["plan"]
+    plan = facts.plan
     return {
-        "privsyn.release_id": str(sealed.get("name", plan["release_id"])),
-        "privsyn.class": str(sealed["class"]),
-        "privsyn.epsilon": repr(plan["epsilon"]),
-        "privsyn.delta": repr(plan["delta"]),
-        "privsyn.unit": str(plan["unit"]),
-        "privsyn.certificate_sha256": certificate.digest(sealed),
+        "privsyn.release_id": facts.name,
+        "privsyn.class": facts.kind,
+        "privsyn.epsilon": repr(plan.epsilon),
+        "privsyn.delta": repr(plan.delta),
+        "privsyn.unit": plan.unit,
+        "privsyn.certificate_sha256": facts.certificate_sha256,
     }

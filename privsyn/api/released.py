@@ -20,6 +20,7 @@ from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import open_existing
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
+from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.base import Context
@@ -46,11 +47,11 @@ class Release(Displayable):
     def __init__(self, folder: Path, context: ContextOf | None = None) -> None:
         self._folder = folder
         self._of = context
-        self._sealed = certificate.read(folder)[1]
+        self._facts = ReleaseFacts.read(folder, words=one_line)
         try:
-            _ = self.name, self._tables(), self._images
+            _ = self.name, self._tables(), self._facts.is_images
         except (LookupError, TypeError, ValueError, AttributeError):
-            newer = certificate.made_by_newer(self._sealed)
+            newer = certificate.made_by_newer(self._facts.certificate)
             raise VerificationError(
                 f"{folder / layout.CERTIFICATE} is not a certificate that this privsyn reads.",
                 hint="" if newer is None else f"It was made by privsyn {newer}: upgrade.",
@@ -69,8 +70,7 @@ class Release(Displayable):
     @property
     def name(self) -> str:
         """Its id; of what was made from a release, its own name."""
-        paid = certificate.origin(self._sealed)
-        return str(self._sealed.get("name", paid["plan"]["release_id"]))
+        return self._facts.name
 
     @property
     def folder(self) -> Path:
@@ -80,7 +80,7 @@ class Release(Displayable):
     @property
     def certificate(self) -> dict[str, Any]:
         """Its certificate: public facts of what was spent, on what, and how to check it."""
-        copied: dict[str, Any] = json.loads(certificate.canonical(self._sealed))
+        copied: dict[str, Any] = json.loads(certificate.canonical(self._facts.certificate))
         return copied
 
     @guarded
@@ -132,7 +132,7 @@ class Release(Displayable):
                 hint="pip install 'privsyn[datasets]'",
             ) from None
         rows = self._rows_checked()
-        if self._images:
+        if self._facts.is_images:
             rows = [
                 {key: row[key] for key in ("id", "label") if key in row}
                 | {"image": str(self._folder / row["file"])}
@@ -151,7 +151,7 @@ class Release(Displayable):
         """
         from PIL import Image
 
-        if not self._images:
+        if not self._facts.is_images:
             raise ConfigError(f"{self.name} holds no images.", hint="Its records: release.frame()")
         found = []
         for row in self._rows_checked():
@@ -267,13 +267,9 @@ class Release(Displayable):
             )
         return self._of(settings)
 
-    @property
-    def _images(self) -> bool:
-        return bool(self._sealed["artifact"]["media_type"] == layout.IMAGE_ROWS)
-
     def _rows_checked(self) -> list[dict[str, Any]]:
         """The rows of its artifact, which is that of the certificate."""
-        if self._sealed["artifact"]["media_type"] == layout.MODEL_ROWS:
+        if self._facts.is_model:
             raise ConfigError(
                 f"{self.name} is a model, not records.",
                 hint=f"transformers reads it: {self._folder / layout.MODEL}",
@@ -287,29 +283,24 @@ class Release(Displayable):
     @guarded
     def plan(self) -> Plan:
         """What was planned and paid for."""
-        paid = certificate.origin(self._sealed)
-        return Plan.from_certificate(paid)
+        return self._facts.plan
 
     def _tables(self) -> tuple[Table, ...]:
         """One table: the public facts of its certificate."""
-        paid = certificate.origin(self._sealed)
-        plan, artifact = paid["plan"], self._sealed["artifact"]
-        planned = self.plan
-        by_file = modality_of(planned.dataset).by_file
-        used = of_each(
-            planned.max_records_per_unit, planned.things, planned.dataset.unit, by_file=by_file
-        )
+        facts, plan = self._facts, self.plan
+        by_file = modality_of(plan.dataset).by_file
+        used = of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
         rows = {
-            "class": str(self._sealed["class"]),
-            "method": str(paid["method"]["title"]),
-            "rows": str(artifact["rows"]),
-            "guarantee": f"epsilon {shown(plan['epsilon'])}, delta {plan['delta']:g}",
-            "protects": f"{plan['unit']}, {used}, adjacency {plan['adjacency']}",
-            "dataset": f"{plan['dataset']['name']}, version {plan['dataset']['version']}",
+            "class": facts.kind,
+            "method": facts.method_title,
+            "rows": str(facts.rows),
+            "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}",
+            "protects": f"{plan.unit}, {used}, adjacency {plan.adjacency.value}",
+            "dataset": f"{plan.dataset.name}, version {plan.dataset.version}",
         }
-        if paid is not self._sealed:
-            rows["made from"] = f"{plan['release_id']}, at no cost"
-        if (newer := certificate.made_by_newer(self._sealed)) is not None:
+        if facts.is_derived:
+            rows["made from"] = f"{facts.release_id}, at no cost"
+        if (newer := certificate.made_by_newer(facts.certificate)) is not None:
             rows["note"] = f"made by privsyn {newer}, which is newer than this one: upgrade"
         return (Table.of(f"Release {self.name}", rows),)
 

@@ -25,7 +25,6 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.handover.export import FORMATS
 from privsyn.release import layout
-from privsyn.students.settings import STUDENTS
 
 
 def compare(
@@ -110,10 +109,11 @@ def distill(
     evaluate: Annotated[bool, typer.Option(help="Measure it on held-out real texts.")] = True,
 ) -> None:
     """Train a small language model on the texts of a release, at no cost (methods.distill)."""
-    from privsyn.release import certificate
+    from privsyn.release.facts import ReleaseFacts
     from privsyn.stages.holdout import EVALUATION
     from privsyn.students.evaluate import measure_published
     from privsyn.students.release import distill as make_student
+    from privsyn.students.release import student_of
 
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)
@@ -122,7 +122,7 @@ def distill(
         measured = measure_published(ctx, folder.name, notes.append) if evaluate else None
     for words in notes:
         note(err, words)
-    made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
+    made = student_of(ReleaseFacts.read(folder))
     rows = {
         "student": Verbatim(folder.name),
         "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",

@@ -275,7 +275,8 @@ def verify(
     authenticated (--require-ledger: no ledger confirms it; --key: no signature by this key).
     """
     from privsyn.ledger.ledger import open_existing
-    from privsyn.release import certificate, signature, verification
+    from privsyn.release import signature, verification
+    from privsyn.release.facts import ReleaseFacts
 
     folder = _reading(releases, params).existing(release)
     book = None
@@ -305,12 +306,12 @@ def verify(
             else "consistent, not authenticated: anyone can make one so",
         )
         show(out, signature.UNSIGNED if signed is None else signed.detail)
-        sealed = certificate.read(folder)[1]
-        cost = certificate.origin(sealed)["plan"]
+        release_facts = ReleaseFacts.read(folder)
+        cost = release_facts.plan
         show(
             out,
-            f"{sealed['class']}: epsilon {shown(cost['epsilon'])}, delta {cost['delta']:g}, "
-            f"per {cost['unit']}, {cost['adjacency']}",
+            f"{release_facts.kind}: epsilon {shown(cost.epsilon)}, delta {cost.delta:g}, "
+            f"per {cost.unit}, {cost.adjacency}",
         )
     if require_ledger and not authentic:
         raise NotAuthenticated(

@@ -18,7 +18,8 @@ from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import ChoicePoint, draw_choice
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, layout
+from privsyn.release import layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.holdout import EVALUATION
@@ -246,7 +247,7 @@ def paid(ctx: Context) -> list[str]:
         if folder is not None
         and folder == ctx.workspace.release(folder.name)
         and layout.passed(folder)
-        and "derived" not in certificate.read(folder)[1]
+        and not ReleaseFacts.read(folder).is_derived
     ]
 
 
@@ -269,7 +270,7 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
         epsilon=plan.epsilon,
         delta=plan.delta,
         takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
-        rows=int(parent.sealed["artifact"]["rows"]),
+        rows=parent.facts.rows,
         utility=_utility(
             ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name
         ),

@@ -15,9 +15,9 @@ from privsyn.dp.accountant import percent, shown
 from privsyn.evaluation.classifiers import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.git import ignored, in_git
-from privsyn.release import certificate, layout, signature
+from privsyn.release import layout, signature
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.report.outward import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
@@ -48,16 +48,16 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     folder = ctx.workspace.locate(plan.id)
     lines = {"release": Verbatim(plan.id), "state": entry.state.value}
     if folder is not None:
-        _, sealed = certificate.read(folder)
+        facts = ReleaseFacts.read(folder)
         lines["synthetic data"] = Verbatim(short(folder / layout.ARTIFACT))
-        lines[plan.things] = str(sealed["artifact"]["rows"])
-        drawn = sealed.get("drawn", {})
-        if "public_tokens" in drawn:
-            share = drawn["public_tokens"] / max(1, drawn["tokens"])
-            lines["public tokens"] = f"{share:.0%} of {drawn['tokens']:,}: they cost nothing"
-        if sealed["class"] != "dp-release":
-            lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
-        if accuracy := accuracy_said(sealed):
+        lines[plan.things] = str(facts.rows)
+        if "public_tokens" in facts.drawn:
+            tokens = facts.drawn["tokens"]
+            share = facts.drawn["public_tokens"] / max(1, tokens)
+            lines["public tokens"] = f"{share:.0%} of {tokens:,}: they cost nothing"
+        if not facts.is_private:
+            lines["class"] = f"{facts.kind}: made with a {facts.noise} noise source"
+        if accuracy := facts.accuracy_sentences:
             lines["accuracy"] = "; ".join(accuracy)
     if records := kept(ctx.workspace.internal(plan.id), plan):
         lines[_RECORDS] = records

@@ -10,27 +10,17 @@ import secrets
 import shutil
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from privsyn.data.artifacts import storage_error, sync_folder
-from privsyn.dp.accountant import shown
-from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.risk import Risk, strength
 from privsyn.errors import ConfigError
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
+from privsyn.release.metadata import card
 from privsyn.release.release_store import set_times
-from privsyn.release.warnings import (
-    RESEMBLANCE,
-    definition,
-    judged,
-    not_people,
-    protected,
-    scale_of,
-)
 from privsyn.spelling import nearest
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release
@@ -138,97 +128,29 @@ def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
-def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> str:
+def dataset_card(facts: ReleaseFacts, form: str, licence: str | None) -> str:
     """The card of a release, as README.md of a folder with it in it.
 
     Args:
-        sealed: The release's certificate.
+        facts: The release.
         form: What it is exported as, a key of FORMATS.
         licence: Identifier of a licence, such as cc-by-4.0; None: the card names none.
     """
-    paid = certificate.origin(sealed)
-    plan, artifact = paid["plan"], sealed["artifact"]
-    images = artifact["media_type"] == layout.IMAGE_ROWS
-    things = "images" if images else "texts"
-    front = yaml.safe_dump(
-        _front(plan, artifact, form, licence, images=images), sort_keys=False, allow_unicode=True
-    )
-    labels = plan["dataset"]["labels"]
-    name = str(sealed.get("name", plan["release_id"]))
-    unit = protected(plan["dataset"], str(plan["unit"]))
-    defined = definition(plan["epsilon"], plan["delta"], unit, Adjacency(plan["adjacency"]))
-    risk, epsilon = Risk(**paid["risk"]), judged(plan["target_epsilon"], plan["epsilon"])
-    dataset = plan["dataset"]
-    rows = not_people(dataset["unit"], by_file=bool(dataset.get("images")))
-    parts = [
-        f"---\n{front}---\n",
-        f"# Synthetic {things} of {_plain(plan['dataset']['name'])}\n",
-        f"{artifact['rows']:,} synthetic {things} by {paid['method']['title']} "
-        f"({paid['method']['paper']}), drawn under differential privacy from private records. "
-        f"{RESEMBLANCE.format(unit=unit)}\n",
-        "## Guarantee\n",
-        f"{strength(epsilon, risk.right).capitalize()} ({scale_of(epsilon, risk.right)}). "
-        f"{' '.join(risk.words(unit, plan['adjacency']))}\n",
-        f"{rows}\n" if rows else "",
-        _facts(
-            {
-                "epsilon": shown(plan["epsilon"]),
-                "delta": f"{plan['delta']:g}",
-                "who is protected": _used(unit, int(plan["max_records_per_unit"])),
-                "neighbouring datasets": plan["adjacency"],
-                "labels, public": ", ".join(map(_plain, labels)) or "none",
-                "version of the private dataset": _plain(plan["dataset"]["version"]),
-                "release": f"`{name}`",
-                "SHA-256 of its certificate": f"`{certificate.digest(sealed)}`",
-            }
-        ),
-        f"Definition: {defined}.\n",
-        "## Intended use\n",
-        f"To develop and test software, to train and compare models, and to show {things} of this "
-        "kind where the private ones may not be shown. Use of it is free of further privacy cost: "
-        "whatever is computed from it has the guarantee above.\n",
-        "## Limits\n",
-        "- The guarantee bounds what the release adds to what is known of one "
-        f"{unit}; it does not hide what many have in common.\n"
-        f"- Other releases of the same dataset have costs of their own, and costs add up: the "
-        f"account they are charged to is in the certificate.\n"
-        f"- {things.capitalize()} are written by a model. They are no facts, may repeat what the "
-        "public model knows, and rare kinds of records are missing or few.\n"
-        "- Counts and shares are not those of the private dataset.\n"
-        + (
-            "- In `train.csv` cells that a spreadsheet would compute begin with an apostrophe; the "
-            "rows as certified are in `release/`.\n"
-            if form == "csv"
-            else ""
-        ),
-        "## How to verify\n",
-        "`release/` is the release as it was certified, with its certificate and the reports of "
-        "its checks. Digests, identity and guarantee are recomputed by\n",
-        "```console\n$ pip install privsyn\n$ privsyn verify release\n```\n",
-        "which needs no private data. Who made it a ledger says (`--ledger URL`) or, where "
-        "`release/` holds a signature, the public key of its maker (`--key PUBLIC.PEM`).\n",
-    ]
-    return "\n".join(part for part in parts if part)
+    return card(replace(facts, words=_in_a_table), _front(facts, form, licence), form)
 
 
-def _front(
-    plan: Mapping[str, Any],
-    artifact: Mapping[str, Any],
-    form: str,
-    licence: str | None,
-    *,
-    images: bool,
-) -> dict[str, Any]:
-    rows = int(artifact["rows"])
-    labelled = bool(plan["dataset"]["labels"])
-    kind = "image" if images else "text"
+def _front(facts: ReleaseFacts, form: str, licence: str | None) -> dict[str, Any]:
+    """What the Hugging Face hub reads of a card."""
+    labelled = bool(facts.plan.dataset.labels)
+    kind = "image" if facts.is_images else "text"
     task = f"{kind}-classification" if labelled else f"unconditional-{kind}-generation"
-    if not images and not labelled:
+    if not facts.is_images and not labelled:
         task = "text-generation"
+    size = next((name for most, name in _SIZES if facts.rows < most), "n>1M")
     front: dict[str, Any] = {
-        "pretty_name": f"Synthetic {plan['dataset']['name']}",
+        "pretty_name": f"Synthetic {facts.plan.dataset.name}",
         "task_categories": [task],
-        "size_categories": [next((name for most, name in _SIZES if rows < most), "n>1M")],
+        "size_categories": [size],
         "tags": ["synthetic", "differential-privacy", "privsyn"],
         "annotations_creators": ["machine-generated"],
         "configs": [
@@ -241,7 +163,7 @@ def _front(
     if licence is not None:
         front = {"license": licence} | front
     if form in ("hf", "parquet"):
-        names = ["id", *(["label"] if labelled else []), "image" if images else "text"]
+        names = ["id", *(["label"] if labelled else []), kind]
         front["dataset_info"] = {
             "features": [
                 {"name": name, "dtype": "image" if name == "image" else "string"} for name in names
@@ -250,19 +172,10 @@ def _front(
     return front
 
 
-def _used(unit: str, most: int) -> str:
-    records = "one record was" if most == 1 else f"at most {most} records were"
-    return f"{unit}, of which {records} used"
-
-
-def _facts(rows: Mapping[str, str]) -> str:
-    lines = [f"| {name} | {value} |" for name, value in rows.items()]
-    return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
-
-
-def _plain(text: str) -> str:
+def _in_a_table(text: object) -> str:
     """Words of a setting in a table of Markdown: no mark-up, no new column, one line."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in " ".join(text.split()))
+    words = " ".join(str(text).split())
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in words)
 
 
 RELEASE = "release"
@@ -315,16 +228,16 @@ def export(
         )
     verification.raise_failed(folder, verification.verify(folder, ledger))
     refuse_unreleased(folder, ctx)
-    _, sealed = certificate.read(folder)
-    verification.refuse_predictable(folder, sealed)
-    if sealed["artifact"]["media_type"] == layout.MODEL_ROWS:
+    facts = ReleaseFacts.read(folder)
+    verification.refuse_predictable(folder, facts.certificate)
+    if facts.is_model:
         raise ConfigError(
             f"{folder} is a model, not records.", hint=f"transformers reads {folder / layout.MODEL}"
         )
     if ledger is not None:
-        paid = certificate.origin(sealed)["plan"]["release_id"]
-        name = str(sealed.get("name", paid))
-        ledger.approvals.check_published(paid, certificate.digest(sealed), name=name)
+        ledger.approvals.check_published(
+            facts.release_id, facts.certificate_sha256, name=facts.name
+        )
     building = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
     try:
         building.mkdir(parents=True)
@@ -338,8 +251,8 @@ def export(
             rows = [json.loads(line) for line in stream]
         FORMATS[form](rows, building, inside)
         shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
-        card = dataset_card(sealed, form, licence)
-        (building / "README.md").write_text(card, encoding="utf-8")
+        content = dataset_card(facts, form, licence)
+        (building / "README.md").write_text(content, encoding="utf-8")
         set_times(building, inside)
         os.rename(building, target)
         sync_folder(target.absolute().parent)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
-from privsyn.release.metadata.facts import WANTED, one_line
+from privsyn.release.facts import WANTED, one_line
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import scale_of
 from privsyn.report.blocks import Answer, Tone

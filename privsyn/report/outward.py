@@ -9,22 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from privsyn.dp.accountant import percent, shown
-from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.risk import Risk
+from privsyn.dp.accountant import percent
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
-from privsyn.release.metadata.checklist import Answer as Reviewed
-from privsyn.release.metadata.checklist import checklist
-from privsyn.release.metadata.facts import UNSTATED, one_line
-from privsyn.release.metadata.facts import Facts as About
+from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
+from privsyn.release.metadata import Review, checklist
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import BY_AUDIT, MOVES, judged, not_people, of_epsilon, protected
+from privsyn.release.warnings import BY_AUDIT, MOVES, of_epsilon
 from privsyn.report.blocks import (
     Answer,
     Answers,
@@ -62,33 +59,36 @@ def outward(folder: Path) -> Document:
         VerificationError: There is no certificate, or a file of the folder cannot be read.
         DataError: The synthetic file cannot be read.
     """
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder, words=one_line)
     with _readable(folder):
-        release, said = facts(sealed), _cautioned(_validation(folder), sealed)
-        kept = records_of(folder, sealed, said)
-        stated = DeploymentConfig.model_validate(said.get("deployment") or {})
-        review = checklist(About(sealed, stated, one_line))
-        checks = _checks(said)
+        validation = _cautioned(_validation(folder), facts)
+        stated = DeploymentConfig.model_validate(validation.get("deployment") or {})
+        facts = replace(facts, deployment=stated)
+        release = public_facts(facts)
+        records = records_of(folder, facts, validation)
+        review = checklist(facts)
+        checks = _checks(validation)
+        card = Answers(_short(facts, validation, records, review))
         sections = [
-            Section("short", "In short", LEAVES, (Answers(_short(sealed, said, kept, review)),)),
-            *_warnings(release, said),
-            *paid_accuracy(sealed),
+            Section("short", "In short", LEAVES, (card,)),
+            *_warnings(facts, validation),
+            *_paid_accuracy(facts),
             *([] if checks.for_specialists else [checks]),
-            *kept.sections(),
+            *records.sections(),
             *_exhibits(folder),
-            _checking(release, said),
-            _guarantee(release, sealed),
-            _release(release, sealed, kept),
+            _checking(facts, validation),
+            _guarantee(facts),
+            _release(facts, records),
             *([checks] if checks.for_specialists else []),
-            *kept.measured(),
-            settings_of(sealed),
+            *records.measured(),
+            _settings(facts),
             _reviewed(review),
         ]
         return Document(
             cls=LEAVES,
             kicker="Report on synthetic data: may leave the room",
             title=f"{release['dataset']} {release['version']}".strip(),
-            subtitle=f"{kept.made()} by {release['method']} "
+            subtitle=f"{records.made()} by {release['method']} "
             f"(budget set aside on {_date(str(release['reserved']))})",
             release=release,
             sections=tuple(sections),
@@ -100,28 +100,26 @@ def outward(folder: Path) -> Document:
         )
 
 
-def facts(sealed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader wants to know of a release: all from its certificate."""
-    paid = certificate.origin(sealed)
-    plan = paid["plan"]
-    unit = protected(plan["dataset"], str(plan["unit"]))
+def public_facts(facts: ReleaseFacts) -> dict[str, Any]:
+    """What a reader wants to know of a release, for JSON: all from its certificate."""
+    plan = facts.plan
     return {
-        "release_id": sealed.get("name", plan["release_id"]),
-        "class": sealed["class"],
-        "method": paid["method"]["title"],
-        "epsilon": plan["epsilon"],
-        "risk": Risk(**paid["risk"]).words(unit, plan["adjacency"]),
-        "delta": plan["delta"],
-        "adjacency": plan["adjacency"],
-        "unit": unit,
-        "max_records_per_unit": plan["max_records_per_unit"],
-        "dataset": plan["dataset"]["name"],
-        "version": plan["dataset"]["version"],
-        "rows": sealed["artifact"]["rows"],
-        "reserved": paid["reserved_on"],
-        "certificate_sha256": certificate.digest(dict(sealed)),
-        "account": paid["account"]["name"],
-        "account_left": paid["account"]["left_epsilon"],
+        "release_id": facts.name,
+        "class": facts.kind,
+        "method": facts.method_title,
+        "epsilon": plan.epsilon,
+        "risk": facts.odds,
+        "delta": plan.delta,
+        "adjacency": plan.adjacency.value,
+        "unit": facts.unit,
+        "max_records_per_unit": plan.max_records_per_unit,
+        "dataset": plan.dataset.name,
+        "version": plan.dataset.version,
+        "rows": facts.rows,
+        "reserved": facts.reserved_on,
+        "certificate_sha256": facts.certificate_sha256,
+        "account": facts.account_balance["name"],
+        "account_left": facts.account_balance["left_epsilon"],
     }
 
 
@@ -142,81 +140,73 @@ def _validation(folder: Path) -> Mapping[str, Any]:
     """What the checks said; empty where there were none."""
     if not certificate.is_plain_file(folder / layout.VALIDATION):
         return {}
-    said = parse_json(read_file(folder / layout.VALIDATION))
-    if not isinstance(said, dict):
+    validation = parse_json(read_file(folder / layout.VALIDATION))
+    if not isinstance(validation, dict):
         raise ValueError
-    return said
+    return validation
 
 
-def _cautioned(said: Mapping[str, Any], sealed: Mapping[str, Any]) -> Mapping[str, Any]:
+def _cautioned(validation: Mapping[str, Any], facts: ReleaseFacts) -> Mapping[str, Any]:
     """What the checks said; of what is made from a release, with the caution on its epsilon.
 
     The checks of a student know no account. It is as private as its release, and no more.
     """
-    if not said or "derived" not in sealed or "cautions" in said:
-        return said
-    paid = certificate.origin(sealed)
-    plan, right = paid["plan"], Risk(**paid["risk"]).right
-    unit = protected(plan["dataset"], str(plan["unit"]))
-    spent = float(plan["epsilon"])
-    asked = float(plan["target_epsilon"])
-    return {**said, "cautions": of_epsilon(asked, unit, spent, right)}
-
-
-def _passed(said: Mapping[str, Any]) -> bool | None:
-    return said["success"] is True if said else None
+    if not validation or not facts.is_derived or "cautions" in validation:
+        return validation
+    plan, right = facts.plan, facts.risk.right
+    cautions = of_epsilon(plan.target_epsilon, facts.unit, plan.epsilon, right)
+    return {**validation, "cautions": cautions}
 
 
 # --- in short -------------------------------------------------------------------------------------
 
 
 def _short(
-    sealed: Mapping[str, Any], said: Mapping[str, Any], kept: Records, review: Sequence[Reviewed]
+    facts: ReleaseFacts, validation: Mapping[str, Any], records: Records, review: Sequence[Review]
 ) -> tuple[Answer, ...]:
     """The first card: see ``first_card.py``."""
-    paid = certificate.origin(sealed)
-    plan, cautions = paid["plan"], tuple(map(str, said.get("cautions", ())))
-    dataset = plan["dataset"]
+    plan, cautions = facts.plan, tuple(map(str, validation.get("cautions", ())))
+    left_out = map(str, validation.get("left_out", ()))
     known = Known(
-        made=f"{kept.made()} by {paid['method']['title']}",
-        instead_of=f"{dataset['name']} {dataset['version']}".strip(),
-        document=str(dataset.get("document") or ""),
-        cls=str(sealed["class"]),
-        passed=_passed(said),
-        checks=len(said.get("expectations", said.get("checks", ()))),
-        unchecked=tuple(one for one in map(str, said.get("left_out", ())) if one.startswith("No ")),
-        epsilon=judged(float(plan["target_epsilon"]), float(plan["epsilon"])),
-        delta=float(plan["delta"]),
-        risk=Risk(**paid["risk"]),
-        cap=float(paid["account"]["cap"]["epsilon"]),
-        unit=protected(dataset, str(plan["unit"])),
-        not_people=not_people(dataset["unit"], by_file=bool(dataset.get("images"))),
-        most=int(plan["max_records_per_unit"]),
-        adjacency=Adjacency(plan["adjacency"]),
-        stated=DeploymentConfig.model_validate(said.get("deployment") or {}),
+        made=f"{records.made()} by {facts.method_title}",
+        instead_of=f"{plan.dataset.name} {plan.dataset.version}".strip(),
+        document=str(plan.dataset.document or ""),
+        cls=facts.kind,
+        passed=validation["success"] is True if validation else None,
+        checks=len(validation.get("expectations", validation.get("checks", ()))),
+        unchecked=tuple(one for one in left_out if one.startswith("No ")),
+        epsilon=facts.judged_epsilon,
+        delta=plan.delta,
+        risk=facts.risk,
+        cap=float(facts.account_balance["cap"]["epsilon"]),
+        unit=facts.unit,
+        not_people=facts.not_people,
+        most=plan.max_records_per_unit,
+        adjacency=plan.adjacency,
+        stated=facts.deployment,
         unanswered=tuple(row.question for row in review if row.answer.startswith(UNSTATED)),
         cautions=len(cautions),
         audited=BY_AUDIT in cautions,
-        signer=str(said.get("signer") or ""),
-        good=kept.in_short(said),
-        compared=_compared(sealed, kept),
+        signer=str(validation.get("signer") or ""),
+        good=records.in_short(validation),
+        compared=_compared(facts),
     )
     return first_card(known)
 
 
-def _compared(sealed: Mapping[str, Any], kept: Records) -> str:
-    if (accuracy := paid_for(sealed)) and accuracy["value"] is not None:
+def _compared(facts: ReleaseFacts) -> str:
+    if (accuracy := facts.accuracy) and accuracy["value"] is not None:
         return (
             f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
             f"[{accuracy['low']:.2f}, {accuracy['high']:.2f}] of held-out ones, by a mechanism "
             "that was paid for."
         )
-    if kept.things == MODEL:
-        parent = certificate.origin(sealed)["plan"]["release_id"]
+    if facts.is_model:
         return (
             "With nothing on this page. How often it finds the next word of held-out real texts, "
             "beside the commonest word and the public model alone, was or can be measured by its "
-            f"owner; those numbers read real records and stay inside (`privsyn report {parent}`)."
+            "owner; those numbers read real records and stay inside (`privsyn report "
+            f"{facts.release_id}`)."
         )
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
@@ -225,44 +215,42 @@ def _compared(sealed: Mapping[str, Any], kept: Records) -> str:
     )
 
 
-def _warnings(release: Mapping[str, Any], said: Mapping[str, Any]) -> list[Section]:
-    found = []
-    if release["class"] != LEAVES:
+def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[Section]:
+    sections = []
+    if not facts.is_private:
         void = (
             "This file was drawn with noise that can be predicted, for tests only. The guarantee "
             "below does not hold."
         )
-        found.append(Section("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
-    if said.get("cautions"):
-        cautions = Words(tuple(map(str, said["cautions"])), points=True)
+        sections.append(Section("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
+    if validation.get("cautions"):
+        cautions = Words(tuple(map(str, validation["cautions"])), points=True)
         title = "Before you rely on this guarantee"
-        found.append(Section("cautions", title, LEAVES, (cautions,), tone="bad"))
-    return found
+        sections.append(Section("cautions", title, LEAVES, (cautions,), tone="bad"))
+    return sections
 
 
 # --- guarantee, release, cost ---------------------------------------------------------------------
 
 
-def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
-    epsilon, unit = float(release["epsilon"]), str(release["unit"])
-    used = int(release["max_records_per_unit"])
-    account = certificate.origin(sealed)["account"]
+def _guarantee(facts: ReleaseFacts) -> Section:
+    plan, unit = facts.plan, facts.unit
+    used = plan.max_records_per_unit
     meaning = (
-        f"{MOVES[Adjacency(release['adjacency'])].format(unit=unit)}: the probability of any "
+        f"{MOVES[plan.adjacency].format(unit=unit)}: the probability of any "
         "outcome grows at most by the factor e^epsilon, plus delta."
     )
     if used > 1:
         meaning += f" At most {used:,} records of each {unit} are used."
     blocks: list[Block] = [
-        Figures((Number("epsilon", epsilon), Number("delta", float(release["delta"])))),
+        Figures((Number("epsilon", plan.epsilon), Number("delta", plan.delta))),
         Words((meaning,)),
-        Words(tuple(release["risk"]), points=True),
+        Words(facts.odds, points=True),
         Facts(
             (
                 Fact("Unit", unit),
-                Fact("Adjacency", str(release["adjacency"]).replace("_", " ")),
-                Fact("Account", str(release["account"])),
-                *_share(account),
+                Fact("Adjacency", plan.adjacency.value.replace("_", " ")),
+                *_account(facts.account_balance),
             )
         ),
     ]
@@ -270,38 +258,38 @@ def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section
     return Section("guarantee", title, LEAVES, tuple(blocks), half=True, for_specialists=True)
 
 
-def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
+def _account(balance: Mapping[str, Any]) -> Iterator[Fact]:
     """What the release took of its account, as its certificate told."""
-    cap, left = account["cap"], account["left_epsilon"]
+    cap, left = balance["cap"], balance["left_epsilon"]
+    yield Fact("Account", str(balance["name"]))
     yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
     # by the filter that is least full, as `privsyn ledger show` has it
-    yield Fact("Spent with it", f"{percent(float(account['share']))} of the cap")
+    yield Fact("Spent with it", f"{percent(float(balance['share']))} of the cap")
     if left is not None:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 
 
-def _release(release: Mapping[str, Any], sealed: Mapping[str, Any], kept: Records) -> Section:
-    paid = certificate.origin(sealed)
+def _release(facts: ReleaseFacts, records: Records) -> Section:
+    dataset = facts.plan.dataset
     items = [
-        Fact("Release", str(release["release_id"]), code=True),
-        Fact("Dataset", str(release["dataset"])),
-        Fact("Version", str(release["version"])),
-        Fact("Files" if kept.things == MODEL else "Rows", int(release["rows"])),
-        Fact("Method", f"{release['method']} ({paid['method']['paper']})"),
-        Fact("Class", str(release["class"])),
-        Fact("Certificate", str(release["certificate_sha256"]), code=True),
+        Fact("Release", facts.name, code=True),
+        *([Fact("Made from", facts.release_id, code=True)] if facts.is_derived else []),
+        Fact("Dataset", dataset.name),
+        Fact("Version", dataset.version),
+        Fact("Files" if records.things == MODEL else "Rows", facts.rows),
+        Fact("Method", facts.method),
+        Fact("Class", facts.kind),
+        Fact("Certificate", facts.certificate_sha256, code=True),
         Fact(
-            "List of files" if kept.things == MODEL else "Records",
-            str(sealed["artifact"]["sha256"]),
+            "List of files" if records.things == MODEL else "Records",
+            facts.sha256,
             code=True,
         ),
-        Fact("Ledger", f"release {paid['ledger']['entry']} of its ledger"),
-        Fact("privsyn", str(sealed["software"].get("privsyn") or "unknown")),
+        Fact("Ledger", f"release {facts.paid['ledger']['entry']} of its ledger"),
+        Fact("privsyn", str(facts.software.get("privsyn") or "unknown")),
     ]
-    if "derived" in sealed:
-        items.insert(1, Fact("Made from", str(paid["plan"]["release_id"]), code=True))
-    facts = (Facts(tuple(items)),)
-    return Section("release", "Release", LEAVES, facts, half=True, for_specialists=True)
+    blocks = (Facts(tuple(items)),)
+    return Section("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
 
 
 _MASKED = {
@@ -313,9 +301,9 @@ _MASKED = {
 # --- checks and statistics ------------------------------------------------------------------------
 
 
-def _checks(said: Mapping[str, Any]) -> Section:
+def _checks(validation: Mapping[str, Any]) -> Section:
     title = "Format checks"
-    if not said:
+    if not validation:
         words = Words(("It was not checked yet.",))
         return Section("validation", title, LEAVES, (words,))
     items = [
@@ -329,17 +317,17 @@ def _checks(said: Mapping[str, Any]) -> Section:
             if "title" in check
             else "",
         )
-        for check in said.get("expectations", said.get("checks", ()))
+        for check in validation.get("expectations", validation.get("checks", ()))
     ]
     items.sort(key=lambda check: check.passed is not False)
-    blocks: list[Block] = [Checks(tuple(items), tuple(map(str, said.get("left_out", ()))))]
-    if masked := said.get("masked"):
+    blocks: list[Block] = [Checks(tuple(items), tuple(map(str, validation.get("left_out", ()))))]
+    if masked := validation.get("masked"):
         count = ", ".join(f"{number} {_MASKED[kind]}" for kind, number in masked.items())
         blocks.append(
             Words((f"Masked before release, since a model makes such up by itself: {count}.",))
         )
-    if "suite" in said:
-        run = f"Suite {said['suite']}, run by Great Expectations {said['gx_version']}."
+    if "suite" in validation:
+        run = f"Suite {validation['suite']}, run by Great Expectations {validation['gx_version']}."
         blocks.append(Words((run,)))
     failed = sum(check.passed is False for check in items)
     advice = (
@@ -376,15 +364,15 @@ def _caption(stem: str) -> str:
     name, dash, number = stem.rpartition("-")
     if not dash or not number.isdecimal():
         return stem
-    said = f"{name} {int(number)}"
+    title = f"{name} {int(number)}"
     if name != "population":
-        return said
+        return title
     if int(number) == 0:
-        return f"{said}: what the public model makes without the records"
-    return f"{said}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
+        return f"{title}: what the public model makes without the records"
+    return f"{title}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
-def _reviewed(review: Sequence[Reviewed]) -> Section:
+def _reviewed(review: Sequence[Review]) -> Section:
     """The questions of NIST SP 800-226."""
     items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in review)
     title = "Questions of a privacy review"
@@ -394,9 +382,9 @@ def _reviewed(review: Sequence[Reviewed]) -> Section:
 # --- handing out ----------------------------------------------------------------------------------
 
 
-def _checking(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section:
-    name = release["release_id"]
-    signer = str(said.get("signer") or "")
+def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> Section:
+    name = facts.name
+    signer = str(validation.get("signer") or "")
     who = f"the key {signer[:16]}... signed it" if signer else "it is not signed"
     blocks = (
         Words(
@@ -420,10 +408,6 @@ def _checking(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section:
     return Section("check", "How do I check this page and its release?", LEAVES, blocks)
 
 
-def _up(value: Any) -> str:
-    return shown(float(value), digits=4)
-
-
 def _upper(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
@@ -440,40 +424,37 @@ MOST_CHARS = 2000
 """Of a setting, such as a prompt."""
 
 
-def settings_of(sealed: Mapping[str, Any]) -> Section:
+def _settings(facts: ReleaseFacts) -> Section:
     """The public settings a release was drawn with, what was solved for, and what was counted.
 
-    Of what is made from a release its own settings come first.
+    Of what is made from a release its settings come first.
     """
-    paid = certificate.origin(sealed)
-    plan = paid["plan"]
-    models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
-    held = plan["dataset"].get("holdout")
-    own = {
+    plan = facts.plan
+    later = {
         name: value
-        for kind, made in sealed.get("derived", {}).items()
+        for kind, made in facts.derived.items()
         if isinstance(made, Mapping)
         for name, value in _flat(made.get("settings") or {}, f"{kind}.")
     }
-    asked = {
-        **own,
-        **dict(_flat(_of_modality(plan["settings"]))),
-        **dict(_flat(plan.get("derived", {}))),
-        **models,
-        **({"dataset.holdout": held} if held is not None else {}),
-        **dict(_flat(paid.get("drawn", {}), "drawn.")),
+    values = {
+        **later,
+        **dict(_flat(_of_modality(plan.settings))),
+        **dict(_flat(plan.derived)),
+        **{f"models.{role}": use.source for role, use in plan.models.items()},
+        "dataset.holdout": plan.dataset.holdout,
+        **dict(_flat(facts.drawn, "drawn.")),
     }
-    items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
+    items = tuple(Fact(name, _cut(value), code=True) for name, value in values.items())
     title = "Settings it was drawn with"
-    if own:
+    if later:
         title = "Settings it was made with, and those of the release it was made from"
     return Section("settings", title, LEAVES, (Facts(items),))
 
 
 def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Settings without those of another kind of records than theirs."""
-    own = settings.get("modality")
-    others = {"text", "image"} - {own} if own is not None else set()
+    modality = settings.get("modality")
+    others = {"text", "image"} - {modality} if modality is not None else set()
     return {name: value for name, value in settings.items() if name not in others}
 
 
@@ -488,51 +469,31 @@ def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 def _cut(value: Any) -> str | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return said if len(said) <= MOST_CHARS else f"{said[:MOST_CHARS]} ..."
+    words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return words if len(words) <= MOST_CHARS else f"{words[:MOST_CHARS]} ..."
 
 
-def paid_accuracy(sealed: Mapping[str, Any]) -> list[Section]:
+def _paid_accuracy(facts: ReleaseFacts) -> list[Section]:
     """How often a classifier is right about held-out units, by a mechanism that was paid for."""
-    found = paid_for(sealed)
-    if not found:
+    accuracy = facts.accuracy
+    if not accuracy:
         return []
     blocks: list[Block] = []
-    if found["value"] is not None:
+    if accuracy["value"] is not None:
         bars = [
-            Bar(name, float(found["value"]), float(found[low]), float(found[high]), ours=True)
+            Bar(
+                name,
+                float(accuracy["value"]),
+                float(accuracy[low]),
+                float(accuracy[high]),
+                ours=True,
+            )
             for name, low, high in (
                 ("people like those tested", "low", "high"),
                 ("those tested themselves", "noise_low", "noise_high"),
             )
         ]
         blocks.append(Bars(tuple(bars), "Accuracy, drawn with noise"))
-    said = tuple(f"{words[:1].upper()}{words[1:]}." for words in accuracy_said(sealed))
-    blocks.append(Words(said, points=True))
+    sentences = tuple(f"{_upper(words)}." for words in facts.accuracy_sentences)
+    blocks.append(Words(sentences, points=True))
     return [Section("accuracy", "How good, for real people held out", LEAVES, tuple(blocks))]
-
-
-def paid_for(sealed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The accuracy on a certificate; empty where it has none.
-
-    What is made from the release has none: it was not what was tested.
-    """
-    return dict(sealed.get("accuracy") or {})
-
-
-def accuracy_said(sealed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The accuracy that a release pays for, in sentences; nothing where it pays for none."""
-    found = paid_for(sealed)
-    if not found:
-        return ()
-    unit, confidence = sealed["plan"]["unit"], f"{found['confidence']:.0%}"
-    value = f"is about {found['value']:.3f}" if found["value"] is not None else "is lost in noise"
-    return (
-        f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone {value}",
-        f"for {unit}s like them it lies between {found['low']:.3f} and {found['high']:.3f} "
-        f"({confidence}: noise and sampling); for them themselves between "
-        f"{found['noise_low']:.3f} and {found['noise_high']:.3f} ({confidence}: noise alone)",
-        f"it cost epsilon {shown(found['epsilon'])} of what the release did, with delta 0: "
-        f"discrete Laplace noise of scale {found['noise']['scale']:.4g} {unit}s on how many it is "
-        "right and wrong about",
-    )

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.report.blocks import (
     Block,
     Counts,
@@ -66,11 +67,11 @@ class Records:
             return f"A model in {self.rows:,} files, taught by synthetic texts"
         return f"{self.rows:,} synthetic {self.things}"
 
-    def in_short(self, said: Mapping[str, Any]) -> str:
+    def in_short(self, validation: Mapping[str, Any]) -> str:
         """How good it is as far as its own bytes tell."""
-        checks = said.get("expectations", said.get("checks", ()))
+        checks = validation.get("expectations", validation.get("checks", ()))
         failed = sum(check.get("success", check.get("passed")) is False for check in checks)
-        if not said:
+        if not validation:
             form = "Its format was not checked yet."
         elif failed:
             form = f"{failed} of {len(checks)} format checks failed."
@@ -111,28 +112,27 @@ class Records:
         return [Section("numbers", title, LEAVES, numbers, for_specialists=True)]
 
 
-def records_of(folder: Path, sealed: Mapping[str, Any], said: Mapping[str, Any]) -> Records:
+def records_of(folder: Path, facts: ReleaseFacts, validation: Mapping[str, Any]) -> Records:
     """Read the records of a release.
 
     Args:
         folder: The release; whoever wrote it is not trusted.
-        sealed: Its certificate.
-        said: What validation said; empty where it did not run.
+        facts: What its certificate says.
+        validation: What its checks said; empty where they did not run.
 
     Raises:
         VerificationError: There are none.
         DataError: They cannot be read.
     """
-    media, file = sealed["artifact"]["media_type"], folder / str(sealed["artifact"]["file"])
+    file = folder / facts.file
     if file.parent != folder or not certificate.is_plain_file(file):
         raise VerificationError(f"{folder} lacks its records.", hint="Use a whole copy of it.")
-    labels = tuple(map(str, certificate.origin(sealed)["plan"]["dataset"]["labels"]))
-    return SHOWN[str(media)](folder, file, labels, _numbers(folder, said), sealed)
+    return SHOWN[facts.media_type](folder, file, facts, _numbers(folder, validation))
 
 
-def _numbers(folder: Path, said: Mapping[str, Any]) -> tuple[Number, ...]:
+def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
     """Numbers that validation took of the synthetic records, in its words where it noted any."""
-    noted = said.get("numbers")
+    noted = validation.get("numbers")
     if noted is None:
         file = folder / layout.QUALITY
         values = parse_json(read_file(file)) if certificate.is_plain_file(file) else {}
@@ -144,16 +144,10 @@ def _numbers(folder: Path, said: Mapping[str, Any]) -> tuple[Number, ...]:
     )
 
 
-def _texts(
-    folder: Path,
-    file: Path,
-    labels: Sequence[str],
-    numbers: tuple[Number, ...],
-    sealed: Mapping[str, Any],
-) -> Records:
+def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_rows(file)
-    found = profile(rows, labels)
-    before = f"{sealed.get('name', certificate.origin(sealed)['plan']['release_id'])}-"
+    found = profile(rows, facts.plan.dataset.labels)
+    before = f"{facts.name}-"
     charts = _charts(found.words, found.median, "words per text", "texts", found.labels)
     items = tuple(
         Sample(row.text or "", row.label, (row.id or "").removeprefix(before))
@@ -192,15 +186,9 @@ def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
     return (Words((said,)), table, *counted)
 
 
-def _images(
-    folder: Path,
-    file: Path,
-    labels: Sequence[str],
-    numbers: tuple[Number, ...],
-    sealed: Mapping[str, Any],
-) -> Records:
+def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_image_rows(file)
-    found = profile_images(rows, labels)
+    found = profile_images(rows, facts.plan.dataset.labels)
     of = "mean value of an image, 0 black to 255 white"
     charts = _charts(found.means, found.median, of, "images", found.labels)
     sizes = tuple(
@@ -214,25 +202,14 @@ def _images(
     return Records("images", len(rows), (*numbers, *sizes), charts, shown)
 
 
-def _model(
-    folder: Path,
-    file: Path,
-    labels: Sequence[str],
-    numbers: tuple[Number, ...],
-    sealed: Mapping[str, Any],
-) -> Records:
+def _model(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     noted = tuple(replace(one, note=one.note or NOTES.get(one.name, "")) for one in numbers)
-    return Records(MODEL, int(sealed["artifact"]["rows"]), noted)
+    return Records(MODEL, facts.rows, noted)
 
 
 class _Read(Protocol):
     def __call__(
-        self,
-        folder: Path,
-        file: Path,
-        labels: Sequence[str],
-        numbers: tuple[Number, ...],
-        sealed: Mapping[str, Any],
+        self, folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]
     ) -> Records: ...
 
 

@@ -17,7 +17,8 @@ from privsyn.files import read_json
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.workdir import locate
@@ -125,32 +126,24 @@ def publication(ctx: Context, folder: Path) -> Question:
         BudgetError: The ledger does not know it.
     """
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
-    _, sealed = certificate.read(folder)
-    plan = Plan.from_certificate(certificate.origin(sealed))
+    release = ReleaseFacts.read(folder)
+    plan, name, digest = release.plan, release.name, release.certificate_sha256
     balance = ctx.ledger.accounts.balance(plan.account)
     spec = _paying(ctx, plan.account)
     facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
     before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {percent(balance.share)} spent"
     facts |= {
         "balance": f"{before}, with this release in it: publishing costs nothing more",
-        "class": str(sealed["class"]),
-        "records": f"{sealed['artifact']['rows']} in {sealed['artifact']['file']}",
+        "class": release.kind,
+        "records": f"{release.rows} in {release.file}",
         "validation": validated(folder),
         "internal numbers": f"not shown here; on the machine that made it, in "
-        f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}. Do not decide by them: that "
+        f"{ctx.workspace.internal(name)}. Do not decide by them: that "
         "it is published would answer a question about the records that no epsilon covers",
-        "asked by": ctx.ledger.approvals.requester(plan.id, certificate.digest(sealed))
-        or "nobody known",
-        "digest of the certificate": certificate.digest(sealed),
+        "asked by": ctx.ledger.approvals.requester(plan.id, digest) or "nobody known",
+        "digest of the certificate": digest,
     }
-    return Question(
-        What.PUBLISH,
-        plan.id,
-        str(sealed.get("name", plan.id)),
-        certificate.digest(sealed),
-        plan.account,
-        facts,
-    )
+    return Question(What.PUBLISH, plan.id, name, digest, plan.account, facts)
 
 
 def publishing(ctx: Context, folder: Path) -> Question | None:
@@ -172,11 +165,11 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     Raises:
         ApprovalNeeded: Nobody has, or somebody said no.
     """
-    _, sealed = certificate.read(folder)
-    release_id = certificate.origin(sealed)["plan"]["release_id"]
+    release = ReleaseFacts.read(folder)
     _hold_to_config(ctx)
-    name = str(sealed.get("name", release_id))
-    ctx.ledger.approvals.check_published(release_id, certificate.digest(sealed), name=name)
+    ctx.ledger.approvals.check_published(
+        release.release_id, release.certificate_sha256, name=release.name
+    )
 
 
 def may_leave(ctx: Context, folder: Path) -> bool:

@@ -23,6 +23,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
 from privsyn.release import certificate, layout, signature
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
@@ -71,14 +72,12 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
             shards = Run.resume(ctx, plan).shards
             with at(ctx, plan.id) as place:
                 _write(release, place, shards, folder)
-        _, sealed = certificate.read(folder)
-        artifact = folder / str(sealed["artifact"]["file"])
-        if sha256_file(artifact) != sealed["artifact"]["sha256"]:
+        facts = ReleaseFacts.read(folder)
+        artifact = folder / facts.file
+        if sha256_file(artifact) != facts.sha256:
             raise VerificationError(f"{artifact} was changed before its release was committed.")
         before_commit(ctx, folder)
-        ctx.ledger.releases.commit(
-            plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed)
-        )
+        ctx.ledger.releases.commit(plan.id, facts.sha256, facts.certificate_sha256)
         store(ctx, folder)
         wipe_place(ctx, ctx.ledger.releases.get(plan.id))
         certified(ctx, plan, folder)
@@ -115,8 +114,7 @@ def copy_release(source: Path, target: Path) -> Path:
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        _, sealed = certificate.read(source)
-        for name in (str(sealed["artifact"]["file"]), layout.CERTIFICATE):
+        for name in (ReleaseFacts.read(source).file, layout.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
         for name in layout.FOLDERS:
             if (source / name).is_dir():

@@ -16,7 +16,8 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import StorageError
 from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
-from privsyn.release import certificate, layout, signature
+from privsyn.release import layout, signature
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.approval import may_leave
@@ -128,30 +129,29 @@ def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
 
 def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     """Write what a certified release is: digests, counts of the draw, certificate."""
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder)
     run = ctx.lineage.release_run(plan.id)
-    commit = sealed.get("software", {}).get("git")
-    ctx.lineage.set_tags(run, digests(sealed) | ({COMMIT: commit} if commit else {}))
-    log_synthetic(ctx, plan.id, sealed)
-    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
-    ctx.lineage.log_metrics(run, accuracy_metrics(sealed))
+    commit = facts.software.get("git")
+    ctx.lineage.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
+    log_synthetic(ctx, facts)
+    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in facts.drawn.items()})
+    ctx.lineage.log_metrics(run, _accuracy(facts))
     if fell := paid_fell(ctx, plan):
         ctx.lineage.set_tags(run, {WARNING: fell})
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
 
 
-def accuracy_metrics(sealed: Mapping[str, Any]) -> dict[str, float]:
+def _accuracy(facts: ReleaseFacts) -> dict[str, float]:
     """The accuracy a release pays for, and the ends of its intervals: outputs of a mechanism."""
-    said = sealed.get("accuracy", {})
     names = ("value", "low", "high", "noise_low", "noise_high", "epsilon")
-    found = {f"paid_accuracy.{name}": said.get(name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {f"paid_accuracy.{name}": facts.accuracy.get(name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
+def log_synthetic(ctx: Context, facts: ReleaseFacts) -> None:
     """Record what a release wrote as a dataset of its run, by name and digest."""
-    digest = str(sealed["artifact"]["sha256"])[:36]  # as much as MLflow keeps
-    ctx.lineage.log_dataset(ctx.lineage.release_run(name), name, digest, "synthetic")
+    digest = facts.sha256[:36]  # as much as MLflow keeps
+    ctx.lineage.log_dataset(ctx.lineage.release_run(facts.name), facts.name, digest, "synthetic")
 
 
 def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
@@ -163,9 +163,9 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder)
     if not passed or withheld(ctx, plan):
-        if "model" in sealed:
+        if facts.has_model:
             ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
         return
     if (name := signature.signed_by(folder)) is not None:
@@ -175,16 +175,15 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
         if (folder / name).is_file():
             ctx.lineage.log_artifact(run, folder / name)
-    for name in sealed.get("exhibits", {}):
+    for name in facts.exhibits:
         ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
     announce(ctx, plan, folder)
 
 
 def announce(ctx: Context, plan: Plan, folder: Path) -> None:
     """Register the model of a valid release, if it has one and it may be published."""
-    _, sealed = certificate.read(folder)
-    if "model" in sealed:
-        register(ctx, plan.id, plan, plan.method, folder, sealed)
+    if ReleaseFacts.read(folder).has_model:
+        register(ctx, folder, plan.method)
 
 
 def published(ctx: Context, name: str, revision: DvcRevision) -> None:
@@ -202,26 +201,22 @@ def ended(ctx: Context, name: str) -> None:
 
 
 def register(
-    ctx: Context,
-    name: str,
-    plan: Plan,
-    method: str,
-    folder: Path,
-    sealed: Mapping[str, Any],
-    tags: Mapping[str, object] | None = None,
+    ctx: Context, folder: Path, method: str, tags: Mapping[str, object] | None = None
 ) -> None:
     """Make the model of a valid release, or of a student of it, a version of a registered model.
 
     Whoever asks the registry gets its files, so one that nobody has approved is withdrawn where
     people are to approve what is published.
     """
+    facts = ReleaseFacts.read(folder)
+    plan, name = facts.plan, facts.name
     if not may_leave(ctx, folder):
         ctx.lineage.withdraw_model(_model(plan, method), name)
         return
     ctx.lineage.log_artifact(
         ctx.lineage.release_run(name), folder / layout.CERTIFICATE, MODEL_FOLDER
     )
-    facts = {
+    cost = {
         RELEASE_TAG: name,
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -232,7 +227,7 @@ def register(
         ctx.lineage.release_run(name),
         _model(plan, method),
         folder / layout.MODEL,
-        digests(sealed) | facts | dict(tags or {}),
+        digests(facts) | cost | dict(tags or {}),
     )
 
 
@@ -241,12 +236,12 @@ def _model(plan: Plan, method: str) -> str:
     return f"{plan.dataset.name}-{method}"
 
 
-def digests(sealed: Mapping[str, Any]) -> dict[str, object]:
+def digests(facts: ReleaseFacts) -> dict[str, object]:
     """Class of a release and digests of its certificate and its artifact."""
     return {
-        CLASS_TAG: sealed["class"],
-        "privsyn.certificate_sha256": certificate.digest(sealed),
-        "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
+        CLASS_TAG: facts.kind,
+        "privsyn.certificate_sha256": facts.certificate_sha256,
+        "privsyn.artifact_sha256": facts.sha256,
     }
 
 

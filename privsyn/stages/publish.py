@@ -9,11 +9,9 @@ from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import ConfigError, PrivsynError, ValidationFailed
 from privsyn.ledger.ledger import Ledger
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import certificate, layout, verification
-from privsyn.release.metadata.checklist import markdown
-from privsyn.release.metadata.croissant import croissant, to_json
-from privsyn.release.metadata.deployment import deployment, to_yaml
-from privsyn.release.metadata.facts import Facts
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
+from privsyn.release.metadata import croissant, deployment, markdown, to_json, to_yaml
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.settings import DeploymentConfig
@@ -63,7 +61,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             method=plan.method if ctx.as_filed else None,
             git_commit=ctx.config.services.git_commit,
         )
-        _, sealed = certificate.read(folder)
+        facts = ReleaseFacts.read(folder)
         announce(ctx, plan, folder)
         trace_published(ctx, plan.id, revision)
         ended(ctx, plan.id)
@@ -72,10 +70,10 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             "version": plan.dataset.version,
             "epsilon": plan.epsilon,
             "delta": plan.delta,
-            "certificate_sha256": certificate.digest(sealed),
-            "class": sealed["class"],
+            "certificate_sha256": facts.certificate_sha256,
+            "class": facts.kind,
             "dvc_revision": revision.md5,
-            "rows": sealed["artifact"]["rows"],
+            "rows": facts.rows,
         }
 
 
@@ -90,7 +88,7 @@ def is_published(ctx: Context, plan: Plan) -> bool:
         return True
     copy = ctx.workspace.synthetic(plan.method)
     try:
-        return bool(certificate.read(copy)[1]["plan"]["release_id"] == plan.id)
+        return ReleaseFacts.read(copy).release_id == plan.id
     except (PrivsynError, LookupError):
         return False
 
@@ -129,7 +127,7 @@ DEPLOYMENT, CROISSANT, CHECKLIST = "deployment.yaml", "croissant.json", "checkli
 
 def record(
     folder: Path, target: Path | None, stated: DeploymentConfig, ledger: Ledger | None
-) -> tuple[Facts, list[Path]]:
+) -> tuple[ReleaseFacts, list[Path]]:
     """Write the records of a release: registry entry, Croissant, checklist.
 
     Guarantee: the certificate and public settings are all that is read.
@@ -150,15 +148,14 @@ def record(
         StorageError: Disk full or no permission.
     """
     verification.raise_failed(folder, verification.verify(folder, ledger))
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder, stated)
     if layout.passed(folder) is False:
         raise ValidationFailed(
             f"{folder} failed its suite: it is not to be published.",
             hint=f"See {layout.page_of(folder)}.",
         )
-    verification.refuse_predictable(folder, sealed)
-    facts = Facts(sealed, stated)
-    target = target or Path("records") / facts.name
+    verification.refuse_predictable(folder, facts.certificate)
+    target = target or Path("records") / facts.file_name
     if target.resolve() == folder.resolve() or (target / layout.CERTIFICATE).exists():
         raise ConfigError(
             f"--out={target} is the folder of a release, where nothing else may lie.",

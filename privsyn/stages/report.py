@@ -22,7 +22,8 @@ from privsyn.evaluation.report import (
 )
 from privsyn.evaluation.structured import section as structured
 from privsyn.modalities.text import Texts
-from privsyn.release import certificate, layout
+from privsyn.release import layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report.blocks import Bars, Missing, Numbers, Picture
 from privsyn.report.document import Section
@@ -115,7 +116,7 @@ def _levers(release: OpenPlan) -> str:
 def _rows(ctx: Context, plan: Plan) -> int:
     """Records of a release; where it is not here, how many it may hold at most."""
     folder = ctx.workspace.locate(plan.id)
-    return plan.rows if folder is None else int(certificate.read(folder)[1]["artifact"]["rows"])
+    return plan.rows if folder is None else ReleaseFacts.read(folder).rows
 
 
 def _proportions(where: str, settings: Any) -> str:
@@ -145,7 +146,7 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
         if folder is None:
             continue
         with suppress(PrivsynError, LookupError, TypeError, ValueError):
-            made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
+            made = ReleaseFacts.read(folder).derived[STUDENTS]["student"]
             metrics = _measured(ctx, name).get("metrics", ())
             values = {str(one["name"]): float(one["value"]) for one in metrics}
             found.append(StudentMetrics(name, int(made["parameters"]), values))

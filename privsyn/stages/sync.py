@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from privsyn.release import certificate, layout
+from privsyn.release import layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
@@ -42,21 +43,19 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
         folder = ctx.workspace.locate(name)
         if folder is None:
             raise ctx.workspace.missing(name)
-        _, sealed = certificate.read(folder)
-        made = sealed.get("derived")
-        if made is None:
-            _release(ctx, folder, sealed)
-        elif STUDENTS in made:
-            sync_student(ctx, folder, sealed)
+        facts = ReleaseFacts.read(folder)
+        if not facts.is_derived:
+            _release(ctx, folder, facts.plan)
+        elif STUDENTS in facts.derived:
+            sync_student(ctx, folder)
         publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
         # Further records have no run of their own: their certificate is in their parent's.
-        if name in publisher.published() and (made is None or STUDENTS in made):
+        if name in publisher.published() and (not facts.is_derived or STUDENTS in facts.derived):
             lineage.published(ctx, name, publisher.revision(name))
     return names
 
 
-def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
-    plan = Plan.from_certificate(sealed)
+def _release(ctx: Context, folder: Path, plan: Plan) -> None:
     entry = ctx.ledger.releases.find(plan.id)
     if entry is None:
         raise DataError(

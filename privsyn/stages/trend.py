@@ -10,12 +10,11 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from privsyn.errors import PrivsynError
 from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
-from privsyn.release import certificate
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.holdout import EVALUATION
@@ -103,8 +102,8 @@ def _below(now: Point, before: Point, name: str) -> str | None:
 
 def _paid(ctx: Context, release_id: str) -> Point | None:
     try:
-        said: Any = certificate.read(ctx.workspace.release(release_id))[1]["accuracy"]
-        point = Point(release_id, float(said["value"]), float(said["low"]), float(said["high"]))
+        paid = ReleaseFacts.read(ctx.workspace.release(release_id)).accuracy
+        point = Point(release_id, float(paid["value"]), float(paid["low"]), float(paid["high"]))
     except (PrivsynError, OSError, ValueError, LookupError, TypeError):
         return None
     return point if math.isfinite(point.value) else None

@@ -29,7 +29,8 @@ from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
@@ -289,7 +290,7 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
             hint="Declare the public records: files: {reviews: {path: reviews.jsonl, digest: ...}}",
         )
     verification.raise_failed(folder, verification.verify(folder, None))
-    verification.refuse_predictable(folder, certificate.read(folder)[1])
+    verification.refuse_predictable(folder, ReleaseFacts.read(folder).certificate)
     refuse_unreleased(folder, ctx)
     rows = [json.loads(line) for line in (folder / layout.ARTIFACT).read_bytes().splitlines()]
     most = ctx.config.dataset.max_records_per_unit

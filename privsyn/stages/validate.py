@@ -15,6 +15,7 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times
 from privsyn.release.warnings import BY_AUDIT, of_account, of_release
@@ -92,14 +93,14 @@ def examine(
         files=ctx.files,
         kind=kind,
     )
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder)
     for half in folder.glob(".*.tmp"):
         half.unlink(missing_ok=True)  # what a killed validation left
     quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
     write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})
     write_json_atomic(
         folder / layout.VALIDATION,
-        {"release_id": sealed.get("name", plan.id)}
+        {"release_id": facts.name}
         | result.to_json()
         | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)}
         | stated(ctx),
@@ -203,8 +204,7 @@ def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
             hint="It waits for its disclosure audit (evaluate), or is held back by it.",
         )
     if ctx is not None and _lies_in(ctx, folder):
-        paid = certificate.origin(certificate.read(folder)[1])
-        refuse_to_hand_out(ctx, str(paid["plan"]["release_id"]))
+        refuse_to_hand_out(ctx, ReleaseFacts.read(folder).release_id)
 
 
 def _lies_in(ctx: Context, folder: Path) -> bool:

@@ -27,7 +27,8 @@ from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost, St
 from privsyn.filelock import file_lock
 from privsyn.ledger.entries import Entry, lost
 from privsyn.ledger.leases import Lease
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN, journal_file, part_name
 from privsyn.stages.audit import withheld
@@ -222,8 +223,7 @@ def store(ctx: Context, folder: Path) -> None:
     releases = ctx.workspace.store
     if releases is None:
         return
-    _, sealed = certificate.read(folder)
-    paid = Plan.from_certificate(certificate.origin(sealed))
+    paid = ReleaseFacts.read(folder).plan
     lies = folder.parent.name
     public = layout.passed(folder) is True and not withheld(ctx, paid)
     releases.put(folder, lies, passed=public and folder == ctx.workspace.release(folder.name))

@@ -15,7 +15,8 @@ from privsyn.errors import ConfigError, DataError, ModelError, PrivsynError, Ver
 from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
@@ -83,10 +84,10 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
             f"student {name} is not here.", hint=f"Bring it back with: privsyn restore {name}"
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
-    _, sealed = certificate.read(folder)
-    if STUDENTS not in sealed.get("derived", {}):
+    facts = ReleaseFacts.read(folder)
+    if STUDENTS not in facts.derived:
         raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
-    planned = StudentPlan.from_certificate(sealed)
+    planned = StudentPlan.from_facts(facts)
     if not sets_aside(open_plan(ctx, planned.parent).source):
         return None
     texts = _texts(held_out(ctx, planned.parent))

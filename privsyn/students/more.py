@@ -128,7 +128,7 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     shutil.rmtree(building, ignore_errors=True)
     artifact = modality.write(building, mask_rows(rows, ctx.config.validation))
     sealed = certificate.derive(
-        parent.sealed, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
+        parent.facts.certificate, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
     )
     # First the ledger: a folder in its place is then always one that it knows.
     ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher, DvcRevision
-from privsyn.release import certificate, layout, verification
+from privsyn.release import layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
@@ -24,13 +24,16 @@ class Parent:
 
     Attributes:
         folder: Where it is.
-        sealed: Its certificate.
-        plan: Its plan, from the certificate.
+        facts: What its certificate says.
     """
 
     folder: Path
-    sealed: dict[str, Any]
-    plan: Plan
+    facts: ReleaseFacts
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan, from the certificate."""
+        return self.facts.plan
 
 
 def open_parent(ctx: Context, release_id: str) -> Parent:
@@ -45,13 +48,12 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
     if folder is None:
         raise ctx.workspace.missing(release_id)
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
-    _, sealed = certificate.read(folder)
-    if "derived" in sealed:
+    facts = ReleaseFacts.read(folder)
+    if facts.is_derived:
         raise ConfigError(
-            f"{release_id} is itself made from a release.",
-            hint=f"Name {certificate.origin(sealed)['plan']['release_id']}.",
+            f"{release_id} is itself made from a release.", hint=f"Name {facts.release_id}."
         )
-    return Parent(folder, sealed, Plan.from_certificate(sealed))
+    return Parent(folder, facts)
 
 
 def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
@@ -65,11 +67,8 @@ def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
     return rows
 
 
-def publish_folder(ctx: Context, parent: Plan, folder: Path) -> tuple[DvcRevision, dict[str, Any]]:
+def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
     """Version what was made from a release with DVC and push it.
-
-    Returns:
-        The version and the certificate.
 
     Raises:
         ApprovalNeeded: The account requires that somebody approves exactly this certificate first.
@@ -83,8 +82,6 @@ def publish_folder(ctx: Context, parent: Plan, folder: Path) -> tuple[DvcRevisio
     refuse_unapproved(ctx, folder)
     services = ctx.config.services
     sign(ctx, folder)
-    revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
+    return DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit
     )
-    _, sealed = certificate.read(folder)
-    return revision, sealed

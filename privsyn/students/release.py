@@ -31,6 +31,7 @@ from privsyn.models.references import BUILTIN, ModelReference, fetch_all
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release import certificate, layout, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import ModelUse, Plan, identity_digest
 from privsyn.section import Section
 from privsyn.stages import lineage
@@ -81,11 +82,16 @@ class StudentPlan(Section):
         return f"{self.parent.id}.student-{identity_digest(identity)[:8]}"
 
     @classmethod
-    def from_certificate(cls, sealed: Mapping[str, Any]) -> StudentPlan:
+    def from_facts(cls, facts: ReleaseFacts) -> StudentPlan:
         """The plan of a certified student."""
-        made = sealed["derived"][STUDENTS]
-        parent = Plan.from_certificate(certificate.origin(sealed))
-        return cls(parent=parent, settings=made["settings"], models=made["models"])
+        made = facts.derived[STUDENTS]
+        return cls(parent=facts.plan, settings=made["settings"], models=made["models"])
+
+
+def student_of(facts: ReleaseFacts) -> Mapping[str, Any]:
+    """What a student is, by its certificate: parameters, tokens, steps, loss."""
+    student: Mapping[str, Any] = facts.derived[STUDENTS]["student"]
+    return student
 
 
 _PLAN_FILE: TypeAdapter[Plan | StudentPlan] = TypeAdapter(
@@ -272,16 +278,17 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
         PublishError: DVC or its remote refused.
     """
     folder = validate_student(ctx, planned)
-    revision, sealed = publish_folder(ctx, planned.parent, folder)
+    revision = publish_folder(ctx, planned.parent, folder)
+    facts = ReleaseFacts.read(folder)
     register_student(ctx, planned, folder)
     lineage.published(ctx, planned.id, revision)
     return {
         "release_id": planned.id,
         "parent": planned.parent.id,
-        "certificate_sha256": certificate.digest(sealed),
-        "class": sealed["class"],
+        "certificate_sha256": facts.certificate_sha256,
+        "class": facts.kind,
         "dvc_revision": revision.md5,
-        "parameters": sealed["derived"][STUDENTS]["student"]["parameters"],
+        "parameters": student_of(facts)["parameters"],
     }
 
 
@@ -303,7 +310,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     artifact = write_model(building, files)
     how = planned.model_dump(mode="json", include={"settings", "models"})
     derived = certificate.derive(
-        parent.sealed,
+        parent.facts.certificate,
         artifact,
         name=planned.id,
         how={STUDENTS: how | {"student": asdict(student)}},
@@ -474,15 +481,15 @@ def _examine(ctx: Context, folder: Path) -> None:
     checks = verification.verify(folder, ctx.ledger)
     if all(check.passed is not False for check in checks):
         checks += _check_model(folder / layout.MODEL, ctx.config.performance)
-    _, sealed = certificate.read(folder)
-    student = sealed["derived"][STUDENTS]["student"]
+    facts = ReleaseFacts.read(folder)
+    student = student_of(facts)
     quality = {f"student.{name}": float(value) for name, value in student.items()}
     write_json_atomic(folder / layout.QUALITY, quality)
     write_json_atomic(
         folder / layout.VALIDATION,
         {
             "schema": VALIDATION_SCHEMA,
-            "release_id": sealed["name"],
+            "release_id": facts.name,
             "success": all(check.passed is not False for check in checks),
             "checks": [check.__dict__ for check in checks],
         }
@@ -531,13 +538,13 @@ def _check_model(folder: Path, performance: PerformanceConfig) -> list[verificat
 
 def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     """Write what a certified student is: a run of its own, all of it public."""
-    _, sealed = certificate.read(folder)
+    facts = ReleaseFacts.read(folder)
     run = ctx.lineage.release_run(planned.id)
     models = {f"model.{role}": use.source for role, use in planned.models.items()}
     ctx.lineage.log_params(run, {"method": STUDENTS} | planned.settings | models)
-    ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
-    lineage.log_synthetic(ctx, planned.id, sealed)
-    made = sealed["derived"][STUDENTS]["student"]
+    ctx.lineage.set_tags(run, lineage.digests(facts) | {PARENT_TAG: planned.parent.id})
+    lineage.log_synthetic(ctx, facts)
+    made = student_of(facts)
     note = (
         f"A language model of {made['parameters']:,} parameters, trained on the texts of "
         f"`{planned.parent.id}` at no further cost."
@@ -547,9 +554,9 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
 
 
-def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
+def sync_student(ctx: Context, folder: Path) -> None:
     """Write the missing lineage of a student that lies here, from its certificate."""
-    planned = StudentPlan.from_certificate(sealed)
+    planned = StudentPlan.from_facts(ReleaseFacts.read(folder))
     trace_student(ctx, planned, folder)
     if layout.passed(folder):
         register_student(ctx, planned, folder)
@@ -560,7 +567,5 @@ def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
 
     Where people are to approve what is published, once they have: see stages.lineage.register.
     """
-    _, sealed = certificate.read(folder)
-    tags = {PARENT_TAG: planned.parent.id}
-    lineage.register(ctx, planned.id, planned.parent, planned.method, folder, sealed, tags)
+    lineage.register(ctx, folder, planned.method, {PARENT_TAG: planned.parent.id})
     ctx.lineage.finish(ctx.lineage.release_run(planned.id))

@@ -24,6 +24,7 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.handover.export import FORMATS, dataset_card, export
 from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
@@ -187,7 +188,7 @@ def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(fo
 def test_words_of_settings_are_no_mark_up_on_the_card(folder):
     sealed = certificate.read(folder)[1]
     sealed["plan"]["dataset"]["labels"] = ["a|b\n---\nlicense: mit", "<script>", "[x](y)"]
-    card = dataset_card(sealed, "hf", None)
+    card = dataset_card(ReleaseFacts(sealed), "hf", None)
     assert "<script>" not in card
     assert "license" not in yaml.safe_load(card.split("---\n")[1])
     assert "| a\\|b --- license: mit, \\<script\\>, \\[x\\](y) |" in card

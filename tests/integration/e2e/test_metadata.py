@@ -18,10 +18,8 @@ from privsyn import cli as command
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.release import certificate
-from privsyn.release.metadata.checklist import checklist
-from privsyn.release.metadata.croissant import croissant
-from privsyn.release.metadata.deployment import deployment
-from privsyn.release.metadata.facts import WANTED, Facts, one_line
+from privsyn.release.facts import WANTED, ReleaseFacts, one_line
+from privsyn.release.metadata import checklist, croissant, deployment
 from privsyn.release.plan import release_id
 from privsyn.release.settings import DeploymentConfig
 from privsyn.stages.plan import plan
@@ -57,8 +55,8 @@ HOSTILE = (
 )
 
 
-def of(name: str, stated: DeploymentConfig = STATED) -> Facts:
-    return Facts(certificate.read(GOLDEN / name)[1], stated)
+def of(name: str, stated: DeploymentConfig = STATED) -> ReleaseFacts:
+    return ReleaseFacts(certificate.read(GOLDEN / name)[1], stated)
 
 
 def hostile(folder: Path) -> Path:
@@ -256,7 +254,7 @@ def test_hostile_words_are_escaped_wherever_they_go(tmp_path, cli):
     described = (tmp_path / "out" / "croissant.json").read_text()
     assert "<" not in described
     assert HOSTILE[0] in json.loads(described)["rai:dataCollection"]
-    rows = checklist(Facts(sealed, DeploymentConfig(), one_line))
+    rows = checklist(ReleaseFacts(sealed, DeploymentConfig(), one_line))
     assert any(HOSTILE[0] in row.answer for row in rows)  # as it is, for a page that escapes it
 
 

@@ -21,8 +21,8 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
-from privsyn.report.outward import accuracy_said
 from privsyn.stages import accuracy as stage
 from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify
@@ -100,10 +100,10 @@ def test_a_release_carries_its_accuracy_and_verify_recomputes_it(make_project, f
     assert set(checks.values()) == {True}
     validate(ctx, planned)
     page = (ctx.workspace.locate(planned.id) / "report.html").read_text()
-    for sentence in accuracy_said(sealed):
+    for sentence in ReleaseFacts(sealed).accuracy_sentences:
         assert sentence[1:] in page
     inside = ctx.workspace.internal(planned.id) / "check.json"
-    assert outcome(ctx, planned)["accuracy"] == "; ".join(accuracy_said(sealed))
+    assert outcome(ctx, planned)["accuracy"] == "; ".join(ReleaseFacts(sealed).accuracy_sentences)
     shutil.move(inside, project.root / "away.json")  # counts of records have no part in it
     assert "accuracy" in outcome(ctx, planned)
     shutil.move(project.root / "away.json", inside)

@@ -1,0 +1,435 @@
+"""What is publicly known of a release: read once from its certificate, for all that tell of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from privsyn.dp.accountant import shown
+from privsyn.dp.events import (
+    ZCDP,
+    BoundedRange,
+    Composed,
+    DiscreteGaussian,
+    Disjoint,
+    Event,
+    Gaussian,
+    Pure,
+    Rounds,
+    SampledGaussian,
+)
+from privsyn.dp.risk import Risk, Strength, strength
+from privsyn.errors import VerificationError
+from privsyn.modalities.registry import modality_of
+from privsyn.release.certificate import digest, origin
+from privsyn.release.certificate import read as read_certificate
+from privsyn.release.layout import IMAGE_ROWS, MODEL_ROWS
+from privsyn.release.plan import Plan
+from privsyn.release.settings import DeploymentConfig
+from privsyn.release.warnings import MOVES, definition, judged, not_people, protected
+from privsyn.section import NAME
+
+UNSTATED = "Not stated."
+
+WANTED = {
+    "curators": "who publishes it",
+    "intended_use": "what it is meant for",
+    "region": "which region it is of",
+    "contact": "whom to ask",
+    "license": "its license",
+    "tuning": "how settings were chosen",
+    "access": "who may reach the private records",
+    "biases": "known biases of the records",
+}
+"""Fields of ``deployment`` that a reader misses where they are not set, and what for."""
+
+_MECHANISMS: Mapping[type, str] = {
+    Pure: "a mechanism of pure loss",
+    ZCDP: "the exponential mechanism (by its zCDP bound)",
+    BoundedRange: "the exponential mechanism (by its bounded range)",
+    Gaussian: "the Gaussian mechanism",
+    DiscreteGaussian: "the discrete Gaussian mechanism on a lattice of whole numbers",
+    SampledGaussian: "the Gaussian mechanism on Poisson samples of the units (DP-SGD)",
+}
+
+
+Escape = Callable[[object], str]
+
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|$~&!])")
+
+
+def one_line(text: object) -> str:
+    """A text of a certificate, which anyone may have written: printable, on one line, not long."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())[:200]
+
+
+def plain(text: object) -> str:
+    r"""The same for where Markdown is read: without markup, formulas or links.
+
+    >>> plain("a [link](http://x) <b>")
+    'a \\[link\\](http:\\/\\/x) \\<b\\>'
+    """
+    return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("://", r":\/\/")
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """A release as its certificate and its deployment describe it. Public.
+
+    A certificate that somebody handed in may lack anything: what is missing is a ``LookupError``,
+    ``TypeError`` or ``ValueError`` of the fact that needs it.
+
+    Attributes:
+        certificate: As it lies in the folder.
+        deployment: What the config adds.
+        words: What is done to free words of the certificate: escaped for Markdown, or cut alone
+            where whoever prints them escapes them.
+    """
+
+    certificate: Mapping[str, Any]
+    deployment: DeploymentConfig = field(default_factory=DeploymentConfig)
+    words: Escape = plain
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        deployment: DeploymentConfig | None = None,
+        words: Escape = plain,
+    ) -> ReleaseFacts:
+        """The facts of the release in a folder.
+
+        Raises:
+            VerificationError: Its certificate is missing or not JSON.
+        """
+        return cls(read_certificate(folder)[1], deployment or DeploymentConfig(), words)
+
+    # --- as the certificate has them --------------------------------------------------------------
+
+    @cached_property
+    def paid(self) -> Mapping[str, Any]:
+        """The certificate of the release that was paid for: this one, or its parent's."""
+        return origin(self.certificate)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was planned and paid for."""
+        return Plan.from_certificate(self.paid)
+
+    @property
+    def release_id(self) -> str:
+        """Id of the release that was paid for."""
+        return str(self.paid["plan"]["release_id"])
+
+    @property
+    def name(self) -> str:
+        """Its id; of what was made from a release, its own name."""
+        return str(self.certificate.get("name", self.release_id))
+
+    @property
+    def file_name(self) -> str:
+        """The name, fit for a file's.
+
+        Raises:
+            VerificationError: It is not.
+        """
+        if not re.fullmatch(NAME, self.name) or len(self.name) > 120:
+            raise VerificationError(f"the certificate names a release {self.name[:80]!a}.")
+        return self.name
+
+    @property
+    def derived(self) -> Mapping[str, Any]:
+        """What it was made with from another release, by kind; empty of a release itself."""
+        settings: Mapping[str, Any] = self.certificate.get("derived", {})
+        return settings
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it was made from another release, at no cost."""
+        return "derived" in self.certificate
+
+    @property
+    def kind(self) -> str:
+        """Its class: ``dp-release``, or ``not-private`` of one drawn with predictable noise."""
+        return str(self.certificate["class"])
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its guarantee holds: its noise was not predictable."""
+        return self.kind == "dp-release"
+
+    @property
+    def rows(self) -> int:
+        """Records in it; of a model, files."""
+        return int(self.certificate["artifact"]["rows"])
+
+    @property
+    def file(self) -> str:
+        """Name of the file with its records."""
+        return str(self.certificate["artifact"]["file"])
+
+    @property
+    def sha256(self) -> str:
+        """Digest of that file."""
+        return str(self.certificate["artifact"]["sha256"])
+
+    @property
+    def media_type(self) -> str:
+        """What that file holds: see ``layout``."""
+        return str(self.certificate["artifact"]["media_type"])
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a model and no records."""
+        return self.media_type == MODEL_ROWS
+
+    @property
+    def is_images(self) -> bool:
+        """Whether its records are images."""
+        return self.media_type == IMAGE_ROWS
+
+    @property
+    def noise(self) -> str:
+        """Its noise source."""
+        return str(self.paid["noise"])
+
+    @property
+    def software(self) -> Mapping[str, Any]:
+        """Versions of what made it, by name."""
+        versions: Mapping[str, Any] = self.certificate.get("software", {})
+        return versions
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What its method counted while drawing: outputs of the mechanism."""
+        counts: Mapping[str, Any] = self.paid.get("drawn", {})
+        return counts
+
+    @property
+    def accuracy(self) -> Mapping[str, Any]:
+        """The accuracy that it paid for; empty where it has none.
+
+        What is made from the release has none: it was not what was tested.
+        """
+        return dict(self.certificate.get("accuracy") or {})
+
+    @property
+    def exhibits(self) -> Mapping[str, str]:
+        """Digests of its pictures and tables, by name."""
+        digests: Mapping[str, str] = self.certificate.get("exhibits", {})
+        return digests
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model was trained for it and is part of it."""
+        return "model" in self.certificate
+
+    @property
+    def ledger_entry(self) -> int | None:
+        """Its number in the ledger; None of what was made from a release."""
+        number: int | None = self.certificate.get("ledger", {}).get("entry")
+        return number
+
+    @property
+    def reserved_on(self) -> str:
+        """Day (UTC) on which its cost was set aside."""
+        return str(self.paid["reserved_on"])
+
+    @property
+    def certificate_sha256(self) -> str:
+        """Digest of the certificate."""
+        return digest(dict(self.certificate))
+
+    @property
+    def account_balance(self) -> Mapping[str, Any]:
+        """The account as it was with this release when its cost was set aside."""
+        balance: Mapping[str, Any] = self.paid["account"]
+        return balance
+
+    # --- in words ---------------------------------------------------------------------------------
+
+    @property
+    def things(self) -> str:
+        """What its records are."""
+        return modality_of(self.plan.dataset).things
+
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        kind = "Model trained on synthetic" if self.is_model else "Synthetic"
+        return self.deployment.name or f"{kind} {self.dataset}"
+
+    @property
+    def dataset(self) -> str:
+        """Name and version of the private dataset: public words."""
+        dataset = self.plan.dataset
+        return f"{self.words(dataset.name)} {self.words(dataset.version)}"
+
+    @property
+    def unit(self) -> str:
+        """Who is protected, in a word."""
+        return self.words(protected(self.paid["plan"]["dataset"], self.plan.unit))
+
+    @property
+    def method(self) -> str:
+        """Title and paper of the method."""
+        return f"{self.method_title} ({self.words(self.paid['method']['paper'])})"
+
+    @property
+    def method_title(self) -> str:
+        """Title of the method."""
+        return self.words(self.paid["method"]["title"])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The public labels."""
+        return tuple(self.words(label) for label in self.plan.dataset.labels)
+
+    @property
+    def models(self) -> list[str]:
+        """The public models, each with its role."""
+        return [f"{role}: {self.words(use.source)}" for role, use in self.plan.models.items()]
+
+    @property
+    def description(self) -> str:
+        """A paragraph."""
+        what = "A model" if self.is_model else f"{self.rows} synthetic {self.things}"
+        return self.deployment.description or (
+            f"{what} made under differential privacy, in place of the private dataset "
+            f"{self.dataset}. Method: {self.method}. What any one {self.unit} contributed could "
+            "shape it within the stated guarantee alone."
+        )
+
+    @property
+    def published(self) -> str:
+        """Day of publication, or that on which the cost was set aside."""
+        day = self.deployment.published
+        return day.isoformat() if day else self.reserved_on
+
+    @property
+    def guarantee(self) -> str:
+        """What the guarantee means: its odds, then its definition, for specialists."""
+        return f"{' '.join(self.odds)} Definition: {self.definition}."
+
+    @property
+    def definition(self) -> str:
+        """The guarantee as its definition has it, for specialists."""
+        plan = self.plan
+        return definition(plan.epsilon, plan.delta, self.unit, plan.adjacency)
+
+    @property
+    def not_people(self) -> str:
+        """What to know where units are rows or files; empty where a column names them."""
+        dataset = self.plan.dataset
+        return not_people(dataset.unit, by_file=modality_of(dataset).by_file)
+
+    @property
+    def used(self) -> str:
+        """How many records of a unit are used."""
+        most = self.plan.max_records_per_unit
+        return "one record" if most == 1 else f"at most {most} records"
+
+    @property
+    def odds(self) -> tuple[str, ...]:
+        """The risk of one unit in sentences."""
+        return self.risk.words(self.unit, self.plan.adjacency)
+
+    @property
+    def risk(self) -> Risk:
+        """The risk of one unit."""
+        return Risk(**self.paid["risk"])
+
+    @property
+    def strength(self) -> Strength:
+        """How strong the protection is, in words that all pages share."""
+        return strength(self.judged_epsilon, self.risk.right)
+
+    @property
+    def judged_epsilon(self) -> float:
+        """The epsilon by which words judge it: see ``warnings.judged``."""
+        return judged(self.plan.target_epsilon, self.plan.epsilon)
+
+    @property
+    def numbers(self) -> str:
+        """Epsilon and delta, rounded up."""
+        return f"epsilon {shown(self.plan.epsilon)}, delta {shown(self.plan.delta)}"
+
+    @property
+    def neighbours(self) -> str:
+        """What neighbouring datasets are."""
+        plan, most = self.plan, self.plan.max_records_per_unit
+        used = "one is" if most == 1 else f"at most {most} are"
+        return (
+            f"{MOVES[plan.adjacency].format(unit=self.unit)} ({plan.adjacency.value}), with all "
+            f"records of that {self.unit}, of which {used} used"
+        )
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Which mechanisms read the records, each once."""
+        words = {_MECHANISMS[type(leaf)]: None for leaf in _leaves(self.plan.privacy_event())}
+        return tuple(words)
+
+    @property
+    def account(self) -> str:
+        """What all releases of the account promise together."""
+        cap = self.account_balance["cap"]
+        return (
+            f"account {self.words(self.plan.account)}: all its releases together, also when later "
+            f"ones are chosen by earlier ones, stay within epsilon {shown(float(cap['epsilon']))} "
+            f"at delta {shown(float(cap['delta']))}"
+        )
+
+    @property
+    def accuracy_sentences(self) -> tuple[str, ...]:
+        """The accuracy that it pays for, in sentences; nothing where it pays for none."""
+        paid = self.accuracy
+        if not paid:
+            return ()
+        unit, confidence = self.plan.unit, f"{paid['confidence']:.0%}"
+        value = f"is about {paid['value']:.3f}" if paid["value"] is not None else "is lost in noise"
+        return (
+            f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone "
+            f"{value}",
+            f"for {unit}s like them it lies between {paid['low']:.3f} and {paid['high']:.3f} "
+            f"({confidence}: noise and sampling); for them themselves between "
+            f"{paid['noise_low']:.3f} and {paid['noise_high']:.3f} ({confidence}: noise alone)",
+            f"it cost epsilon {shown(paid['epsilon'])} of what the release did, with delta 0: "
+            f"discrete Laplace noise of scale {paid['noise']['scale']:.4g} {unit}s on how many it "
+            "is right and wrong about",
+        )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The fields of a row, each with what it is. None of a model."""
+        if self.is_model:
+            return {}
+        columns = {"id": "Release and number of the record"}
+        if self.plan.dataset.labels:
+            columns["label"] = "One of the labels that were declared"
+        return columns | (
+            {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
+            if self.is_images
+            else {"text": "The synthetic text"}
+        )
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Settings that are not made, and what a reader does not learn without them."""
+        return {
+            f"deployment.{name}": what
+            for name, what in WANTED.items()
+            if not getattr(self.deployment, name)
+        }
+
+
+def _leaves(event: Event) -> Iterator[Event]:
+    if isinstance(event, Composed | Rounds | Disjoint):
+        for part in event.events:
+            yield from _leaves(part)
+    else:
+        yield event

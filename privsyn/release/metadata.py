@@ -1,0 +1,237 @@
+"""Descriptions of a release for registries, catalogues and reviewers: templates over its facts.
+
+``templates/`` holds their words: ``deployment.yaml`` is an entry of the OpenDP Deployments
+Registry, ``croissant.yaml`` a Croissant 1.1 description, ``checklist.md`` a privacy review,
+``card.md`` a dataset card. Words of a certificate, which anyone may have written, are escaped by
+``ReleaseFacts.words`` for where they go; no word of it is ever read as a template.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, StrictUndefined
+
+from privsyn.dp.accountant import shown
+from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
+from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGES
+from privsyn.release.warnings import RESEMBLANCE, scale_of
+
+TEMPLATES = Path(__file__).parent / "templates"
+WORD = "the curator's word"
+
+
+@dataclass(frozen=True)
+class Review:
+    """A row of the checklist.
+
+    Attributes:
+        question: What is asked.
+        answer: What the certificate or the curator says.
+        where: How it is checked.
+    """
+
+    question: str
+    answer: str
+    where: str
+
+
+def deployment(facts: ReleaseFacts) -> dict[str, Any]:
+    """The entry of the registry, tier 3: plain values under the names of its schema."""
+    labels = ", ".join(facts.labels)
+    domain = f"Collections of {facts.things}" + f", each with a label among {labels}" * bool(labels)
+    filled: dict[str, Any] = _filled(
+        yaml.safe_load(_template("deployment.yaml")),
+        _known(facts)
+        | {
+            "slug": re.sub(r"[^a-z0-9]+", "-", facts.file_name.lower()).strip("-"),
+            "curators": list(facts.deployment.curators) or [UNSTATED],
+            "domain": f"{domain}.",
+        },
+    )
+    return filled
+
+
+def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
+    """The Croissant description with its RAI fields; None of a release that is a model."""
+    if facts.is_model:
+        return None
+    facts = replace(facts, words=one_line)
+    names = facts.deployment.curators or (UNSTATED,)
+    filled: dict[str, Any] = _filled(
+        yaml.safe_load(_template("croissant.yaml")),
+        _known(facts)
+        | {
+            "creators": [{"@type": "sc:Organization", "name": name} for name in names],
+            "files": list(_files(facts)),
+            "fields": [_field(name, what) for name, what in facts.columns.items()],
+            "resemblance": RESEMBLANCE.format(unit=facts.unit),
+        },
+    )
+    return filled
+
+
+def checklist(facts: ReleaseFacts) -> tuple[Review, ...]:
+    """The questions of NIST SP 800-226, answered. Public: certificate and ``deployment`` alone.
+
+    For a page, whose template escapes what it prints, give facts whose ``words`` is ``one_line``.
+    """
+    known = _known(facts)
+    # Taken apart before it is filled: what a curator wrote cannot become a question of its own.
+    _, *parts = re.split(r"^## ", _template("checklist.md"), flags=re.MULTILINE)
+    rows = []
+    for part in parts:
+        question, rest = part.split("\n", 1)
+        answer, where = rest.split("Checked by: ")
+        rows.append(Review(question, _text(answer, known), _text(where, known)))
+    return tuple(rows)
+
+
+def markdown(facts: ReleaseFacts) -> str:
+    """The checklist as a page of Markdown."""
+    rows = "\n".join(
+        f"| {row.question} | {_cell(row.answer)} | {_cell(row.where)} |" for row in checklist(facts)
+    )
+    return (
+        f"# Differential privacy of {facts.words(facts.file_name)}\n\n"
+        "Questions after NIST SP 800-226, *Guidelines for Evaluating Differential Privacy "
+        "Guarantees*, answered from the certificate of the release.\n\n"
+        f"| question | answer | checked by |\n|---|---|---|\n{rows}\n"
+    )
+
+
+def card(facts: ReleaseFacts, front: Mapping[str, Any], form: str) -> str:
+    """The dataset card of a release, as README.md of a folder with it in it.
+
+    Args:
+        facts: The release.
+        front: Its front matter, as the Hugging Face hub reads it.
+        form: What it is exported as.
+    """
+    known = _known(facts) | {
+        "front": yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True),
+        "form": form,
+        "things": "images" if facts.is_images else "texts",
+        "epsilon": shown(facts.plan.epsilon),
+        "scale": scale_of(facts.judged_epsilon, facts.risk.right),
+        "resemblance": RESEMBLANCE.format(unit=facts.unit),
+    }
+    return _environment().from_string(_template("card.md")).render(known)
+
+
+def to_json(described: dict[str, Any]) -> str:
+    """A description as JSON that may stand inside a page: markup is written as escapes."""
+    text = json.dumps(described, indent=2, ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026") + "\n"
+
+
+def to_yaml(entry: dict[str, Any]) -> str:
+    """An entry as YAML: texts are quoted where they need it, and no tag is written."""
+    return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _known(facts: ReleaseFacts) -> dict[str, Any]:
+    """What the names in a template stand for."""
+    software = facts.paid["software"]
+    return {
+        "facts": facts,
+        "plan": facts.plan,
+        "stated": facts.deployment,
+        "unstated": UNSTATED,
+        "word": WORD,
+        "labels": ", ".join(facts.labels),
+        **{
+            name: facts.words(software[name]) if software.get(name) else None
+            for name in ("opendp", "privsyn")
+        },
+    }
+
+
+def _filled(value: Any, known: Mapping[str, Any]) -> Any:
+    """A value of a template with what it names. A key whose value is None is left out.
+
+    A text that is one expression alone becomes what the expression is worth: a number stays one.
+    """
+    if isinstance(value, dict):
+        filled = {key: _filled(one, known) for key, one in value.items()}
+        return {key: one for key, one in filled.items() if one is not None}
+    if isinstance(value, list):
+        return [_filled(one, known) for one in value]
+    if not isinstance(value, str):
+        return value
+    if alone := re.fullmatch(r"\{\{((?:(?!\}\}).)*)\}\}", value):
+        return _environment().compile_expression(alone[1], undefined_to_none=False)(**known)
+    return _environment().from_string(value).render(known)
+
+
+def _text(template: str, known: Mapping[str, Any]) -> str:
+    return _environment().from_string(" ".join(template.split())).render(known)
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        undefined=StrictUndefined,
+        # No HTML is made: ReleaseFacts.words escapes for Markdown, YAML and JSON quote themselves.
+        autoescape=False,  # noqa: S701
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _files(facts: ReleaseFacts) -> Iterator[dict[str, Any]]:
+    yield _file(ARTIFACT, "application/jsonlines", facts.sha256, "The records, one a line")
+    yield _file(
+        CERTIFICATE,
+        "application/json",
+        facts.certificate_sha256,
+        "What was spent on the records, and how to check it",
+    )
+    if facts.is_images:
+        yield {
+            "@type": "cr:FileSet",
+            "@id": IMAGES,
+            "name": IMAGES,
+            "description": "The pictures that the records name",
+            "encodingFormat": "image/png",
+            "includes": f"{IMAGES}/*.png",
+        }
+
+
+def _file(name: str, kind: str, sha256: str, description: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "description": description,
+        "contentUrl": name,
+        "encodingFormat": kind,
+        "sha256": sha256,
+    }
+
+
+def _field(name: str, description: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"records/{name}",
+        "name": name,
+        "description": description,
+        "dataType": "sc:Text",
+        "source": {"fileObject": {"@id": ARTIFACT}, "extract": {"column": name}},
+    }
+
+
+def _cell(text: str) -> str:
+    """A text that stays in its cell: the curator's own words may hold bars and breaks."""
+    return " ".join(text.split()).replace("\\|", "|").replace("|", "\\|")
