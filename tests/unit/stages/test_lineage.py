@@ -27,7 +27,7 @@ def ctx(seen):
 
     begun = SimpleNamespace(state=State.BEGUN)
     return SimpleNamespace(
-        ledger=SimpleNamespace(entry=lambda release_id: begun),
+        ledger=SimpleNamespace(releases=SimpleNamespace(get=lambda release_id: begun)),
         lineage=SimpleNamespace(stage_run=stage_run),
     )
 
