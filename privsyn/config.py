@@ -396,8 +396,8 @@ def _override(raw: dict[str, Any], item: str) -> None:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        said = "" if key.strip().startswith("services") else f" {text!r}"  # with a password
-        raise ConfigError(f"override {key}: the value{said} is not valid YAML.") from None
+        shown = "" if key.strip().startswith("services") else f" {text!r}"  # with a password
+        raise ConfigError(f"override {key}: the value{shown} is not valid YAML.") from None
     except RecursionError:
         raise ConfigError(f"override {key}: the value {_DEEP}") from None
     node = raw

@@ -92,8 +92,8 @@ def _quoting(problem: Any) -> str:
     if isinstance(value, Mapping) and len(value) == 1:
         (name, inner), *_ = value.items()
         if isinstance(name, str) and (inner is None or isinstance(inner, str)):
-            held = name if inner is None else f"{name}: {inner}"
-            return f' YAML reads braces as a mapping: put it in quotes, "{{{held}}}".'
+            shown = name if inner is None else f"{name}: {inner}"
+            return f' YAML reads braces as a mapping: put it in quotes, "{{{shown}}}".'
     return ""
 
 
@@ -159,8 +159,8 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     alike = difflib.get_close_matches(wanted, folded, n=max(1, len(folded)), cutoff=_ALIKE)
     slips = difflib.get_close_matches(wanted, folded, n=1, cutoff=_SLIP)
     whole = [name for name in alike if min(wanted, name, key=len) in max(wanted, name, key=len)]
-    found = slips or [name for name in whole if min(len(wanted), len(name)) >= _WORD]
-    return folded[found[0]] if found else None
+    matches = slips or [name for name in whole if min(len(wanted), len(name)) >= _WORD]
+    return folded[matches[0]] if matches else None
 
 
 _SLIP, _ALIKE, _WORD = 0.75, 0.6, 3
@@ -221,8 +221,8 @@ def settings_called(
 
 def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:
     """Where a name is a field, at or below a model."""
-    found = [[name]] if name in model.model_fields else []
+    matches = [[name]] if name in model.model_fields else []
     for field in model.model_fields if depth else ():
         inner = _section(model, field)
-        found += [[field, *way] for way in _ways(inner, name, depth - 1)] if inner else []
-    return found
+        matches += [[field, *way] for way in _ways(inner, name, depth - 1)] if inner else []
+    return matches

@@ -190,27 +190,27 @@ class Spill:
     def _sorted(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
         """Lines of one file in order. Those of one unit beyond its bound are dropped on the way."""
         remaining = iter(lines)
-        kept: list[bytes] = []
+        chosen: list[bytes] = []
         size, last = 0, self._depth == len(_SPLITS) - 1
         limit = _SORTED_TOGETHER
         for line in remaining:
-            kept.append(line)
+            chosen.append(line)
             size += len(line)
             if size <= limit:
                 continue
-            kept = smallest(kept, most)
-            size = sum(map(len, kept))
+            chosen = smallest(chosen, most)
+            size = sum(map(len, chosen))
             if last:
                 limit = max(limit, 2 * size)
             elif 2 * size > limit:
                 parts = Spill(self._folder, self._depth + 1)
-                for part in (kept, remaining):
+                for part in (chosen, remaining):
                     for later in part:
                         parts.add(later)
-                    kept = []
+                    chosen = []
                 yield from parts.bounded(most)
                 return
-        yield from smallest(kept, most)
+        yield from smallest(chosen, most)
 
 
 def smallest(lines: list[bytes], most: int) -> list[bytes]:

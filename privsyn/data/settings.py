@@ -203,13 +203,13 @@ class DatasetConfig(Section):
             )
         spelled: dict[str, str] = {}
         for label in self.labels:
-            own = label_id(label)
-            if own is None:
+            key = label_id(label)
+            if key is None:
                 raise ValueError(f"labels holds {label!r}, which no record can have: write a text")
-            if own in spelled:
-                one = "" if label == spelled[own] else f": {spelled[own]!r} and {label!r} are one"
+            if key in spelled:
+                one = "" if label == spelled[key] else f": {spelled[key]!r} and {label!r} are one"
                 raise ValueError(f"labels={list(self.labels)} holds a label twice{one}")
-            spelled[own] = label
+            spelled[key] = label
         return self
 
     @model_validator(mode="after")

@@ -108,8 +108,8 @@ def _state(path: Source, key: bytes) -> str:
     """What changes whenever a file does: the time of the inode's last change cannot be set back."""
     digest = hashlib.blake2b(key=key, person=b"privsyn state", digest_size=16)
     if isinstance(path, Address):
-        for name, said in sorted(object_states(path).items()):
-            digest.update(f"{name}/{said}/".encode("utf-8", "surrogateescape"))
+        for name, state in sorted(object_states(path).items()):
+            digest.update(f"{name}/{state}/".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
     for name, stat in _stats(path):
         digest.update(

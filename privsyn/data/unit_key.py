@@ -226,13 +226,13 @@ def _moment(text: str) -> str:
         return text
     day, minutes, seconds, fraction, zone = match.groups()
     seconds, fraction = seconds or "00", (fraction or "").rstrip("0")
-    said = f"{day}T{minutes}:{seconds}"
+    stamp = f"{day}T{minutes}:{seconds}"
     if zone:
         zone = "+00:00" if zone in ("Z", "z", "UTC") else zone
         try:
-            said = datetime.fromisoformat(said + zone).astimezone(UTC).isoformat()[:19]
+            stamp = datetime.fromisoformat(stamp + zone).astimezone(UTC).isoformat()[:19]
         except (ValueError, OverflowError):
             return text
-    elif said.endswith("T00:00:00") and not fraction:
+    elif stamp.endswith("T00:00:00") and not fraction:
         return day
-    return said + (f".{fraction}" if fraction else "") + ("Z" if zone else "")
+    return stamp + (f".{fraction}" if fraction else "") + ("Z" if zone else "")

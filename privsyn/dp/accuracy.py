@@ -107,9 +107,9 @@ class NoisyAccuracy:
 
     def _least(self, right: float, wrong: float) -> float:
         """Lower limit for units like those tested, given the noisy sums in units."""
-        unseen = (1 - CONFIDENCE) / 10  # the chance that there are more units than is taken here
-        most = right + wrong + self.scale * _sum_of_two(unseen) + 2 / STEPS
-        side = math.log((1 - CONFIDENCE - unseen) / 2)
+        miss = (1 - CONFIDENCE) / 10  # the chance that there are more units than is taken here
+        most = right + wrong + self.scale * _sum_of_two(miss) + 2 / STEPS
+        side = math.log((1 - CONFIDENCE - miss) / 2)
         rates = _RATES / (self.scale * np.maximum(_GRID, 1 - _GRID)[:, None])
         beyond = right - _GRID * (right + wrong) - 1 / STEPS
         sampling = np.log1p(_GRID[:, None] * np.expm1(rates)) - rates * _GRID[:, None]

@@ -155,10 +155,10 @@ def pure_rdp(epsilon: float, order: float) -> float:
 def pure_epsilon(epsilon: float, delta: float) -> float:
     """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly [B3]."""
     # Rounded down, so that its logarithm is rounded up; log1p, since 1 - x loses the digits of x.
-    told = delta * (1 + math.exp(-epsilon)) * (1 - ROUNDING)
-    if told >= 1:
+    rounded = delta * (1 + math.exp(-epsilon)) * (1 - ROUNDING)
+    if rounded >= 1:
         return 0.0
-    spared = math.log1p(-told)
+    spared = math.log1p(-rounded)
     return max(0.0, (epsilon + spared) + ROUNDING * (epsilon - spared))
 
 

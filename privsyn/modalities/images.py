@@ -138,8 +138,8 @@ class Images:
         named = []
         for row in rows:
             release, _, number = row["id"].rpartition("-")
-            said = {"Description": f"{SYNTHETIC} Release {release}.", "Software": "privsyn"}
-            content = annotate(base64.b64decode(row[self.field]), said)
+            metadata = {"Description": f"{SYNTHETIC} Release {release}.", "Software": "privsyn"}
+            content = annotate(base64.b64decode(row[self.field]), metadata)
             file = f"{layout.IMAGES}/{number}.png"
             with atomic_file(folder / file, mode=0o644) as stream:
                 stream.write(content)

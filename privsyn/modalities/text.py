@@ -103,7 +103,7 @@ class Texts:
             if text is None:
                 return Unusable(f"text ({column}): {fault(value)}")
             texts[column] = text
-        return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
+        return PLACEHOLDER.sub(lambda match: texts[match[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:
         """The text, without control characters: a public rule on what was drawn, so free.

@@ -104,26 +104,27 @@ def try_texts(
     return answers
 
 
-def refuse_assistant(asked: int) -> NoReturn:
+def refuse_assistant(requested: int) -> NoReturn:
     """Refuse a model that answers prompts and writes no text.
 
     Raises:
         ModelError: Says how often it was asked.
     """
     raise ModelError(
-        f"the text model answers {asked} prompts as an assistant (a refusal, a question, a thought "
+        f"the text model answers {requested} prompts as an assistant (a refusal, a question, a "
+        "thought "
         "about the task) instead of writing a text.",
         hint="Change the prompt (privsyn plan shows it), or name another model.",
     )
 
 
-def refuse_silence(model: TextModel, answers: Sequence[str], asked: int = 0) -> None:
+def refuse_silence(model: TextModel, answers: Sequence[str], requested: int = 0) -> None:
     """Refuse a model that answered no public prompt with a text.
 
     Args:
         model: Says why, where it knows.
         answers: The last answer to each prompt.
-        asked: How often it was asked in all, if more.
+        requested: How often it was asked in all, if more.
 
     Raises:
         ModelError: Says why, and the next step.
@@ -141,7 +142,7 @@ def refuse_silence(model: TextModel, answers: Sequence[str], asked: int = 0) -> 
     elif why:
         hint = "Change the prompt, or lower max_tokens, or name another model or server."
     raise ModelError(
-        f"the text model gave no text for {asked or len(answers)} prompts"
+        f"the text model gave no text for {requested or len(answers)} prompts"
         f"{f': {why}' if why else ''}.",
         hint=hint,
     )

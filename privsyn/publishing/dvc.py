@@ -86,10 +86,10 @@ def _files(stage: Mapping[str, Any], method: str) -> list[str]:
 def _named(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
     """What a stage is repeated for: a list, a mapping, or either by its place in params.yaml."""
     if isinstance(foreach, str) and (place := re.fullmatch(r"\$\{([\w.]+)\}", foreach)):
-        found: Any = params
+        value: Any = params
         for part in place[1].split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        foreach = found
+            value = value.get(part) if isinstance(value, Mapping) else None
+        foreach = value
     return foreach if isinstance(foreach, Mapping | list) else ()
 
 
@@ -286,12 +286,12 @@ class DvcPublisher:
             )
         if not release_dir.is_dir():
             raise DataError(f"{release_dir} does not exist.", hint="Run generate first.")
-        found = {path.name: path for path in release_dir.iterdir()}
+        value = {path.name: path for path in release_dir.iterdir()}
         inside: list[Path] = []
-        for name in sorted(RELEASE_FOLDERS & found.keys()):
-            if found[name].is_dir() and not found[name].is_symlink():
-                inside += sorted(found.pop(name).iterdir())
-        for path in [found[name] for name in sorted(found)] + inside:
+        for name in sorted(RELEASE_FOLDERS & value.keys()):
+            if value[name].is_dir() and not value[name].is_symlink():
+                inside += sorted(value.pop(name).iterdir())
+        for path in [value[name] for name in sorted(value)] + inside:
             known = path.parent != release_dir or path.name in RELEASE_FILES
             if not known or path.is_symlink() or not path.is_file():
                 name = path.relative_to(release_dir).as_posix()
@@ -299,8 +299,8 @@ class DvcPublisher:
                     f"releases/{release_dir.name} holds {name!r}, which is no file of a release.",
                     hint="Move it away: nothing else is published.",
                 )
-        artifacts = [name for name in ARTIFACTS if name in found]
-        if not artifacts or layout.CERTIFICATE not in found:
+        artifacts = [name for name in ARTIFACTS if name in value]
+        if not artifacts or layout.CERTIFICATE not in value:
             lacking = layout.CERTIFICATE if artifacts else ARTIFACTS[0]
             raise DataError(
                 f"releases/{release_dir.name} lacks {lacking}.", hint="Run certify again."

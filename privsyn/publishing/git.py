@@ -96,8 +96,8 @@ class DvcCommand:
 def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishError | ConfigError:
     """DVC's own error, on one line, with the next step."""
     text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
-    found = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
-    said = (found[1] if found else text[-300:]).split(" - ", 1)[-1]
+    match = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
+    said = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
     message = f"dvc {arguments[0]}: {' '.join(said.split())[:300].rstrip('.')}."
     if busy:
         return PublishError(message, hint="Another DVC command runs in this project: wait for it.")

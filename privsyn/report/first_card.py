@@ -99,27 +99,27 @@ def first_card(known: Known) -> tuple[Answer, ...]:
 
 
 def _what(known: Known) -> str:
-    said = f"{known.made}, in place of the private dataset {known.instead_of}."
+    text = f"{known.made}, in place of the private dataset {known.instead_of}."
     if known.document:
-        said += f" A record is described as: {known.document}."
+        text += f" A record is described as: {known.document}."
     if known.stated.description:
-        said += f" {_cut(known.stated.description)}"
-    return said
+        text += f" {_cut(known.stated.description)}"
+    return text
 
 
 def _owner(known: Known) -> Answer:
     stated = known.stated
-    found = {
+    fields = {
         "Published by": ", ".join(stated.curators),
         "Contact": stated.contact,
         "License": stated.license,
         "Meant for": stated.intended_use,
     }
-    said = [f"{name}: {_cut(value).rstrip('.')}." for name, value in found.items() if value]
+    lines = [f"{name}: {_cut(value).rstrip('.')}." for name, value in fields.items() if value]
     if known.missing:
-        said.append(f"Not stated: {', '.join(known.missing)}.")
+        lines.append(f"Not stated: {', '.join(known.missing)}.")
     bad = not (stated.curators and stated.contact)
-    return Answer("Who answers for it?", " ".join(said), "bad" if bad else "plain")
+    return Answer("Who answers for it?", " ".join(lines), "bad" if bad else "plain")
 
 
 def _private(known: Known) -> Answer:
@@ -128,9 +128,9 @@ def _private(known: Known) -> Answer:
     epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
     by = scale_of(known.epsilon, known.risk.right)
     whose = f" of one {known.unit}" if known.not_people else ""
-    said = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
+    text = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
     odds = known.risk.words(known.unit, known.adjacency)
-    return Answer("How private is it?", said, _tone(known), odds)
+    return Answer("How private is it?", text, _tone(known), odds)
 
 
 def _tone(known: Known) -> Tone:

@@ -24,21 +24,21 @@ RISK = frozenset({"disclosure"})
 
 
 def inside(
-    outward: Document, found: Sequence[Section], said: str, plots: Sequence[Picture] = ()
+    outward: Document, graded: Sequence[Section], comparison: str, plots: Sequence[Picture] = ()
 ) -> Document:
     """The report that stays inside.
 
     Args:
         outward: The one that may leave the room.
-        found: Internal sections.
-        said: How good the release is beside what, in a sentence.
+        graded: Internal sections.
+        comparison: What the release was compared with, in a sentence.
         plots: Pictures that evaluate drew.
     """
     short, *others = outward.sections
     (answers,) = (block for block in short.blocks if isinstance(block, Answers))
     internal = {
-        "How good is it?": _grades(found),
-        "Compared with what?": said,
+        "How good is it?": _grades(graded),
+        "Compared with what?": comparison,
     }
     items = tuple(
         replace(item, answer=internal[item.question], tone="plain")
@@ -46,7 +46,7 @@ def inside(
         else replace(item, question=_NOT_THIS.get(item.question, item.question))
         for item in answers.items
     )
-    own = Answer("And this page?", "No: it stays where the real records are.", "bad")
+    answer = Answer("And this page?", "No: it stays where the real records are.", "bad")
     drawn = [Section("plots", "Plots", STAYS, tuple(plots))] if plots else []
     return replace(
         outward,
@@ -54,8 +54,8 @@ def inside(
         kicker="Internal report on synthetic data: stays inside",
         sections=(
             Section("internal", "Internal", STAYS, (Words((WARNING,)),), tone="bad"),
-            replace(short, cls=STAYS, blocks=(Answers((*items, own)),)),
-            *found,
+            replace(short, cls=STAYS, blocks=(Answers((*items, answer)),)),
+            *graded,
             *drawn,
             *others,
         ),
@@ -66,8 +66,8 @@ def inside(
     )
 
 
-def _grades(found: Sequence[Section]) -> str:
-    worth = [section for section in found if section.key not in RISK]
+def _grades(sections: Sequence[Section]) -> str:
+    worth = [section for section in sections if section.key not in RISK]
     graded = [section for section in worth if section.grade]
     if not graded:
         measured = any(isinstance(block, Bars) for section in worth for block in section.blocks)

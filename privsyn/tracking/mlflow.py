@@ -191,22 +191,22 @@ class MlflowTracker:
         """Write parameters once; a later, other value becomes a tag. See Tracker."""
         if not run_id or not params:
             return
-        wanted = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
+        expected = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
         with self._guard():
             from mlflow.exceptions import MlflowException
 
             known = self._client.get_run(run_id).data.params
             try:
-                self._write_params(run_id, {k: v for k, v in wanted.items() if k not in known})
+                self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
             except MlflowException as error:
                 # Another process wrote one of them in between.
                 if error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
             known = self._client.get_run(run_id).data.params
-            self._write_params(run_id, {k: v for k, v in wanted.items() if k not in known})
+            self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
         self.set_tags(
             run_id,
-            {LATER + k: v for k, v in wanted.items() if known.get(k, v) != v},
+            {LATER + k: v for k, v in expected.items() if known.get(k, v) != v},
         )
 
     def _write_params(self, run_id: str, params: Mapping[str, str]) -> None:
@@ -311,11 +311,11 @@ class MlflowTracker:
                 self._name_newest(name)
 
     def _name_newest(self, name: str) -> None:
-        found = self._client.search_model_versions(f"name = {quoted(name)}")
-        fit = [int(version.version) for version in found if WITHDRAWN not in version.tags]
+        result = self._client.search_model_versions(f"name = {quoted(name)}")
+        fit = [int(version.version) for version in result if WITHDRAWN not in version.tags]
         if fit:
             self._client.set_registered_model_alias(name, NEWEST, str(max(fit)))
-        elif found:
+        elif result:
             self._client.delete_registered_model_alias(name, NEWEST)
 
     def _versions(
@@ -326,10 +326,10 @@ class MlflowTracker:
         As with runs, the oldest of two that were made at once counts for everybody.
         """
         release = (tags or {}).get(RELEASE_TAG)
-        found = self._client.search_model_versions(f"name = {quoted(name)}")
+        result = self._client.search_model_versions(f"name = {quoted(name)}")
         return sorted(
             int(version.version)
-            for version in found
+            for version in result
             if run_id in ("", version.run_id) and release in (None, version.tags.get(RELEASE_TAG))
         )
 
@@ -386,19 +386,19 @@ class MlflowTracker:
     def _experiment_id(self) -> str:
         client = self._client
         with self._lock():
-            found = client.get_experiment_by_name(self.experiment)
-            if found is None:
-                found = self._make_experiment()
+            result = client.get_experiment_by_name(self.experiment)
+            if result is None:
+                result = self._make_experiment()
             shown = {f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS})}
             for name, value in ({KIND: TRAINING} | shown).items():
-                if name not in found.tags:
-                    client.set_experiment_tag(found.experiment_id, name, value)
-        if found.lifecycle_stage != "active":
+                if name not in result.tags:
+                    client.set_experiment_tag(result.experiment_id, name, value)
+        if result.lifecycle_stage != "active":
             raise ConfigError(
                 f"services.experiment={self.experiment!r} was deleted in MLflow.",
                 hint="Restore it there, or name another.",
             )
-        return str(found.experiment_id)
+        return str(result.experiment_id)
 
     def _make_experiment(self) -> Any:
         root = self._artifact_root
@@ -406,10 +406,10 @@ class MlflowTracker:
         try:
             self._client.create_experiment(self.experiment, artifact_location=location)
         except Exception:
-            found = self._client.get_experiment_by_name(self.experiment)
-            if found is None:  # else another host was faster
+            result = self._client.get_experiment_by_name(self.experiment)
+            if result is None:  # else another host was faster
                 raise
-            return found
+            return result
         return self._client.get_experiment_by_name(self.experiment)
 
     def _run(self, release_id: str, stage: str, name: str, tags: Mapping[str, str]) -> str:
@@ -437,13 +437,13 @@ class MlflowTracker:
 
     def _oldest(self, release_id: str, stage: str) -> str | None:
         kind = f"`{STAGE_TAG}` = {quoted(stage)}" if stage else f"`{ROLE_TAG}` = 'release'"
-        found = self._client.search_runs(
+        result = self._client.search_runs(
             [self._experiment_id],
             filter_string=f"tags.`{RELEASE_TAG}` = {quoted(release_id)} AND tags.{kind}",
             max_results=20,
             order_by=["attributes.start_time ASC"],
         )
-        runs = sorted((run.info.start_time, run.info.run_id) for run in found)
+        runs = sorted((run.info.start_time, run.info.run_id) for run in result)
         return str(runs[0][1]) if runs else None
 
     @contextmanager
@@ -453,9 +453,9 @@ class MlflowTracker:
             yield
             return
         lock = self._file.with_name(self._file.name + ".lock")
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                held.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
+                stack.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
             except TimeoutError:
                 raise TrackingUnavailable(
                     f"MLflow at {self.uri} is busy: another process has held {lock} for "

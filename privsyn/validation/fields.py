@@ -56,23 +56,23 @@ class Fields:
 
 def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
     """Those of the texts that are JSON objects."""
-    found: list[Mapping[str, Any]] = []
+    result: list[Mapping[str, Any]] = []
     for text in texts:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):  # bad JSON, absurd nesting or digits
             continue
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            result.append(value)
+    return result
 
 
 def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
     """What the fields of records hold; those of most records, ``MOST_FIELDS`` at most."""
     seen = Counter(name for record in records for name in record)
     common = sorted(seen, key=lambda name: (-seen[name], name))[:MOST_FIELDS]
-    found = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
-    return Fields(len(records), tuple(found), len(seen) - len(common))
+    result = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
+    return Fields(len(records), tuple(result), len(seen) - len(common))
 
 
 def number(value: Any) -> float | None:

@@ -35,12 +35,12 @@ def masked(text: str, cfg: ValidationConfig) -> str:
     >>> masked("Call 555-0123-4567 or ann@example.org.", ValidationConfig())
     'Call [phone] or [email].'
     """
-    found = [
+    matches = [
         (PLACEHOLDERS[kind], _pattern(kind, cfg)) for kind in PLACEHOLDERS if kind in cfg.forbid
     ]
 
     def replaced(part: str) -> str:
-        for placeholder, pattern in found:
+        for placeholder, pattern in matches:
             for _ in range(_PASSES):  # two of them may have touched
                 part, count = pattern.subn(placeholder, part)
                 if not count:

@@ -102,30 +102,30 @@ def load_suite(
         "json_schema": schema,
         **kind.values(cfg),
     }
-    asked = {
+    enabled = {
         "labels": bool(labels),
         "json_schema": schema is not None,
         "rows_per_label": bool(labels) and cfg.min_rows_per_label > 0,
     } | {name: name in cfg.forbid for name in PATTERNS}
     raw = _read_suite(named, cfg.suite_digest, files)
-    kept, left_out = [], []
+    chosen, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):
         where = f"validation.suite={named}: expectation {number}"
         config = _expectation(expectation, where)
-        if _applies(config, asked, where):
+        if _applies(config, enabled, where):
             _check_parameters(config, values, where)
-            kept.append(config)
+            chosen.append(config)
         else:
             left_out.append(str(config.get("description") or config["type"]))
-    if not kept:
+    if not chosen:
         raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     structure = [
         {key: item[key] for key in FIELDS if key in item}
         for item in _read_suite(shipped, None, files)["expectations"][:STRUCTURE]
     ]
-    same = [(item["type"], item["kwargs"]) for item in kept]
-    kept = [item for item in structure if (item["type"], item["kwargs"]) not in same] + kept
-    return Suite(str(raw["name"]), tuple(kept), values, tuple(left_out))
+    same = [(item["type"], item["kwargs"]) for item in chosen]
+    chosen = [item for item in structure if (item["type"], item["kwargs"]) not in same] + chosen
+    return Suite(str(raw["name"]), tuple(chosen), values, tuple(left_out))
 
 
 def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
 
 def _references(node: Any) -> list[str]:
     if isinstance(node, list):
-        return [found for item in node for found in _references(item)]
+        return [reference for item in node for reference in _references(item)]
     if not isinstance(node, dict):
         return []
-    own = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
-    return own + [found for item in node.values() for found in _references(item)]
+    references = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
+    return references + [reference for item in node.values() for reference in _references(item)]
 
 
 def _expectation(raw: Any, where: str) -> dict[str, Any]:
@@ -202,16 +202,16 @@ def _expectation(raw: Any, where: str) -> dict[str, Any]:
     return {key: raw[key] for key in FIELDS if raw.get(key) is not None}
 
 
-def _applies(config: Mapping[str, Any], asked: Mapping[str, bool], where: str) -> bool:
-    own = config.get("meta", {}).get("privsyn", {})
-    when = own.get("when") if isinstance(own, dict) else None
+def _applies(config: Mapping[str, Any], enabled: Mapping[str, bool], where: str) -> bool:
+    references = config.get("meta", {}).get("privsyn", {})
+    when = references.get("when") if isinstance(references, dict) else None
     if when is None:
         return True
-    if when not in asked:
+    if when not in enabled:
         raise ConfigError(
-            f"{where}: meta.privsyn.when={when!r} is not known; known: {', '.join(asked)}."
+            f"{where}: meta.privsyn.when={when!r} is not known; known: {', '.join(enabled)}."
         )
-    return asked[when]
+    return enabled[when]
 
 
 def _check_parameters(config: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:

@@ -55,7 +55,7 @@ _KINDS: Mapping[type, str] = {
 
 def kind_of(value: Any) -> str:
     """What a value is, in words that hold nothing of it."""
-    return next((said for kind, said in _KINDS.items() if isinstance(value, kind)), "no text")
+    return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), "no text")
 
 
 def check_header(

@@ -54,12 +54,12 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
         DataError: Missing, unreadable, of unknown format, without a row, or without a column.
     """
     path = path or cfg.path
-    columns, found = _columns(cfg, path), _parts(cfg, path)
-    if len(found) == 1:
-        own = None if found[0] == path else path
-        _format(cfg, found[0], own).check(found[0], columns)
+    columns, files = _columns(cfg, path), _parts(cfg, path)
+    if len(files) == 1:
+        name_of_folder = None if files[0] == path else path
+        _format(cfg, files[0], name_of_folder).check(files[0], columns)
         return
-    formats = {split_suffix(part)[0]: _format(cfg, part, path) for part in found}
+    formats = {split_suffix(part)[0]: _format(cfg, part, path) for part in files}
     if len(formats) > 1:
         raise DataError(
             f"{path} holds files of several formats: {', '.join(sorted(formats))}.",
@@ -68,7 +68,7 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     (form,) = formats.values()
     refusal: DataError | None = None
     fits = False
-    for part in found:
+    for part in files:
         try:
             form.check(part, columns)
         except StorageError:
@@ -148,13 +148,13 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
     check_source(cfg)
     if not modality_of(cfg).searched:
         return
-    found = _parts(cfg, cfg.path)
-    if split_suffix(found[0])[0] == ".parquet":
+    files = _parts(cfg, cfg.path)
+    if split_suffix(files[0])[0] == ".parquet":
         for record in read_records(cfg):
             text = record.reveal().content
             yield Private([text, *text.splitlines()])
         return
-    for part in found:
+    for part in files:
         with open_bytes(part) as stream:
             for line in bounded_lines(stream.readline):
                 if line is not None:
@@ -179,8 +179,8 @@ def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
         names = read_header(first).names
     except DataError:
         return {}
-    own = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
-    columns = {name: name for name in names if name not in own}
+    name_of_folder = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
+    columns = {name: name for name in names if name not in name_of_folder}
     columns = dict(sorted(columns.items(), key=lambda item: not called_after_people(item[0])))
     columns = dict(list(columns.items())[:_MOST_COLUMNS])
     if not columns:
@@ -192,13 +192,13 @@ def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
             continue
         rows += 1
         for name, value in zip(columns, row, strict=True):
-            hashes, found = seen[name], unit_id(value)
-            if hashes is None or found is None:
+            hashes, files = seen[name], unit_id(value)
+            if hashes is None or files is None:
                 continue
-            if len(found) > _LONGEST_ID:
+            if len(files) > _LONGEST_ID:
                 seen[name] = None
             else:
-                hashes.add(hash(found))
+                hashes.add(hash(files))
     counts = {
         name: (sum(map(len, sets)), sum(int(one.sum()) for one in sets))
         for name, hashes in seen.items()

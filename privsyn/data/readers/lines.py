@@ -101,22 +101,22 @@ class _Quotes:
                     quoted = part[place] == QUOTE
                     self._at, place = (_At.QUOTED, place + 1) if quoted else (_At.PLAIN, place)
                 case _At.PLAIN:
-                    found = self._plain.search(part, place)
-                    if found is None:
+                    match = self._plain.search(part, place)
+                    if match is None:
                         return
-                    if found[0] == QUOTE:
+                    if match[0] == QUOTE:
                         raise RowsRunTogether
-                    self._at = _At.BEGIN if found[0] == self._delimiter else _At.ESCAPED
-                    place = found.end()
+                    self._at = _At.BEGIN if match[0] == self._delimiter else _At.ESCAPED
+                    place = match.end()
                 case _At.ESCAPED:
                     self._at = _At.PLAIN
                     place += part[place] in (QUOTE, self._escape)
                 case _At.QUOTED:
-                    found = self._quoted.search(part, place)
-                    if found is None:
+                    match = self._quoted.search(part, place)
+                    if match is None:
                         return
-                    self._at = _At.CLOSING if found[0] == QUOTE else _At.TAKEN
-                    place = found.end()
+                    self._at = _At.CLOSING if match[0] == QUOTE else _At.TAKEN
+                    place = match.end()
                 case _At.TAKEN:
                     self._at, place = _At.QUOTED, place + 1
                 case _At.CLOSING:
@@ -410,13 +410,13 @@ class CSV:
         row: list[str] = []
         place, last = 0, False
         while not last:
-            found = self._field.match(record, place)
-            if found is None:
+            match = self._field.match(record, place)
+            if match is None:
                 return tally.UNPARSED
-            field, end = found.groups()
+            field, end = match.groups()
             inner = field[1:-1] if field.startswith(QUOTE) else field
             row.append(self._taken.sub(r"\1", inner))
-            place, last = found.end(), end is not None
+            place, last = match.end(), end is not None
         return row if place == len(record) else tally.UNPARSED
 
     def _header(self, path: Source) -> str:

@@ -33,16 +33,16 @@ def parts(path: Source) -> list[Source]:
         StorageError: The store cannot be reached or refuses.
     """
     if isinstance(path, Address):
-        found: list[Source] = [Address(f"{path.bucket}/{key}") for key in object_states(path)]
+        files: list[Source] = [Address(f"{path.bucket}/{key}") for key in object_states(path)]
         prefix = len(path.parts) - (path.pattern is not None)
-        found = [part for part in found if part == path or _shown(part.parts[prefix:])]
+        files = [part for part in files if part == path or _shown(part.parts[prefix:])]
     elif path.is_dir():
-        found = [part for part in _files(path) if _shown(part.relative_to(path).parts)]
+        files = [part for part in _files(path) if _shown(part.relative_to(path).parts)]
     else:
         return [path]
-    if not found:
+    if not files:
         raise DataError(f"{path} holds no file.", hint="Set dataset.path to where the records are.")
-    return sorted(found, key=str)
+    return sorted(files, key=str)
 
 
 def is_folder(path: Source) -> bool:

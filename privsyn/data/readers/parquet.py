@@ -52,10 +52,10 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
             raise float_unit(f"column {name!r} (dataset.unit) of {path}", str(kind))
         if not _is_taken(kind, setting):
             outer = str(kind).partition("<")[0]  # keys of a struct may be content
-            what, wanted = _WANTED.get(setting, ("text", "strings"))
+            what, expected = _WANTED.get(setting, ("text", "strings"))
             raise DataError(
                 f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not {what}.",
-                hint=f"Choose or write a column of {wanted}.",
+                hint=f"Choose or write a column of {expected}.",
             )
     if not rows:
         raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
@@ -193,10 +193,10 @@ def _plain(column: Any) -> list[Any]:
 def _moment(value: Any, zone: str = "") -> Any:
     """A date or time as text; a list where it is beyond the years of the calendar."""
     try:
-        said = value.as_py()
+        plain = value.as_py()
     except (ValueError, OverflowError):
         return []
-    return said and said.isoformat() + zone
+    return plain and plain.isoformat() + zone
 
 
 def _stored(kind: Any) -> Any:

@@ -114,10 +114,10 @@ class DPLora(Method[DPLoraSettings]):
     ) -> dict[str, Any]:
         """As many texts of each label, which cost nothing more; a batch of the records' number."""
         label_choice.refuse_for_texts("methods.dp_lora", cfg.label_split)
-        found: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
+        facts: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
         if records is not None:
-            found["expected_batch"] = max(1, round(cfg.sampling_rate * records))
-        return found
+            facts["expected_batch"] = max(1, round(cfg.sampling_rate * records))
+        return facts
 
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
         """The prompt, answered by the model before it is trained."""

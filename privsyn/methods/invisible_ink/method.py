@@ -104,11 +104,11 @@ class InvisibleInk(Method[InvisibleInkSettings]):
         self, cfg: InvisibleInkConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
         """As many texts of each label; all records are shared out among them."""
-        found = {"texts_per_label": each(texts, len(labels))}
+        values = {"texts_per_label": each(texts, len(labels))}
         if records is not None:
-            buckets = len(Cell.grid(labels, found["texts_per_label"]))
-            found["batch_size"] = max(1, records // buckets)
-        return found
+            buckets = len(Cell.grid(labels, values["texts_per_label"]))
+            values["batch_size"] = max(1, records // buckets)
+        return values
 
     def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
         """The public prompt, sampled as a bucket without records is."""
@@ -309,13 +309,13 @@ class _Lines:
         privacy: as many are told whatever bucket holds how many. A share is of all buckets
         together, so that when it is told says nothing of any of them.
         """
-        told, every = 0, self.rows[-1].stop
+        reported, every = 0, self.rows[-1].stop
 
         def heard(rows: int) -> None:
-            nonlocal told
-            while told < PARTS and told * every <= PARTS * rows:
-                self._read(told)
-                told += 1
+            nonlocal reported
+            while reported < PARTS and reported * every <= PARTS * rows:
+                self._read(reported)
+                reported += 1
 
         heard(0)
         if isinstance(private, TellsReading):

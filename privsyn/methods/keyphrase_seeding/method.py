@@ -300,8 +300,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             draw_sequences(settings, shapes, vectors, sums, len(buckets), mechanism.score_deviation)
         ):
             cell = buckets[number].cell
-            told = settings.label_evidence == 0 or ~sequences.uniform  # [K12]
-            shown = np.broadcast_to(told, sequences.phrases.shape)
+            informative = settings.label_evidence == 0 or ~sequences.uniform  # [K12]
+            shown = np.broadcast_to(informative, sequences.phrases.shape)
             lists = [
                 [vocabulary.terms[i] for i in dict.fromkeys(row[own].tolist())]
                 for row, own in zip(sequences.phrases, shown, strict=True)

@@ -158,8 +158,8 @@ def draw_sequences(
     # [K10] A label's likeliest phrase weighs 1, whatever the power.
     highest = shares.max(axis=1, keepdims=True)
     favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
-    told = _told_apart(by_label, settings.label_evidence, deviation, shape)
-    favour[~told] = 0  # [K12]
+    informative = _told_apart(by_label, settings.label_evidence, deviation, shape)
+    favour[~informative] = 0  # [K12]
     for step in range(1, settings.sequence_length + 1):
         structure = shapes[queried(settings.ensemble, step)]
         if structure is not shape:

@@ -28,9 +28,9 @@ def first_candidates(api: VariationAPI[T], count: int, label: str | None, steps:
     """The first candidates of a label."""
     samples: list[T] = []
     while len(samples) < count:
-        asked = min(CALL, count - len(samples))
-        steps.next(asked)
-        samples += fresh_samples(api, asked, label)
+        batch = min(CALL, count - len(samples))
+        steps.next(batch)
+        samples += fresh_samples(api, batch, label)
     return samples
 
 
@@ -52,9 +52,9 @@ def offspring_of(
     """A variation of every sample."""
     new: list[T] = []
     for start in range(0, len(samples), CALL):
-        asked = samples[start : start + CALL]
-        steps.next(len(asked))
-        new += variations(api, asked, label, degree)
+        batch = samples[start : start + CALL]
+        steps.next(len(batch))
+        new += variations(api, batch, label, degree)
     return new
 
 

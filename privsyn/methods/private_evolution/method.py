@@ -132,11 +132,11 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     ) -> dict[str, Any]:
         """As many of each label, with no more candidates than records where that can be."""
         label_choice.refuse_for_texts("methods.private_evolution", cfg.label_split)
-        found = {"population": each(texts, len(labels))}
+        values = {"population": each(texts, len(labels))}
         if records is not None:
-            most = records // (found["population"] * max(1, len(labels)))
-            found["expansion"] = min(cfg.expansion, max(2, most))
-        return found
+            most = records // (values["population"] * max(1, len(labels)))
+            values["expansion"] = min(cfg.expansion, max(2, most))
+        return values
 
     def prompt(self, cfg: PrivateEvolutionConfig) -> None:
         """No language model reads a private record."""

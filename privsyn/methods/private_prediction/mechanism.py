@@ -82,8 +82,10 @@ def calibrate(
         tau = _lowest(settings, target, facts)
     one = _mechanism(settings, facts, 1, tau)
     r = settings.private_tokens or min(_affordable(settings, one, target), _most(settings))
-    found = _mechanism(settings, facts, r, tau)
-    return replace(found, warnings=(*found.warnings, *_needless(settings, found, target)))
+    mechanism = _mechanism(settings, facts, r, tau)
+    return replace(
+        mechanism, warnings=(*mechanism.warnings, *_needless(settings, mechanism, target))
+    )
 
 
 def rebuild(
@@ -163,17 +165,17 @@ def _most(settings: PrivatePredictionSettings) -> int:
 
 
 def _needless(
-    settings: PrivatePredictionSettings, found: PrivatePredictionMechanism, target: Guarantee
+    settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism, target: Guarantee
 ) -> tuple[str, ...]:
     """Where the target would buy every token without a comparison: a free token then costs more."""
-    each = rho(found.token.event) or 0.0
-    if found.above is None or each * _most(settings) > calibrate_rho(target):
+    each = rho(mechanism.token.event) or 0.0
+    if mechanism.above is None or each * _most(settings) > calibrate_rho(target):
         return ()
     return (
         "methods.private_prediction.svt_threshold: this epsilon buys all "
         f"{_most(settings):,} tokens of a bucket (max_texts times max_tokens) as private ones "
         "without a comparison, which costs "
-        f"{(rho(found.rounds(1)) or 0.0) / each - 1:.1f} times a token. Set it to null.",
+        f"{(rho(mechanism.rounds(1)) or 0.0) / each - 1:.1f} times a token. Set it to null.",
     )
 
 

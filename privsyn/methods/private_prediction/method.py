@@ -115,10 +115,10 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
     ) -> dict[str, Any]:
         """As many texts a bucket at most; all records are shared out among the buckets."""
         buckets = len(self.cells(cfg, labels))
-        found = {"max_texts": each(texts, buckets)}
+        values = {"max_texts": each(texts, buckets)}
         if records is not None:
-            found["batch_size"] = max(1, records // buckets)
-        return found
+            values["batch_size"] = max(1, records // buckets)
+        return values
 
     def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
         """The public prompt, sampled as public tokens are; None under a grammar."""
@@ -328,13 +328,13 @@ class _Batch:
         public = z_public[allowed].astype(np.float64)
         return _Step(allowed, public, scores.held(), probabilities)
 
-    def read(self, told: Callable[[int], None]) -> None:
+    def read(self, on_read: Callable[[int], None]) -> None:
         """Read the references, once. ``told`` hears of it as one part, however many they are."""
         if self._sessions is None:
-            told(0)
+            on_read(0)
             self._sessions = self._start()
             self._sessions[1].logits(slice(0, 0))  # of no row: the prompts are read
-            told(1)
+            on_read(1)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
         """The public and the private session after the tokens of this text."""

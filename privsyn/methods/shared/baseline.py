@@ -169,9 +169,9 @@ def _sampled(
     hold ``top_p`` without it. Of tokens as likely as each other all may be drawn.
     """
     scores = logits / recipe.temperature
-    best, own = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
-    own[np.isneginf(own.max(axis=1))] = 0  # of a row without numbers any token will do
-    shares = np.exp(own - own.max(axis=1, keepdims=True))  # (rows, tokens)
+    best, values = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
+    values[np.isneginf(values.max(axis=1))] = 0  # of a row without numbers any token will do
+    shares = np.exp(values - values.max(axis=1, keepdims=True))  # (rows, tokens)
     sums = shares.cumsum(axis=1)
     drawn = np.zeros(len(shares), np.int64)
     rows = list(range(len(shares)))

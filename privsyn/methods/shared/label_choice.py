@@ -78,14 +78,14 @@ def of_their_labels(
     if len(candidates) == len(labels):
         return list(candidates)
     count = len(candidates) // len(labels)
-    own = np.repeat(np.array(labels, dtype=object), count)  # (n * k,)
+    row_labels = np.repeat(np.array(labels, dtype=object), count)  # (n * k,)
     rivals = {label: _rivals(label, every) for label in set(labels)}
-    asked = [
+    queries = [
         (rival, text)
-        for label, text in zip(own, candidates, strict=True)
+        for label, text in zip(row_labels, candidates, strict=True)
         for rival in rivals[label]
     ]
-    nats = likelihoods(*zip(*asked, strict=True)).reshape(len(candidates), -1)  # own label first
+    nats = likelihoods(*zip(*queries, strict=True)).reshape(len(candidates), -1)  # own label first
     nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
     posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
     prompts = {
@@ -93,7 +93,7 @@ def of_their_labels(
         for label in rivals
     }
     ending = Ending()
-    strayed = [ending.strayed(t, prompts[of]) for of, t in zip(own, candidates, strict=True)]
+    strayed = [ending.strayed(t, prompts[of]) for of, t in zip(row_labels, candidates, strict=True)]
     posterior[strayed] += _STRAYED
     posterior[[not text.strip() for text in candidates]] = -np.inf
     best = posterior.reshape(len(labels), count).argmax(axis=1)

@@ -139,14 +139,14 @@ class DiffusionImages:
         noise = self._rng.standard_normal(shape, dtype=np.float32)
         x = torch.from_numpy(noise).to(device, memory_format=torch.channels_last)
         if images is not None:
-            kept = self._alphas[times[0]]
-            x = math.sqrt(kept) * self._signal(images).to(device) + math.sqrt(1 - kept) * x
+            alpha = self._alphas[times[0]]
+            x = math.sqrt(alpha) * self._signal(images).to(device) + math.sqrt(1 - alpha) * x
         given = None if classes is None else torch.from_numpy(classes).to(device)
         for time, following in itertools.pairwise(times):
-            kept = float(self._alphas[time])
+            alpha = float(self._alphas[time])
             kept_next = float(self._alphas[following]) if following >= 0 else 1.0
-            clean = self._clean(x, self._predict(x, time, given), kept)
-            noise_left = (x - math.sqrt(kept) * clean) / math.sqrt(max(1 - kept, 1e-12))
+            clean = self._clean(x, self._predict(x, time, given), alpha)
+            noise_left = (x - math.sqrt(alpha) * clean) / math.sqrt(max(1 - alpha, 1e-12))
             x = math.sqrt(kept_next) * clean + math.sqrt(1 - kept_next) * noise_left
         return self._pixels(x)
 
@@ -165,14 +165,14 @@ class DiffusionImages:
         out: Tensor = self._unet(x, time, **options).sample
         return out[:, : x.shape[1]].float()  # a learned variance stands behind the prediction
 
-    def _clean(self, x: Tensor, predicted: Tensor, kept: float) -> Tensor:
+    def _clean(self, x: Tensor, predicted: Tensor, alpha: float) -> Tensor:
         """The noise-free image the prediction speaks of, clipped as the model was trained to."""
         if self._prediction == "sample":
             clean = predicted
         elif self._prediction == "v_prediction":
-            clean = math.sqrt(kept) * x - math.sqrt(1 - kept) * predicted
+            clean = math.sqrt(alpha) * x - math.sqrt(1 - alpha) * predicted
         else:
-            clean = (x - math.sqrt(1 - kept) * predicted) / math.sqrt(kept)
+            clean = (x - math.sqrt(1 - alpha) * predicted) / math.sqrt(alpha)
         return clean.clamp(-self._limit, self._limit)
 
     def _signal(self, images: Pixels) -> Tensor:

@@ -379,9 +379,9 @@ def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> N
             state[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
         )
         scale = gain / torch.sqrt(variance + _EPSILON)
-        own = ".".join(part.lstrip("_") for part in (*home, layer))
-        weights[f"{own}.weight"] = (kernel * scale[:, None, None, None]).contiguous()
-        weights[f"{own}.bias"] = shift - mean * scale
+        key = ".".join(part.lstrip("_") for part in (*home, layer))
+        weights[f"{key}.weight"] = (kernel * scale[:, None, None, None]).contiguous()
+        weights[f"{key}.bias"] = shift - mean * scale
     folder.mkdir()
     save_file(weights, folder / "model.safetensors")
     config = {"model_type": EFFICIENTNET, "size": SIDE, "width": WIDTH}

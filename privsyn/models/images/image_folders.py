@@ -108,10 +108,12 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
     """
     where = f"models.image={cfg.image}"
     index = _check_index(folder, where)
-    own = read_json(folder / SETTINGS, where) if (folder / SETTINGS).is_file() else {}
+    settings = read_json(folder / SETTINGS, where) if (folder / SETTINGS).is_file() else {}
     pixels = index.get("unet", [None, None])[-1] == "UNet2DModel" and "vae" not in index
     try:
-        facts = _of_pixels(folder, where, own) if pixels else _of_prompt(folder, where, own)
+        facts = (
+            _of_pixels(folder, where, settings) if pixels else _of_prompt(folder, where, settings)
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ModelError(
             f"{where}: the folder's config files do not fit together ({type(error).__name__}).",
@@ -141,9 +143,9 @@ def refuse_unknown_label(labels: Sequence[str], label: str, where: str) -> None:
         )
 
 
-def _of_pixels(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
+def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts:
     unet = read_json(folder / "unet" / "config.json", where)
-    block = int(own.get("pixels_per_block", 1))
+    block = int(settings.get("pixels_per_block", 1))
     channels = int(unet["in_channels"]) // block**2
     if block < 1 or channels not in (1, 3):
         raise ModelError(
@@ -153,9 +155,9 @@ def _of_pixels(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
         )
     height, width = _pair(unet["sample_size"])
     classes = int(unet.get("num_class_embeds") or 0)
-    null = own.get("null_class")
+    null = settings.get("null_class")
     real = classes - (null is not None)
-    labels = tuple(str(label) for label in own.get("labels", range(real)))
+    labels = tuple(str(label) for label in settings.get("labels", range(real)))
     if len(labels) > real or len(set(labels)) != len(labels):
         raise ModelError(
             f"{where}: {SETTINGS} lists {len(labels)} labels for {real} classes, or one twice.",
@@ -175,12 +177,12 @@ def _of_pixels(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
         labels=labels,
         null_class=None if null is None else int(null),
         block=block,
-        steps=int(own.get("steps", _CLASS_STEPS)),
-        guidance=float(own.get("guidance", 1.0)),
+        steps=int(settings.get("steps", _CLASS_STEPS)),
+        guidance=float(settings.get("guidance", 1.0)),
     )
 
 
-def _of_prompt(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
+def _of_prompt(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts:
     part = "unet" if (folder / "unet").is_dir() else "transformer"
     height, width = _pair(read_json(folder / part / "config.json", where)["sample_size"])
     stages = read_json(folder / "vae" / "config.json", where)["block_out_channels"]
@@ -193,8 +195,8 @@ def _of_prompt(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
         labels=(),
         null_class=None,
         block=1,
-        steps=int(own.get("steps", _PROMPT_STEPS)),
-        guidance=float(own.get("guidance", _PROMPT_GUIDANCE)),
+        steps=int(settings.get("steps", _PROMPT_STEPS)),
+        guidance=float(settings.get("guidance", _PROMPT_GUIDANCE)),
     )
 
 

@@ -55,16 +55,16 @@ def load_image_model(
 
         return FontSimulator(rng)
     revision = describe_image(cfg, cache_dir).revision
-    wanted = ModelReference.image(cfg)
-    place = locate(wanted, image_folders.check_generator)
+    reference = ModelReference.image(cfg)
+    place = locate(reference, image_folders.check_generator)
     prepare_torch()
     with quiet():
         from diffusers.utils import logging
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        folder = place.folder or fetch_all(wanted, place)
-        refuse_adapter(folder, str(wanted), image_folders.ADAPTERS)
+        folder = place.folder or fetch_all(reference, place)
+        refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
         facts = image_folders.read_facts(folder, cfg)
         device = device_of(performance.device)
         set_threads(performance)
@@ -75,12 +75,12 @@ def load_image_model(
             else:
                 unet, scheduler = _read_unet(folder, device)
         except Exception as error:  # diffusers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
+            raise explained(error, reference, place) from None
         from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
 
         if facts.prompted:
             return PromptedImages(*pipelines, facts, prompt=cfg.image_prompt, **common)
-        return DiffusionImages(unet, scheduler, facts, source=str(wanted), **common)
+        return DiffusionImages(unet, scheduler, facts, source=str(reference), **common)
 
 
 def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
@@ -116,38 +116,38 @@ def load_image_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> ImageEmbedder:
     """Load the encoder of images a config names. Arguments and errors as load_language_model."""
-    wanted = ModelReference.image_embedder(cfg)
-    return load_encoder(wanted, performance, cache_dir, cfg.trust_remote_code)
+    reference = ModelReference.image_embedder(cfg)
+    return load_encoder(reference, performance, cache_dir, cfg.trust_remote_code)
 
 
 def load_encoder(
-    wanted: ModelReference,
+    reference: ModelReference,
     performance: PerformanceConfig,
     cache_dir: Path | None = None,
     trust_remote_code: bool = False,
 ) -> ImageEmbedder:
     """Load an encoder of images. Arguments and errors as load_language_model."""
-    place = locate(wanted, image_folders.check_encoder)
+    place = locate(reference, image_folders.check_encoder)
     prepare_torch()
     common: Any = {
-        "source": str(wanted),
+        "source": str(reference),
         "revision": fingerprint(place, cache_dir),
         "rows_per_pass": performance.rows_per_pass,
     }
     with quiet():
         from privsyn.models.images import image_embed
 
-        folder = place.folder or fetch_all(wanted, place)
-        refuse_adapter(folder, str(wanted))
+        folder = place.folder or fetch_all(reference, place)
+        refuse_adapter(folder, str(reference))
         device = device_of(performance.device)
         set_threads(performance)
-        if image_folders.is_own_encoder(folder, str(wanted)):
-            encoder = settled(image_embed.ImageEncoder.read(folder, str(wanted)), device)
+        if image_folders.is_own_encoder(folder, str(reference)):
+            encoder = settled(image_embed.ImageEncoder.read(folder, str(reference)), device)
             return image_embed.encoder_embedder(encoder, device, **common)
-        if image_folders.is_efficientnet(folder, str(wanted)):
+        if image_folders.is_efficientnet(folder, str(reference)):
             from privsyn.models.images import image_embed
 
-            network = settled(image_embed.EfficientNetLite.read(folder, str(wanted)), device)
+            network = settled(image_embed.EfficientNetLite.read(folder, str(reference)), device)
             return image_embed.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
@@ -161,6 +161,6 @@ def load_encoder(
             options |= {"dtype": "float32", "attn_implementation": "eager"}
             model = settled(AutoModel.from_pretrained(folder, **options), device)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
-        refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+            raise explained(error, reference, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         return image_embed.transformers_embedder(model, processor, device, **common)

@@ -133,19 +133,19 @@ class FontSimulator:
         """What an image shows, and the numbers of the drawing nearest to it."""
         texts = LABELS[:10] if label is None else (self._label(label),)
         for text in texts:
-            if (kept := self._kept.get(_key(text, sample))) is not None:
-                return text, kept
+            if (known := self._kept.get(_key(text, sample))) is not None:
+                return text, known
         from privsyn.models.images.image_embed import as_pixels
 
-        wanted = as_pixels(sample, SIZE, "L").astype(np.float32)
-        best, found = np.inf, (texts[0], self._fresh())
+        target = as_pixels(sample, SIZE, "L").astype(np.float32)
+        best, best_match = np.inf, (texts[0], self._fresh())
         for text in texts:
-            numbers, distance = self._search(text, wanted)
+            numbers, distance = self._search(text, target)
             if distance < best:
-                best, found = distance, (text, numbers)
-        return found
+                best, best_match = distance, (text, numbers)
+        return best_match
 
-    def _search(self, text: str, wanted: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
+    def _search(self, text: str, target: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
         """The nearest of some drawings, then one number at a time, in ever smaller steps."""
         if text not in self._seeds:
             seeds = np.random.default_rng(0).uniform(_LOW, _HIGH, (_SEEDS, len(_LOW)))
@@ -153,16 +153,16 @@ class FontSimulator:
             drawn = np.stack([draw(text, row).ravel() for row in seeds]).astype(np.float32)
             self._seeds[text] = seeds, drawn
         seeds, drawn = self._seeds[text]
-        distances = ((drawn - wanted.ravel()) ** 2).sum(1)
-        found = [
-            self._refined(text, wanted, seeds[i], float(distances[i]))
+        distances = ((drawn - target.ravel()) ** 2).sum(1)
+        best_match = [
+            self._refined(text, target, seeds[i], float(distances[i]))
             for i in np.argsort(distances, kind="stable")[:_STARTS]
         ]
-        return min(found, key=lambda pair: pair[1])
+        return min(best_match, key=lambda pair: pair[1])
 
     @staticmethod
     def _refined(
-        text: str, wanted: NDArray[np.float32], numbers: NDArray[np.float64], best: float
+        text: str, target: NDArray[np.float32], numbers: NDArray[np.float64], best: float
     ) -> tuple[NDArray[np.float64], float]:
         for step in range(_ROUNDS):
             for i in range(1, len(_LOW)):
@@ -170,7 +170,7 @@ class FontSimulator:
                     tried = numbers.copy()
                     tried[i] += sign * (_HIGH[i] - _LOW[i]) * 0.25 * 0.6**step
                     tried = tried.clip(_LOW, _HIGH)
-                    distance = float(((draw(text, tried) - wanted) ** 2).sum())
+                    distance = float(((draw(text, tried) - target) ** 2).sum())
                     if distance < best:
                         numbers, best = tried, distance
         return numbers, best

@@ -139,8 +139,8 @@ def without_thoughts(text: str) -> str:
         response = _RESPONSE.search(text, announced.end())
         text = text[response.end() :].lstrip() if response else ""
     text = _ASIDE.sub("", text, count=1) if _ASIDE.match(text) else text
-    if (steps := _STEPS.match(text)) and (found := _ANSWER.search(text, steps.end())):
-        text = text[found.end() :]
+    if (steps := _STEPS.match(text)) and (answer := _ANSWER.search(text, steps.end())):
+        text = text[answer.end() :]
     parts, start, depth = [], 0, 0
     for mark in _MARK.finditer(text):
         if mark["empty"]:  # <think/>

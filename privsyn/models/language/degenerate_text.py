@@ -100,16 +100,16 @@ def says_its_prompt(text: str, prompt: str) -> bool:
     >>> says_its_prompt("Topic: my bill", "Topic: bills")
     True
     """
-    said, asked = words(text), words(prompt)
+    written, requested = words(text), words(prompt)
     lines = (f"{name}: {value}" for name, value in _slots(prompt) if value)
     return (
-        not set(runs(said, _ECHO)).isdisjoint(runs(asked, _ECHO))
-        or (said != [] and set(said) <= set(asked))
-        or _begin_alike(said, asked)
-        or _begin_alike(said[1:], asked[2:])  # This is a note: The following is a note
+        not set(runs(written, _ECHO)).isdisjoint(runs(requested, _ECHO))
+        or (written != [] and set(written) <= set(requested))
+        or _begin_alike(written, requested)
+        or _begin_alike(written[1:], requested[2:])  # This is a note: The following is a note
         or any(line in text.casefold() for line in lines)
         or not {name for name, _ in _slots(text)}.isdisjoint(sum(_slots(prompt), ()))
-        or _is_within(words(text.strip().split("\n", 1)[0]), asked)
+        or _is_within(words(text.strip().split("\n", 1)[0]), requested)
     )
 
 
@@ -119,11 +119,11 @@ def speaks_as_assistant(text: str) -> bool:
     >>> speaks_as_assistant("As an AI, I have no bills.")
     True
     """
-    said = text.replace("\u2019", "'")
+    written = text.replace("\u2019", "'")
     places = _PLACEHOLDER.findall(text)
     return (
-        _ASSISTANT.match(said.lstrip("\"'*_#> \n\t\u201c\u2018")) is not None
-        or _OF_ITSELF.search(said) is not None
+        _ASSISTANT.match(written.lstrip("\"'*_#> \n\t\u201c\u2018")) is not None
+        or _OF_ITSELF.search(written) is not None
         or (len(set(places)) > 1 and len(text.split()) <= _WORDS_PER_PLACE * len(places))
     )
 
@@ -152,8 +152,8 @@ def runs(of: list[str], count: int) -> list[tuple[str, ...]]:
     return list(zip(*(of[start:] for start in range(count)), strict=False))
 
 
-def _begin_alike(said: list[str], asked: list[str]) -> bool:
-    return len(asked) >= _FIRST and said[:_FIRST] == asked[:_FIRST]
+def _begin_alike(written: list[str], requested: list[str]) -> bool:
+    return len(requested) >= _FIRST and written[:_FIRST] == requested[:_FIRST]
 
 
 def _slots(text: str) -> list[tuple[str, str]]:

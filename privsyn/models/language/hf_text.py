@@ -193,9 +193,9 @@ class HFTextModel:
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
         mask[:, :shared] = mask[:, width:] = 1
         for row, prompt in enumerate(prompts):
-            own = width - len(prompt) + shared
-            ids[row, :shared], ids[row, own:] = prompt[:shared], prompt[shared:]
-            mask[row, own:width] = 1
+            suffix = width - len(prompt) + shared
+            ids[row, :shared], ids[row, suffix:] = prompt[:shared], prompt[shared:]
+            mask[row, suffix:width] = 1
         fed, seen = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
         cache = rowwise.new_cache(self.network.config, width + max_tokens)
         if shared:

@@ -168,14 +168,14 @@ class ServerTextModel:
         stop = threading.Event()
         pool = ThreadPoolExecutor(min(self._cfg.concurrency, len(prompts)))
         try:
-            asked = [
+            requests = [
                 pool.submit(self._answer, prompt, _Sampling(max_tokens, temperature, top_p), stop)
                 for prompt in prompts
             ]
-            wait(asked, return_when=FIRST_EXCEPTION)
-            if error := next(filter(None, map(_error_of, asked)), None):
+            wait(requests, return_when=FIRST_EXCEPTION)
+            if error := next(filter(None, map(_error_of, requests)), None):
                 raise error
-            return [future.result() for future in asked]
+            return [future.result() for future in requests]
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -238,8 +238,8 @@ class ServerTextModel:
     def _may_go(self, sampling: _Sampling, left_out: frozenset[str]) -> list[str]:
         """The parameters of a request that it may go without, the first to leave out first."""
         sent = self._parameters(sampling, left_out)
-        own = self._cfg.extra_body
-        return [name for name in _EFFECTS if name in sent and name not in own]
+        extra = self._cfg.extra_body
+        return [name for name in _EFFECTS if name in sent and name not in extra]
 
     def _named(
         self, failure: _Failure, sampling: _Sampling, left_out: frozenset[str]
@@ -283,7 +283,7 @@ class ServerTextModel:
     def _ask(self, prompt: str, sampling: _Sampling, left_out: frozenset[str]) -> str | _Failure:
         """One request: its text, or what went wrong."""
         text = prompt.encode("utf-8", "replace").decode("utf-8")
-        asked: dict[str, Any] = {
+        requests: dict[str, Any] = {
             "model": self._cfg.model,
             "extra_headers": self._headers,
             "extra_body": self._parameters(sampling, left_out),
@@ -291,11 +291,11 @@ class ServerTextModel:
         try:
             if self._cfg.chat:
                 message: Any = {"role": "user", "content": text}
-                answer: Any = self._client.chat.completions.create(messages=[message], **asked)
-                found, thought = _content(answer.choices[0].message)
+                answer: Any = self._client.chat.completions.create(messages=[message], **requests)
+                content, thought = _content(answer.choices[0].message)
             else:
-                answer = self._client.completions.create(prompt=text, **asked)
-                found, thought = answer.choices[0].text, False
+                answer = self._client.completions.create(prompt=text, **requests)
+                content, thought = answer.choices[0].text, False
             finish = getattr(answer.choices[0], "finish_reason", None)
         except openai.APITimeoutError:
             return _Failure(f"no answer within timeout_seconds={self._cfg.timeout_seconds:g}")
@@ -305,24 +305,24 @@ class ServerTextModel:
             return _refusal(error, text, str(self._client.api_key))
         except Exception as error:  # whatever the client makes of an answer that is none
             return _garbage(type(error).__name__)
-        if not (isinstance(found, str) or (found is None and self._cfg.chat)):
-            return _garbage(f"a {type(found).__name__} for a text")
-        return self._kept(found or "", text, sampling, finish, thought)
+        if not (isinstance(content, str) or (content is None and self._cfg.chat)):
+            return _garbage(f"a {type(content).__name__} for a text")
+        return self._kept(content or "", text, sampling, finish, thought)
 
     def _kept(
-        self, found: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
+        self, content: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
     ) -> str:
         """The text of an answer; empty, and noted why, where there is none."""
         if finish == "content_filter":
             self._empty("the server's filter stopped it")
             return ""
-        if len(prompt) > 20 and found.lstrip().startswith(prompt):  # it sends the prompt back
-            found = found.lstrip()[len(prompt) :]
-        text = as_text(found)[: CHARS_PER_TOKEN * sampling.max_tokens]
+        if len(prompt) > 20 and content.lstrip().startswith(prompt):  # it sends the prompt back
+            content = content.lstrip()[len(prompt) :]
+        text = as_text(content)[: CHARS_PER_TOKEN * sampling.max_tokens]
         over = finish == "length"
         if over:
             text = whole_words(text)
-        if (over and thinks_aloud(text)) or (not text.strip() and (thought or is_thought(found))):
+        if (over and thinks_aloud(text)) or (not text.strip() and (thought or is_thought(content))):
             self._empty(STILL_THINKING if over else THOUGHTS_ALONE)
             return ""
         if not text.strip():
@@ -344,8 +344,8 @@ class ServerTextModel:
         )
 
     def _error(self, failure: _Failure, words: str = "") -> ServerError:
-        said = f"{failure.why} ({words})" if words else failure.why
-        return ServerError(f"{self._name}: {said}.", hint=failure.hint)
+        message = f"{failure.why} ({words})" if words else failure.why
+        return ServerError(f"{self._name}: {message}.", hint=failure.hint)
 
 
 def _content(message: Any) -> tuple[Any, bool]:
@@ -410,9 +410,9 @@ def _words(error: openai.APIStatusError, prompt: str, key: str) -> str:
         )
     if not isinstance(body, str):
         return ""
-    said = body.replace(key, "[key]").replace(prompt, "[prompt]")
-    said = " ".join(plain_marks(said).split())
-    return said[:_LONGEST_WORDS].rstrip(". ")
+    message = body.replace(key, "[key]").replace(prompt, "[prompt]")
+    message = " ".join(plain_marks(message).split())
+    return message[:_LONGEST_WORDS].rstrip(". ")
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:

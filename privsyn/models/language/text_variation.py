@@ -227,8 +227,8 @@ class TextVariation:
         some = [text for text in texts if text and not is_no_text(text)]
         if count and not some:
             refuse_assistant(ATTEMPTS * count)
-        kept = set(some)
-        return [t if t in kept else some[self._rng.integers(len(some))] for t in texts]
+        chosen = set(some)
+        return [t if t in chosen else some[self._rng.integers(len(some))] for t in texts]
 
     def check(self, labels: Sequence[str | None], degree: float) -> list[str]:
         """Fresh texts and variations of them, for two public prompts of each kind.
@@ -237,13 +237,15 @@ class TextVariation:
             ModelError: No fresh text, or no variation, came; says why.
         """
         settings = self._settings
-        asked = [labels[place % len(labels)] if labels else None for place in range(2)]
-        prompts = [filled(self._random, self._slots(label, self._words())) for label in asked]
+        wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
+        prompts = [
+            filled(self._random, self._slots(label, self._words())) for label in wanted_labels
+        ]
         fresh = self._tried(prompts, settings.temperature)
         if not 0 < degree < 1:
             return fresh
-        texts = (fresh or [SENTENCE]) * len(asked)
-        pairs = zip(texts, asked, strict=False)
+        texts = (fresh or [SENTENCE]) * len(wanted_labels)
+        pairs = zip(texts, wanted_labels, strict=False)
         prompts = [self._prompt(text, label, degree)[0] for text, label in pairs]
         low, high = settings.vary_temperatures
         return fresh + self._tried(prompts, low + degree * (high - low))
@@ -277,9 +279,9 @@ class TextVariation:
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
         slots = self._slots(label) | {"length": "0", "change": "somewhat"}
-        asked = filled(self._vary.replace("{text}", ""), slots)
+        wanted_labels = filled(self._vary.replace("{text}", ""), slots)
         return [
-            old if self._worse(new, old, asked) else new
+            old if self._worse(new, old, wanted_labels) else new
             for new, old in zip(variations, samples, strict=True)
         ]
 

@@ -325,12 +325,12 @@ class RanksTrainer:
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         """See protocols.Trainer."""
         ranks = self._group.place.size
-        own, *shares = [units[rank::ranks] for rank in range(ranks)]
+        local, *shares = [units[rank::ranks] for rank in range(ranks)]
         while True:
             slots = self._own.units_per_pass
             self._share_numbers()
             self._group.ask(Command.SUM, *map(pack, shares))
-            part = self._own.clipped_sum(own)
+            part = self._own.clipped_sum(local)
             least = self._least(self._group.answers())
             if least == slots:
                 self._group.ask(Command.ADD)

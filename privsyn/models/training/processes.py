@@ -49,13 +49,13 @@ def by_hand() -> Rank | None:
         ConfigError: The variables torchrun sets are no numbers.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    said = {name: os.environ.get(name) for name in names}
-    if said["RANK"] is None or said["WORLD_SIZE"] in (None, "1"):
+    values = {name: os.environ.get(name) for name in names}
+    if values["RANK"] is None or values["WORLD_SIZE"] in (None, "1"):
         return None
     try:
-        place = Rank(*(int(value or 0) for value in said.values()))
+        place = Rank(*(int(value or 0) for value in values.values()))
     except ValueError:
-        shown = " ".join(f"{name}={value}" for name, value in said.items())
+        shown = " ".join(f"{name}={value}" for name, value in values.items())
         raise ConfigError(f"environment: {shown} are not numbers, as torchrun sets.") from None
     return place
 
@@ -157,10 +157,10 @@ def ready(arguments: list[str]) -> Group:
 
 
 def _start(file: Path, place: Rank, patience: timedelta) -> subprocess.Popen[bytes]:
-    said = map(str, (file, place.rank, place.size, patience.total_seconds()))
+    values = map(str, (file, place.rank, place.size, patience.total_seconds()))
     hidden = (OVERRIDES, "PRIVSYN_DEBUG")  # passwords; tracebacks, which may hold private text
     return subprocess.Popen(
-        [sys.executable, "-m", "privsyn.models.training.processes", *said],
+        [sys.executable, "-m", "privsyn.models.training.processes", *values],
         env={key: value for key, value in os.environ.items() if key not in hidden},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
