@@ -37,8 +37,8 @@ def _refuse_older() -> None:
 _refuse_older()
 
 _PUBLIC = {
-    "release_task": "chain",
-    "release_group": "chain",
+    "release_task": "factory",
+    "release_group": "factory",
     "method_dag": "factory",
     "PlanOperator": "budget",
     "ReserveBudgetOperator": "budget",

@@ -16,7 +16,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import TaskAwaitingInput
 
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import StageFunction, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.errors import ApprovalNeeded
 
@@ -78,9 +78,9 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         values = {key: value for key, value in context["params"].items() if key != COMMENT}
         return super().settings({**context, "params": values})
 
-    def execute(self, context: Mapping[str, Any]) -> None:
+    def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> None:
         """Put the question, and park the task."""
-        question = self.attempt(context, self.run_stage)
+        question = StageOperator.execute(self, context, stage)
         if question is None:
             return
         self.subject, self.body = question.subject, question.page
@@ -105,7 +105,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         self, context: Mapping[str, Any], event: dict[str, Any], asked: str = ""
     ) -> None:
         """Record the answer."""
-        self.attempt(context, partial(self._answered, event=event, asked=asked))
+        StageOperator.execute(self, context, partial(self._answered, event=event, asked=asked))
 
     def _answered(
         self, ctx: StageContext, context: Mapping[str, Any], *, event: dict[str, Any], asked: str

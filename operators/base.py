@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+StageFunction = Callable[["StageContext", Mapping[str, Any]], tuple[Any, str]]
+"""What a task runs: it returns the XCom and a line for the log."""
+
 PLAN = "{{ ti.xcom_pull(task_ids='plan') }}"
 """The plan as the task named ``plan`` left it: public, small, and no edge to every task."""
 
@@ -98,21 +101,24 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.student: str | None = None
         self._connection: str | None = None
 
-    def execute(self, context: Mapping[str, Any]) -> Any:
-        """Run the stage. Its result is the task's XCom: public, small, JSON."""
-        return self.attempt(context, self.run_stage)
+    def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> Any:
+        """Run the stage in a context of its own.
 
-    def attempt(
-        self,
-        context: Mapping[str, Any],
-        stage: Callable[[StageContext, Mapping[str, Any]], tuple[Any, str]],
-    ) -> Any:
-        """Run a stage in a context of its own: its result, or the task's end in our words."""
+        Args:
+            context: Airflow's.
+            stage: What is run in place of ``run_stage``, by a task that runs in two halves.
+
+        Returns:
+            The task's XCom: public, small, JSON.
+
+        Raises:
+            StageFailed: The stage failed; in our words.
+        """
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
             ctx = self.open(context)
             with connected(self._connection):
-                result, said = stage(ctx, context)
+                result, said = (stage or self.run_stage)(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
             raise

@@ -28,7 +28,8 @@ class DistillOperator(ChildOperator):
 
         planned = self.planned()
         student = plan_student(ctx, planned)
-        self.run_child(ctx, context, STUDENTS, planned.id, "--no-publish", "--no-evaluate")
+        with self.environment(ctx, context) as environment:
+            self.run_child(environment, STUDENTS, planned.id, "--no-publish", "--no-evaluate")
         return student.id, f"{student.id} is trained, certified and checked"
 
 
@@ -51,7 +52,8 @@ class BaselineOperator(ChildOperator):
             raise AirflowSkipException("methods.distill.baselines does not name private.")
         method, changes = private_baseline(ctx.config, self.planned(), config.student)
         extra = [f"methods.{method}.{name}={value}" for name, value in changes.items()]
-        self.run_child(ctx, context, "run", "--method", method, "--no-publish", extra=extra)
+        with self.environment(ctx, context, extra) as environment:
+            self.run_child(environment, "run", "--method", method, "--no-publish")
         return None, "the student is trained on the records, at a charge of its own"
 
 

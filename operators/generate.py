@@ -16,7 +16,7 @@ from privsyn import errors
 from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
-from privsyn.config import OVERRIDES
+from privsyn.config import OVERRIDES, TASK
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.models.gpus import card_locks, leased, visible_cards
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
 
 log = logging.getLogger(__name__)
+
+COMMAND_LINE = "from privsyn.cli import main; main()"
+"""What a child runs: the command line."""
 
 
 class PartitionOperator(StageOperator):
@@ -67,22 +70,24 @@ class ChildOperator(StageOperator):
         super().__init__(**kwargs)
         self._child: subprocess.Popen[str] | None = None
 
-    def run_child(
-        self,
-        ctx: StageContext,
-        context: Mapping[str, Any],
-        *command: str,
-        extra: Sequence[str] = (),
-    ) -> None:
-        """Run ``privsyn COMMAND`` with the settings of this run, ``extra`` ones on top."""
-        arguments = ["-m", "privsyn", *command, "--params", str(self.params_path or params_file())]
+    @contextmanager
+    def environment(
+        self, ctx: StageContext, context: Mapping[str, Any], extra: Sequence[str] = ()
+    ) -> Iterator[dict[str, str]]:
+        """What the child gets on top of this task's environment, while it runs.
+
+        Args:
+            ctx: The task's context.
+            context: Airflow's.
+            extra: Settings on top of this run's.
+        """
         environment = {
             "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
             # Not as arguments: a password is not seen by ps.
             OVERRIDES: json.dumps([*self.settings(context), *extra]),
         }
         with self._cards(ctx) as cards:
-            self._run(arguments, environment | cards)
+            yield environment | cards
 
     @contextmanager
     def _cards(self, ctx: StageContext) -> Iterator[dict[str, str]]:
@@ -121,13 +126,19 @@ class ChildOperator(StageOperator):
             with suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
-    def _run(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
-        """Run ``python ARGUMENTS``, its lines in the task log, its error mapped to ours."""
+    def run_child(self, environment: Mapping[str, str], *command: str) -> None:
+        """Run ``privsyn COMMAND``, its lines in the task log, its error mapped to ours.
+
+        Raises:
+            StageFailed: It failed, or was killed.
+        """
+        params = str(self.params_path or params_file())
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None
         with subprocess.Popen(
-            [sys.executable, "-m", "privsyn.airflow.child", str(os.getpid()), *arguments],
-            env=inherited | {"PYTHONUNBUFFERED": "1"} | environment,
+            [sys.executable, "-c", COMMAND_LINE, *command, "--params", params],
+            # The child ends with this process, also where that is killed (cli/commands.py:main).
+            env=inherited | {"PYTHONUNBUFFERED": "1", TASK: str(os.getpid()), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -163,7 +174,8 @@ class PreflightOperator(ChildOperator):
         planned = self.planned()
         if not due(ctx, planned):
             return None, f"{planned.id} has begun or exists: nothing to try"
-        self.run_child(ctx, context, "stage", "preflight", "--plan", self.plan_file(ctx))
+        with self.environment(ctx, context) as environment:
+            self.run_child(environment, "stage", "preflight", "--plan", self.plan_file(ctx))
         return None, "models, settings and folders are fit"
 
 
@@ -178,7 +190,8 @@ class TrainOperator(ChildOperator):
         """See StageOperator."""
         if self.drawn(ctx):
             return None, "the release exists: nothing to train"
-        self.run_child(ctx, context, "stage", "train", "--plan", self.plan_file(ctx))
+        with self.environment(ctx, context) as environment:
+            self.run_child(environment, "stage", "train", "--plan", self.plan_file(ctx))
         return None, "the model is trained"
 
 
@@ -202,7 +215,8 @@ class GenerateShardOperator(ChildOperator):
         if self.drawn(ctx):
             return None, "the release exists: nothing to draw"
         file, shard = self.plan_file(ctx), str(int(self.shard))
-        self.run_child(ctx, context, "stage", "generate", "--plan", file, "--shard", shard)
+        with self.environment(ctx, context) as environment:
+            self.run_child(environment, "stage", "generate", "--plan", file, "--shard", shard)
         return None, f"shard {self.shard} is drawn"
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import DAG
 
 from privsyn.airflow.base import StageOperator
-from privsyn.airflow.factory import OWNER, START, by_project
+from privsyn.airflow.factory import OWNER, START, broken_dag
 from privsyn.airflow.failures import patience
-from privsyn.airflow.project import Project, params_file
+from privsyn.airflow.project import Project, params_file, projects
 from privsyn.config import ScheduleConfig, environment_overrides, load_config
-from privsyn.errors import BudgetError
+from privsyn.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -101,7 +101,13 @@ class SweepOperator(StageOperator):
 
 def ledger_report_dags() -> dict[str, DAG]:
     """The DAGs ``privsyn_ledger``, one a project, by id. See factory.method_dags."""
-    return by_project(ledger_report_dag, lambda: "ledger")
+    dags = []
+    for project in projects():
+        try:
+            dags.append(ledger_report_dag(project))
+        except ConfigError as error:
+            dags.append(broken_dag(project, "ledger", error))
+    return {dag.dag_id: dag for dag in dags}
 
 
 def ledger_report_dag(project: Project | None = None) -> DAG:

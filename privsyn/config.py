@@ -313,6 +313,8 @@ class Config(Section):
 
 
 OVERRIDES = "PRIVSYN_OVERRIDES"
+TASK = "PRIVSYN_TASK"
+"""Number of the process whose end ends the command line: an Airflow task's."""
 
 
 def environment_overrides() -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -13,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from privsyn import __version__
+from privsyn.config import TASK
 from privsyn.errors import Defect, PrivsynError
 
 INTERRUPTED = 130
@@ -234,8 +237,23 @@ _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What the command line's parser raises: a class of click's, or of the copy typer carries."""
 
 
+def die_with_task() -> None:
+    """Have this process end with the Airflow task that started it, if one did.
+
+    A task that is killed by SIGKILL can clean nothing up, so its child asks the kernel (Linux) for
+    a SIGKILL at its death. This runs in the child: between fork and exec only C is safe.
+    """
+    task = os.environ.pop(TASK, None)  # what this process starts is no child of the task
+    if task is not None and sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None, use_errno=True).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(task):  # it died before the kernel knew
+            sys.exit(1)
+
+
 def main() -> NoReturn:
     """Run the command line. A user's mistake is one line and an exit code, never a traceback."""
+    die_with_task()
     try:
         code = app(standalone_mode=False)
     except PrivsynError as error:

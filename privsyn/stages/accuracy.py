@@ -14,7 +14,7 @@ from privsyn.evaluation.images import image_classifier
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.scratch import ACCURACY, HELD_OUT, PARTITION
 from privsyn.stages.base import OpenPlan
-from privsyn.stages.draw import begun, holding
+from privsyn.stages.draw import begun, session
 from privsyn.stages.workdir import Place
 from privsyn.validation.image_profile import load_images, read_image_rows
 from privsyn.validation.profile import read_rows
@@ -54,7 +54,8 @@ def draw_accuracy(
     if begun(ctx, release) is None:
         raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
     file = place.folder / HELD_OUT
-    with holding(ctx, plan, ACCURACY, place) as (lease, journal, noise):
+    with session(release, ACCURACY, place) as part:
+        lease, journal, noise = part.lease, part.journal, part.noise
         if not journal.has(_DRAW):
             place.bring(PARTITION, HELD_OUT)
         # Before the draw begins, since an exception within it would lose the release.

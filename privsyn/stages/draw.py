@@ -145,38 +145,16 @@ class Drawing:
         lease: Fails its check once another process has taken the part over.
         journal: Of the part.
         noise: Where private randomness comes from.
-        backends: Models, those the release was planned with.
     """
 
     lease: Lease
     journal: Draws
     noise: NoiseSource
-    backends: Backends
 
 
 @contextmanager
-def drawing(
-    release: OpenPlan, part: int | str, backends: Backends | None, place: Place
-) -> Iterator[Drawing]:
-    """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
-
-    Raises:
-        LeaseHeld: Another process draws this part.
-        ModelError: A model is not the one of the plan.
-        ReleaseLost: See ``holding``.
-    """
-    if backends is None:
-        backends = load_models(release.ctx, release)
-    check_models(release.plan, backends)
-    with holding(release.ctx, release.plan, part, place) as (lease, journal, noise):
-        yield Drawing(lease, journal, noise, backends)
-
-
-@contextmanager
-def holding(
-    ctx: Context, plan: Plan, part: int | str, place: Place
-) -> Iterator[tuple[Lease, Draws, NoiseSource]]:
-    """Hold a part of a begun release that is drawn without a model. See ``drawing``.
+def session(release: OpenPlan, part: int | str, place: Place) -> Iterator[Drawing]:
+    """Hold a part of a begun release (a shard's number, or such as ``train``) while it is drawn.
 
     An exception of our own after a private draw makes the release LOST.
 
@@ -184,6 +162,7 @@ def holding(
         LeaseHeld: Another process draws this part.
         ReleaseLost: See above; or the journal is gone.
     """
+    ctx, plan = release.ctx, release.plan
     header = journal_header(ctx, plan) | {"shard": part}
     with (
         ctx.ledger.leases.acquire(plan.id, part_name(part)) as lease,
@@ -191,7 +170,7 @@ def holding(
     ):
         began = time.monotonic()
         try:
-            yield lease, journal, ctx.noise()
+            yield Drawing(lease, journal, ctx.noise())
             note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
             if not journal.drawn or _from_outside(error):
@@ -218,6 +197,17 @@ def load_models(ctx: Context, plan: Plan | OpenPlan) -> Backends:
     release = open_plan(ctx, plan)
     roles = release.method.roles(release.settings)
     return Backends({role: load_role(models, role, performance) for role in roles})
+
+
+def load_planned(release: OpenPlan, backends: Backends | None = None) -> Backends:
+    """The models a release was planned with: those that are loaded already, or its own.
+
+    Raises:
+        ModelError: One cannot be loaded, or is not the planned one.
+    """
+    backends = load_models(release.ctx, release) if backends is None else backends
+    check_models(release.plan, backends)
+    return backends
 
 
 def check_models(plan: Plan, backends: Backends) -> None:
@@ -301,8 +291,10 @@ def generate(
             target = place.folder / name
             if place.finished(shard, name):
                 return target
-            with drawing(release, shard, backends, place) as drawn:
-                kind, rows, shown = _draw(release, shard, run.shards, drawn, place)
+            # Before the lease: models may take longer to load than it lives.
+            backends = load_planned(release, backends)
+            with session(release, shard, place) as drawn:
+                kind, rows, shown = _draw(release, shard, run.shards, backends, drawn, place)
                 # every draw is counted before its text is handed on
                 ctx.ledger.leases.renew(drawn.lease)
                 write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
@@ -314,6 +306,7 @@ def _draw(
     release: OpenPlan,
     shard: int,
     shards: int,
+    backends: Backends,
     drawn: Drawing,
     place: Place,
 ) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
@@ -338,7 +331,7 @@ def _draw(
             settings,
             plan.privacy_unit,
             plan.dataset.labels,
-            drawn.backends,
+            backends,
             place.folder / MODEL,
             (shard, shards),
             progress,
@@ -353,7 +346,7 @@ def _draw(
             release.mechanism,
             buckets,
             Draw(
-                drawn.backends,
+                backends,
                 drawn.noise,
                 drawn.journal,
                 ctx.config.performance,
@@ -410,7 +403,7 @@ def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = No
 
 def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, place: Place) -> None:
     ctx = release.ctx
-    with _shared(release, backends) as shared, drawing(release, TRAIN, shared, place) as drawn:
+    with _shared(release, backends) as shared, session(release, TRAIN, place) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
@@ -422,7 +415,7 @@ def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, pl
             release.settings,
             release.mechanism,
             buckets,
-            Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
+            Draw(shared, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
         ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on
         folder = place.folder / MODEL
@@ -444,7 +437,7 @@ def _shared(release: OpenPlan, backends: Backends | None) -> Iterator[Backends]:
     end with the block.
     """
     ctx = release.ctx
-    backends = load_models(ctx, release) if backends is None else backends
+    backends = load_planned(release, backends)
     models, performance = ctx.config.models, ctx.config.performance
     if ctx.group is None and performance.processes == 1:
         yield backends

@@ -18,7 +18,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
-from privsyn.stages.draw import check_models, load_models
+from privsyn.stages.draw import load_planned
 from privsyn.stages.holdout import sets_aside
 from privsyn.stages.measure import MEASURES
 
@@ -55,8 +55,7 @@ def preflight(
         return
     check_key(ctx)
     check_places(ctx, plan, published=published)
-    backends = load_models(ctx, release) if backends is None else backends
-    check_models(plan, backends)
+    backends = load_planned(release, backends)
     _tried(
         lambda: release.method.preflight(
             release.settings, plan.privacy_unit, plan.dataset.labels, backends

@@ -19,7 +19,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
-from privsyn.stages.draw import check_models, load_models
+from privsyn.stages.draw import load_planned
 from privsyn.stages.validate import examine, place, said
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE
@@ -108,8 +108,7 @@ def _exists(ctx: Context, name: str) -> bool:
 def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
     release = open_plan(ctx, parent.plan)
-    backends = load_models(ctx, release)
-    check_models(parent.plan, backends)
+    backends = load_planned(release)
     trained = parent.folder / layout.MODEL
     modality, rows = release.modality, list[dict[str, Any]]()
     for label, content in _method(parent.plan).more(

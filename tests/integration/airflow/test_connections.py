@@ -110,9 +110,11 @@ def test_a_child_has_them_in_its_environment_and_no_argument(tmp_path, monkeypat
         "import os, sys; from pathlib import Path; secret = os.environ['AWS_SECRET_ACCESS_KEY'];"
         "print(len(secret), secret in Path('/proc/self/cmdline').read_text(), sys.argv)"
     )
+    monkeypatch.setattr("privsyn.airflow.generate.COMMAND_LINE", code)
+    monkeypatch.setattr("privsyn.airflow.generate.params_file", lambda: "params.yaml")
     with caplog.at_level(logging.INFO):
-        run(tmp_path, lambda: child._run(["-c", code], {}))
-    assert f"{len(SECRET)} False ['-c']" in caplog.messages
+        run(tmp_path, lambda: child.run_child({}))
+    assert f"{len(SECRET)} False ['-c', '--params', 'params.yaml']" in caplog.messages
     assert SECRET not in caplog.text
 
 

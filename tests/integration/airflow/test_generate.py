@@ -23,12 +23,27 @@ def operator():
     return GenerateShardOperator(task_id="generate", shard=0)
 
 
-def failure(operator, code):
+@pytest.fixture
+def run(operator, monkeypatch):
+    """Runs code in place of the command line, in the operator's child."""
+
+    def run(code, environment=None):
+        monkeypatch.setattr("privsyn.airflow.generate.COMMAND_LINE", code)
+        operator.run_child(environment or {})
+
+    return run
+
+
+@pytest.fixture
+def failure(run):
     from privsyn.airflow.failures import StageFailed
 
-    with pytest.raises(StageFailed) as caught:
-        operator._run(["-c", code], {})
-    return caught.value
+    def failure(code):
+        with pytest.raises(StageFailed) as caught:
+            run(code)
+        return caught.value
+
+    return failure
 
 
 def report(kind, code):
@@ -47,17 +62,17 @@ def gone(pid):
     return False
 
 
-def test_its_lines_are_the_tasks_log(operator, caplog):
+def test_its_lines_are_the_tasks_log(run, caplog):
     with caplog.at_level(logging.INFO):
-        operator._run(["-c", "import sys; print('1 of 2'); print('2 of 2', file=sys.stderr)"], {})
+        run("import sys; print('1 of 2'); print('2 of 2', file=sys.stderr)")
     assert {"1 of 2", "2 of 2"} <= set(caplog.messages)
 
 
-def test_it_gets_the_origin_and_no_debug_switch(operator, caplog, monkeypatch):
+def test_it_gets_the_origin_and_no_debug_switch(run, caplog, monkeypatch):
     monkeypatch.setenv("PRIVSYN_DEBUG", "1")
     code = "import os; print(os.environ.get('PRIVSYN_DEBUG'), os.environ['PRIVSYN_ORIGIN'])"
     with caplog.at_level(logging.INFO):
-        operator._run(["-c", code], {"PRIVSYN_ORIGIN": "{}"})
+        run(code, {"PRIVSYN_ORIGIN": "{}"})
     assert "None {}" in caplog.messages
 
 
@@ -72,9 +87,9 @@ def test_it_gets_the_origin_and_no_debug_switch(operator, caplog, monkeypatch):
         ("VerificationError", 4, True),
     ],
 )
-def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
+def test_its_error_keeps_its_class(failure, kind, code, final, caplog):
     with caplog.at_level(logging.INFO):
-        raised = failure(operator, report(kind, code))
+        raised = failure(report(kind, code))
     assert raised.final is final
     assert raised.text == f"{kind}: no. Wait."
     assert "{" not in caplog.text
@@ -83,17 +98,17 @@ def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
 def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path):
     from privsyn.airflow.failures import StageFailed
 
-    command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
+    command = ["stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
     with pytest.raises(StageFailed) as caught:
-        operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
+        operator.run_child({"PRIVSYN_ORIGIN": "{}"}, *command)
     assert re.match(r"ConfigError: plan file .* does not exist", caught.value.text)
     assert caught.value.final
 
 
-def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(operator):
-    defect = failure(operator, "import sys; sys.exit(1)")
-    killed = failure(operator, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    usage = failure(operator, "import sys; sys.exit(2)")
+def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(failure):
+    defect = failure("import sys; sys.exit(1)")
+    killed = failure("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    usage = failure("import sys; sys.exit(2)")
     assert (defect.final, defect.killed) == (False, False)
     assert (killed.final, killed.killed) == (False, True)
     assert "SIGKILL" in str(killed)
@@ -101,7 +116,7 @@ def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(operator):
     assert usage.final
 
 
-def test_on_kill_ends_it_and_what_it_started(operator, caplog):
+def test_on_kill_ends_it_and_what_it_started(operator, failure, caplog):
     code = (
         "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(60)']); print('grandchild', p.pid, flush=True); time.sleep(60)"
@@ -115,7 +130,7 @@ def test_on_kill_ends_it_and_what_it_started(operator, caplog):
     with caplog.at_level(logging.INFO):
         thread = threading.Thread(target=stop)
         thread.start()
-        assert "SIGKILL" in str(failure(operator, code))
+        assert "SIGKILL" in str(failure(code))
         thread.join()
     pid = next(m.split()[1] for m in caplog.messages if m.startswith("grandchild"))
     assert gone(pid)
@@ -125,13 +140,15 @@ def test_it_dies_with_a_task_that_is_killed(tmp_path):
     """SIGKILL of the task's process: nothing of ours can run any more, only the kernel."""
     file = tmp_path / "pid"
     drawing = (
+        "from privsyn.cli.commands import die_with_task; die_with_task(); "
         f"import os, pathlib, time; p = pathlib.Path({str(file)!r}); "
         "p.with_suffix('.new').write_text(str(os.getpid())); p.with_suffix('.new').rename(p); "
         "time.sleep(60)"
     )
     code = (
-        "from privsyn.airflow.generate import GenerateShardOperator as G\n"
-        f"G(task_id='generate')._run(['-c', {drawing!r}], {{}})\n"
+        "from privsyn.airflow import generate\n"
+        f"generate.COMMAND_LINE = {drawing!r}\n"
+        "generate.GenerateShardOperator(task_id='generate').run_child({})\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ) as task:
         while not file.exists():
@@ -141,9 +158,21 @@ def test_it_dies_with_a_task_that_is_killed(tmp_path):
     assert gone(file.read_text())
 
 
+def test_the_command_line_binds_itself_to_the_task(monkeypatch):
+    from privsyn.cli import commands
+
+    heard = []
+    monkeypatch.setattr(commands, "die_with_task", lambda: heard.append("bound"))
+    monkeypatch.setattr(commands, "app", lambda **_: heard.append("run"))
+    with pytest.raises(SystemExit):
+        commands.main()
+    assert heard == ["bound", "run"]
+
+
 def test_a_child_whose_parent_is_gone_already_does_not_start():
     done = subprocess.run(
-        [sys.executable, "-m", "privsyn.airflow.child", "1", "-c", "print('drawn')"],
+        [sys.executable, "-m", "privsyn", "--version"],
+        env=os.environ | {"PRIVSYN_TASK": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -156,7 +185,7 @@ def test_a_child_whose_parent_is_gone_already_does_not_start():
     [({}, 1), ({"device": "cuda"}, 1), ({"device": "cpu"}, 0), ({"device": "cuda:1"}, 0)],
 )
 def test_a_child_sees_the_card_it_has_for_itself(
-    operator, settings, number, monkeypatch, tmp_path, caplog
+    operator, run, settings, number, monkeypatch, tmp_path, caplog
 ):
     from types import SimpleNamespace
 
@@ -172,7 +201,7 @@ def test_a_child_sees_the_card_it_has_for_itself(
     other = DistillOperator(task_id="distill")
     code = "import os; print('sees', os.environ['CUDA_VISIBLE_DEVICES'])"
     with caplog.at_level(logging.INFO), other._cards(ctx), operator._cards(ctx) as mine:
-        operator._run(["-c", code], mine)
+        run(code, mine)
     assert ("sees 7" if number else "sees 4,7") in caplog.messages
     with TrainOperator(task_id="train")._cards(ctx) as mine:
         assert mine == ({"CUDA_VISIBLE_DEVICES": "4,7"} if number else {})

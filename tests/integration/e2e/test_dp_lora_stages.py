@@ -24,7 +24,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.validate import validate
-from privsyn.students import more as more_stage
 from privsyn.students.more import more
 from privsyn.testing import Constant, Dies
 from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
@@ -276,7 +275,7 @@ def test_more_texts_come_from_the_released_adapter_at_no_cost(make, monkeypatch)
     validate(ctx, planned)
     settle(ctx, planned)
     spent = ctx.ledger.accounts.balance("letters").spent
-    monkeypatch.setattr(more_stage, "load_models", lambda *_: Backends(stand_ins()))
+    monkeypatch.setattr("privsyn.stages.draw.load_models", lambda *_: Backends(stand_ins()))
     made = more(ctx, planned.id, 20, published=False)
     labels = [row["label"] for row in rows(made)]
     assert [labels.count(label) for label in LABELS] == [10, 10]

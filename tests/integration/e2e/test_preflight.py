@@ -14,7 +14,6 @@ from privsyn.errors import ModelError, StorageError
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.references import BUILTIN
-from privsyn.stages import preflight as stage
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
@@ -199,7 +198,7 @@ def test_a_release_that_has_begun_is_tried_no_more(make_project, fake, monkeypat
     planned = planned_for(ctx)
     reserve(ctx, planned)
     partition(ctx, planned)
-    monkeypatch.setattr(stage, "load_models", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("privsyn.stages.draw.load_models", lambda *_: pytest.fail("loaded"))
     preflight(ctx, planned)
     ctx.ledger.releases.lose(planned.id, "test")
     preflight(ctx, planned)

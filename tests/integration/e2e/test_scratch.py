@@ -23,9 +23,9 @@ from privsyn.ledger.leases import Holder, Leases
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate, holding, train
+from privsyn.stages.draw import generate, session, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
@@ -209,8 +209,8 @@ def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
     scratch, copy = ctx.workspace.scratch(planned.id), ctx.workspace.root / "copy"
 
     def draw(name: str) -> None:
-        with at(ctx, planned.id) as place, holding(ctx, planned, 0, place) as (_, journal, _noise):
-            journal.draw_all([(name, lambda: 1)])
+        with at(ctx, planned.id) as place, session(open_plan(ctx, planned), 0, place) as part:
+            part.journal.draw_all([(name, lambda: 1)])
 
     draw("first")
     shutil.copytree(scratch, copy)
