@@ -25,7 +25,7 @@ from privsyn.section import NAME, WORDS
 
 
 @dataclass(frozen=True)
-class Answers:
+class ProjectAnswers:
     """What a user says of a private file.
 
     Attributes:
@@ -171,7 +171,7 @@ _TRIES = 2
 
 def ask_for(
     path: Path, given: Mapping[str, Any], ask: Ask | None, *, prefix: str = OPTION
-) -> Answers:
+) -> ProjectAnswers:
     """What a private file's columns mean: as given, else asked, else by their names.
 
     Only the header is read. Labels are public and are never taken from the data; who is protected
@@ -300,7 +300,7 @@ def ask_for(
     if not images:
         settle("mask", _MASK, YES, sure=True)
         said["mask"] = str(said["mask"]).lower() in _YESES
-    return Answers(path=path, **said)
+    return ProjectAnswers(path=path, **said)
 
 
 def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from privsyn.api.interview import Answers
+from privsyn.api.interview import ProjectAnswers
 from privsyn.config import parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError
@@ -49,7 +49,7 @@ COMMENTS = {
 
 
 def params(
-    answers: Answers | None,
+    answers: ProjectAnswers | None,
     method: str,
     changes: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),

@@ -95,7 +95,11 @@ class LedgerTables(Displayable):
 
     @guarded
     def accounts(self) -> pd.DataFrame:
-        """An account a row: its terms, the share spent, and the room for one more release."""
+        """An account a row: its terms, the share spent, and the room for one more release.
+
+        ``spent_epsilon`` is the epsilon that all charges together are proved to cost, at the
+        account's delta; it is not the sum of the releases' epsilons.
+        """
         import pandas as pd
 
         rows = [
@@ -297,7 +301,7 @@ class Project(Displayable):
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, text, label, unit, prefix=interview.ARGUMENT)
             said["name"] = name or interview.name_of(root.resolve())
-            answers = interview.Answers(path=Path("frame"), **said)
+            answers = interview.ProjectAnswers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes, further)
@@ -334,7 +338,7 @@ class Project(Displayable):
         return Project(self._folder, (*self._settings, *changes), self._day)
 
     @guarded
-    def check(self) -> Counts:
+    def check(self) -> RecordCounts:
         """Count what a release could use of the private file. Internal, and costs nothing.
 
         Exact counts of private records, for the owner's eyes: do not publish what this shows.
@@ -350,7 +354,7 @@ class Project(Displayable):
         for path, counts in found.items():
             if not counts["kept"]:
                 raise none_usable(ctx, path, counts)
-        return Counts(found, {path: lines(ctx, counts) for path, counts in found.items()})
+        return RecordCounts(found, {path: lines(ctx, counts) for path, counts in found.items()})
 
     @guarded
     def plan(
@@ -512,7 +516,7 @@ class Project(Displayable):
         return (Table.of(f"Project of {dataset.name}", rows),)
 
 
-class Counts(Displayable):
+class RecordCounts(Displayable):
     """Exact counts of private records, by file: internal, for the owner's eyes.
 
     Attributes:

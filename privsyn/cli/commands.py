@@ -131,7 +131,7 @@ class LoadedCommands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """The commands. For an unknown word it suggests the closest one, synonyms included."""
 
     _helping = False
@@ -197,7 +197,7 @@ _MEANT = {
 
 app = typer.Typer(
     name="privsyn",
-    cls=Commands,
+    cls=CommandGroup,
     help="Differentially private synthetic data: plan, draw, certify, verify.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -165,7 +165,7 @@ def _ask(question: str, proposal: str) -> str:
     return answer
 
 
-def _say_choices(answers: interview.Answers) -> None:
+def _say_choices(answers: interview.ProjectAnswers) -> None:
     """What follows from what was said, or was not."""
     if answers.document:
         show(out, "prompts: " + with_document("The following is a {document}.", answers.document))

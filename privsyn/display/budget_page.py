@@ -57,7 +57,7 @@ Reports = Callable[[Entry], str | None]
 
 
 @dataclass(frozen=True)
-class Bar:
+class BudgetBar:
     """A release in the picture. Parts in percent of the whole cap."""
 
     title: str
@@ -67,7 +67,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReleaseRow:
     """A release in the table."""
 
     entry: Entry
@@ -92,8 +92,8 @@ class Sheet:
 
     statement: Statement
     project: str | None
-    bars: tuple[Bar, ...]
-    rows: tuple[Row, ...]
+    bars: tuple[BudgetBar, ...]
+    rows: tuple[ReleaseRow, ...]
     fits: tuple[str, ...]
     refusals: tuple[Refusal, ...]
 
@@ -245,9 +245,9 @@ def _pace(entries: Sequence[Entry]) -> timedelta | None:
     return (moments[-1] - moments[0]) / (len(moments) - 1)
 
 
-def _bar(step: Step) -> Bar:
+def _bar(step: Step) -> BudgetBar:
     entry, before, after = step.entry, 100 * step.before, 100 * step.after
-    return Bar(
+    return BudgetBar(
         f"{entry.reserved_at:%d %b %Y}: {entry.release_id}, {_guarantee(entry)}; "
         f"{percent(step.after)} spent after it",
         f"{entry.reserved_at:%d %b}",
@@ -256,14 +256,16 @@ def _bar(step: Step) -> Bar:
     )
 
 
-def _row(ctx: Context, entry: Entry, step: Step | None, runs: str | None, reports: Reports) -> Row:
+def _row(
+    ctx: Context, entry: Entry, step: Step | None, runs: str | None, reports: Reports
+) -> ReleaseRow:
     who = entry.reserved_by or {}
     run = None
     if runs is not None and who.get("dag_id") and who.get("run_id"):
         run = f"{runs}/dags/{quote(who['dag_id'])}/runs/{quote(who['run_id'], safe='')}"
     noted = noted_run(ctx.workspace, entry.release_id)
     ui = web_address(ctx.config.services.mlflow_ui)
-    return Row(
+    return ReleaseRow(
         entry,
         f"{shown(entry.epsilon)}, {entry.delta:g}",
         None if step is None else step.after - step.before,

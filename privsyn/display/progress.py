@@ -92,7 +92,7 @@ def show_progress(
             yield update
         return
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _LineProgress(console)
         return
     columns = (
         SpinnerColumn(),
@@ -105,7 +105,7 @@ def show_progress(
     )
     # Transient: what stays on the screen is the summary.
     with Bars(*columns, console=console, transient=True) as bars:
-        yield _Rows(bars, clock)
+        yield _RowProgress(bars, clock)
 
 
 class _OfCounts(ProgressColumn):
@@ -119,12 +119,12 @@ class _OfCounts(ProgressColumn):
         return "" if task.total is None else self._column(task)
 
 
-class _Rows:
+class _RowProgress:
     """A row of the terminal for each stage under way: its time, and a bar while it counts."""
 
     def __init__(self, bars: Bars, clock: Callable[[], float]) -> None:
         self._bars, self._clock = bars, clock
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, Rate] = {}
         self._under_way: list[tuple[str, TaskID]] = []
         self._by_name: dict[str, TaskID] = {}  # of counts outside of any stage
         self._counted: dict[TaskID, tuple[str, int]] = {}
@@ -167,7 +167,7 @@ class _Rows:
         self._bars.update(row, description=stage, things="", left="")
 
 
-class Pace:
+class Rate:
     """How fast a stage went of late, and how long it still takes.
 
     Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. What
@@ -209,9 +209,9 @@ class Pace:
         return (now - when) * (total - done) / (done - before)
 
 
-def _left(paces: dict[str, Pace], stage: str, done: int, total: int, now: float) -> str:
+def _left(paces: dict[str, Rate], stage: str, done: int, total: int, now: float) -> str:
     """The time left of a stage in words; empty before that can be told."""
-    left = paces.setdefault(stage, Pace()).left(done, total, now)
+    left = paces.setdefault(stage, Rate()).left(done, total, now)
     return f"about {duration(left)} left" if left else ""
 
 
@@ -252,7 +252,7 @@ class _Cell:
         self._handle, self._html, self._clock = handle, html, clock
         self._under_way: list[str] = []
         self._rows: dict[str, str] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, Rate] = {}
 
     def begins(self, stage: str) -> None:
         self._under_way.append(stage)
@@ -288,7 +288,7 @@ def _display(shown: Any) -> Any:
     return display(shown, display_id=True)
 
 
-class _Lines:
+class _LineProgress:
     """Lines of a log: where a long stage begins, and every so much of what is counted.
 
     privacy: by what is done and never by the clock, which follows the records.

@@ -42,7 +42,7 @@ _TOGETHER = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class GaussianTable:
     """Cells from -REACH to REACH standard deviations, as many below 0 as above.
 
     Attributes:
@@ -59,7 +59,7 @@ class Table:
 
 
 @lru_cache(maxsize=16)
-def table(sigma: float) -> Table:
+def table(sigma: float) -> GaussianTable:
     """The table of a standard deviation in lattice steps. It takes tenths of a second, once.
 
     Raises:
@@ -70,7 +70,7 @@ def table(sigma: float) -> Table:
     return _build(sigma)
 
 
-def _build(sigma: float) -> Table:
+def _build(sigma: float) -> GaussianTable:
     bits = math.frexp(sigma)[1] - 7  # floor(log2 sigma) - 6: 64 to 128 cells per deviation
     exact = Fraction(sigma)
     steepness = 1 / (2 * exact**2)
@@ -87,11 +87,11 @@ def _build(sigma: float) -> Table:
     edges = tuple((part << PRECISION) // sums[-1] for part in sums)
     high = np.array([edge >> (PRECISION - _HIGH) for edge in edges[1:-1]], np.uint64)
     high.flags.writeable = False
-    return Table(bits, edges, high, float(steepness))
+    return GaussianTable(bits, edges, high, float(steepness))
 
 
 def sample(
-    table: Table, count: int, random_bytes: RandomBytes = secrets.token_bytes
+    table: GaussianTable, count: int, random_bytes: RandomBytes = secrets.token_bytes
 ) -> NDArray[np.int64]:
     """Independent discrete Gaussian numbers, but for what [B13] says.
 
@@ -110,7 +110,7 @@ def sample(
     return numbers
 
 
-def acceptance(table: Table, x: NDArray[np.int64]) -> NDArray[np.float64]:
+def acceptance(table: GaussianTable, x: NDArray[np.int64]) -> NDArray[np.float64]:
     """Probability to accept x: in [.73, 1], relative error below 2^-50 [B13]."""
     cell = x >> table.bits
     near = (cell + (cell < 0)) << table.bits
@@ -120,7 +120,7 @@ def acceptance(table: Table, x: NDArray[np.int64]) -> NDArray[np.float64]:
     return probability
 
 
-def _attempts(table: Table, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
+def _attempts(table: GaussianTable, count: int, random_bytes: RandomBytes) -> NDArray[np.int64]:
     """The accepted ones of some attempts."""
     words = np.frombuffer(random_bytes(24 * count), "<u8").astype(np.uint64, copy=False)
     high, offset, uniform = words.reshape(3, count)

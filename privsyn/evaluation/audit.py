@@ -38,7 +38,7 @@ from privsyn.data.records import Record
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
 from privsyn.report.blocks import Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, Section
+from privsyn.report.document import STAYS, Grade, ReportSection
 
 CONFIDENCE = 0.95
 _MOST = 50.0
@@ -444,7 +444,7 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def section(result: Mapping[str, Any] | None, epsilon: float) -> Section:
+def section(result: Mapping[str, Any] | None, epsilon: float) -> ReportSection:
     """The audit as a section of the internal report.
 
     Args:
@@ -453,10 +453,10 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> Section:
     """
     if result is None:
         why = "The disclosure audit was not run (evaluate.audit)."
-        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+        return ReportSection(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
     if result["unavailable"] is not None:
         why = f"Disclosure audit: UNAVAILABLE, since {result['unavailable']}."
-        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+        return ReportSection(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
     sure, least, p_value = f"{result['confidence']:.0%}", result["epsilon"], result["p_value"]
     grade: Grade = "poor" if result["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
     advice = {
@@ -484,4 +484,4 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> Section:
             (f"{name}: p-value", test["p_value"], "of this test alone"),
         ]
     shown = Numbers(tuple(Number(*one) for one in numbers))
-    return Section(_KEY, _TITLE, STAYS, (shown,), grade, advice)
+    return ReportSection(_KEY, _TITLE, STAYS, (shown,), grade, advice)

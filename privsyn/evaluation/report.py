@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, Section
+from privsyn.report.document import STAYS, Grade, ReportSection
 
 CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 
@@ -76,7 +76,7 @@ def graded_section(
     numbers: Sequence[Number] = (),
     missing: Sequence[str] = (),
     of: str = "Accuracy of a classifier on held-out real records",
-) -> Section:
+) -> ReportSection:
     """An internal section: what is missing, then bars, then numbers."""
     blocks: list[Block] = []
     if missing:
@@ -85,10 +85,10 @@ def graded_section(
         blocks.append(Bars(tuple(bars), of))
     if numbers:
         blocks.append(Numbers(tuple(numbers)))
-    return Section(key, title, STAYS, tuple(blocks), grade, advice)
+    return ReportSection(key, title, STAYS, tuple(blocks), grade, advice)
 
 
-def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[Section]:
+def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[ReportSection]:
     """The report's sections from the metrics of evaluation.json.
 
     Args:
@@ -105,7 +105,7 @@ def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[
 
 def downstream(
     value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
-) -> Section:
+) -> ReportSection:
     """Does a classifier trained on the release work on real records?"""
     if "nearness.cosine" in value:
         return _nearness(value, about)
@@ -183,7 +183,7 @@ def downstream(
     return _with_recalls(section, recalls, by)
 
 
-def _nearness(value: Mapping[str, float], about: Availability) -> Section:
+def _nearness(value: Mapping[str, float], about: Availability) -> ReportSection:
     """Records without labels: are its texts close to real ones?"""
     real = f"{value['nearness.real_records']:.0f} real records"
     bars = [
@@ -229,7 +229,7 @@ _DRAWN = 20
 """Most labels whose recalls are bars; more labels become a table."""
 
 
-def _with_recalls(section: Section, recalls: Sequence[Number], by: str) -> Section:
+def _with_recalls(section: ReportSection, recalls: Sequence[Number], by: str) -> ReportSection:
     """The section with the recall of each label: bars, or a table if there are many labels."""
     if not recalls:
         return section
@@ -341,7 +341,7 @@ to those of other real images, where these were measured."""
 
 def _likeness(
     value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
-) -> Section:
+) -> ReportSection:
     """Do the records look like real ones?"""
     title = "Does it look like the real records?"
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
@@ -465,7 +465,7 @@ _READ = ("perplexity.", "in_context.")
 
 def _reading(
     value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
-) -> list[Section]:
+) -> list[ReportSection]:
     """Perplexity and in-context accuracy under the public language model. Texts only."""
     if not about.texts:
         return []
@@ -611,7 +611,7 @@ class StudentMetrics:
 
 def student_section(
     students: Sequence[StudentMetrics], release_id: str, why: str | None = None
-) -> Section:
+) -> ReportSection:
     """Next-token accuracy of the release's students on held-out real texts.
 
     Args:
@@ -640,7 +640,7 @@ def student_section(
     summary = " ".join(advice) or "Not measured."
     if grades and best != "good":
         summary += f" {_HELP}"
-    return Section("students", title, STAYS, tuple(blocks), best, summary)
+    return ReportSection("students", title, STAYS, tuple(blocks), best, summary)
 
 
 def _student(name: str) -> str:

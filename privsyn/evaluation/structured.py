@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, slugs
 from privsyn.report.blocks import Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, Section
+from privsyn.report.document import STAYS, Grade, ReportSection
 from privsyn.validation.fields import number, objects, spelt
 
 MOST_FIELDS = 20
@@ -222,7 +222,7 @@ def _redrawn(side: Any, count: int, rng: np.random.Generator) -> NDArray[np.floa
     return np.asarray(side.T @ times, np.float64)
 
 
-def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Section:
+def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> ReportSection:
     """Are the fields distributed as those of real records?
 
     Args:
@@ -241,7 +241,7 @@ def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Sec
             "held-out real records, or no field has a type that is compared"
         )
         missing = Missing((f"Fields beside real ones: UNAVAILABLE, since {why}.",))
-        return Section("structure", title, STAYS, (missing,), None, "Not measured.")
+        return ReportSection("structure", title, STAYS, (missing,), None, "Not measured.")
     value = {
         name: {part: float(one["value"]) for part, one in parts.items()}
         for name, parts in by_field.items()
@@ -278,4 +278,4 @@ def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Sec
         )
         for name, field in value.items()
     ]
-    return Section("structure", title, STAYS, (Numbers(tuple(numbers)),), grade, advice)
+    return ReportSection("structure", title, STAYS, (Numbers(tuple(numbers)),), grade, advice)

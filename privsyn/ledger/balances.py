@@ -38,7 +38,8 @@ class Fill:
         spent: Loss charged so far.
         left: ``budget - spent``, at least 0.
         share: Spent part of the cap, 0 to 1, by the filter that is the least full.
-        spent_epsilon: Epsilon, at the cap's delta, proved for what is spent.
+        spent_epsilon: The epsilon that all charges together are proved to cost, at the account's
+            delta; not the sum of the releases' epsilons.
         left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
             fits now.
     """

@@ -84,7 +84,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleRecord:
     """A record to read."""
 
     text: str
@@ -212,7 +212,7 @@ class Checks(Block):
 
 
 @dataclass(frozen=True)
-class Histogram(Block):
+class HistogramChart(Block):
     """How often each size of a number occurs.
 
     Attributes:
@@ -248,10 +248,10 @@ class Counts(Block):
 
 
 @dataclass(frozen=True)
-class Samples(Block):
+class SampleRecords(Block):
     """Records to read."""
 
-    items: tuple[Sample, ...]
+    items: tuple[SampleRecord, ...]
     kind: ClassVar[str] = "samples"
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from privsyn.dp.accountant import shown
 from privsyn.evaluation.metrics import Class
-from privsyn.report.blocks import Block, Counts, Histogram, Tone
+from privsyn.report.blocks import Block, Counts, HistogramChart, Tone
 
 SCHEMA = "privsyn-report/1"
 
@@ -31,7 +31,7 @@ STAYS: Class = "internal"
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A question about a release, and its answer.
 
     Attributes:
@@ -87,7 +87,7 @@ class Document:
     title: str
     subtitle: str
     release: Mapping[str, Any]
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
     footer: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Document:
         if self.cls == LEAVES and inside:
             raise ValueError(f"a document that may leave the room holds {', '.join(inside)}")
 
-    def with_sections(self, *more: Section) -> Document:
+    def with_sections(self, *more: ReportSection) -> Document:
         """The same document, and these sections at its end."""
         return replace(self, sections=(*self.sections, *more))
 
@@ -240,7 +240,7 @@ PLOT_TOP, PLOT_BOTTOM, LEFT = 36, 190, 40
 MAX_BARS = 20
 
 
-def histogram_chart(histogram: Histogram) -> Markup:
+def histogram_chart(histogram: HistogramChart) -> Markup:
     """A histogram of one number per row, the median marked."""
     edges, counts = histogram.edges, histogram.counts
     step = _tick(max(1, *counts))
@@ -307,7 +307,7 @@ def label_chart(counts: Counts) -> Markup:
     )
 
 
-def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
+def _edge_labels(histogram: HistogramChart) -> list[tuple[float, str, str]]:
     """Position in bins, text and anchor of at most seven labels under the bars."""
     edges, bins = histogram.edges, len(histogram.counts)
     every = -(-bins // 6)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from privsyn.report.blocks import Answer, Answers, Bars, Picture, Words
-from privsyn.report.document import STAYS, Document, Section
+from privsyn.report.document import STAYS, Document, ReportSection
 
 WARNING = (
     'Sections marked "stays inside" read held-out real records and are not differentially '
@@ -24,7 +24,10 @@ RISK = frozenset({"disclosure"})
 
 
 def inside(
-    outward: Document, graded: Sequence[Section], comparison: str, plots: Sequence[Picture] = ()
+    outward: Document,
+    graded: Sequence[ReportSection],
+    comparison: str,
+    plots: Sequence[Picture] = (),
 ) -> Document:
     """The report that stays inside.
 
@@ -47,13 +50,13 @@ def inside(
         for item in answers.items
     )
     answer = Answer("And this page?", "No: it stays where the real records are.", "bad")
-    drawn = [Section("plots", "Plots", STAYS, tuple(plots))] if plots else []
+    drawn = [ReportSection("plots", "Plots", STAYS, tuple(plots))] if plots else []
     return replace(
         outward,
         cls=STAYS,
         kicker="Internal report on synthetic data: stays inside",
         sections=(
-            Section("internal", "Internal", STAYS, (Words((WARNING,)),), tone="bad"),
+            ReportSection("internal", "Internal", STAYS, (Words((WARNING,)),), tone="bad"),
             replace(short, cls=STAYS, blocks=(Answers((*items, answer)),)),
             *graded,
             *drawn,
@@ -66,7 +69,7 @@ def inside(
     )
 
 
-def _grades(sections: Sequence[Section]) -> str:
+def _grades(sections: Sequence[ReportSection]) -> str:
     worth = [section for section in sections if section.key not in RISK]
     graded = [section for section in worth if section.grade]
     if not graded:

@@ -38,7 +38,7 @@ from privsyn.report.blocks import (
     Picture,
     Words,
 )
-from privsyn.report.document import LEAVES, Document, Section
+from privsyn.report.document import LEAVES, Document, ReportSection
 from privsyn.report.first_card import Known, first_card
 from privsyn.report.records import MODEL, Records, records_of
 
@@ -70,7 +70,7 @@ def outward(folder: Path) -> Document:
         checks = _checks(validation)
         card = Answers(_short(facts, validation, records, review))
         sections = [
-            Section("short", "In short", LEAVES, (card,)),
+            ReportSection("short", "In short", LEAVES, (card,)),
             *_warnings(facts, validation),
             *_paid_accuracy(facts),
             *([] if checks.for_specialists else [checks]),
@@ -215,25 +215,25 @@ def _compared(facts: ReleaseFacts) -> str:
     )
 
 
-def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[Section]:
+def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[ReportSection]:
     sections = []
     if not facts.is_private:
         void = (
             "This file was drawn with noise that can be predicted, for tests only. The guarantee "
             "below does not hold."
         )
-        sections.append(Section("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
+        sections.append(ReportSection("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
     if validation.get("cautions"):
         cautions = Words(tuple(map(str, validation["cautions"])), points=True)
         title = "Before you rely on this guarantee"
-        sections.append(Section("cautions", title, LEAVES, (cautions,), tone="bad"))
+        sections.append(ReportSection("cautions", title, LEAVES, (cautions,), tone="bad"))
     return sections
 
 
 # --- guarantee, release, cost ---------------------------------------------------------------------
 
 
-def _guarantee(facts: ReleaseFacts) -> Section:
+def _guarantee(facts: ReleaseFacts) -> ReportSection:
     plan, unit = facts.plan, facts.unit
     used = plan.max_records_per_unit
     meaning = (
@@ -255,7 +255,7 @@ def _guarantee(facts: ReleaseFacts) -> Section:
         ),
     ]
     title = "How private, and for whom"
-    return Section("guarantee", title, LEAVES, tuple(blocks), half=True, for_specialists=True)
+    return ReportSection("guarantee", title, LEAVES, tuple(blocks), half=True, for_specialists=True)
 
 
 def _account(balance: Mapping[str, Any]) -> Iterator[Fact]:
@@ -269,7 +269,7 @@ def _account(balance: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 
 
-def _release(facts: ReleaseFacts, records: Records) -> Section:
+def _release(facts: ReleaseFacts, records: Records) -> ReportSection:
     dataset = facts.plan.dataset
     items = [
         Fact("Release", facts.name, code=True),
@@ -289,7 +289,7 @@ def _release(facts: ReleaseFacts, records: Records) -> Section:
         Fact("privsyn", str(facts.software.get("privsyn") or "unknown")),
     ]
     blocks = (Facts(tuple(items)),)
-    return Section("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
+    return ReportSection("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
 
 
 _MASKED = {
@@ -301,11 +301,11 @@ _MASKED = {
 # --- checks and statistics ------------------------------------------------------------------------
 
 
-def _checks(validation: Mapping[str, Any]) -> Section:
+def _checks(validation: Mapping[str, Any]) -> ReportSection:
     title = "Format checks"
     if not validation:
         words = Words(("It was not checked yet.",))
-        return Section("validation", title, LEAVES, (words,))
+        return ReportSection("validation", title, LEAVES, (words,))
     items = [
         Checked(
             str(check.get("title", check["name"])),
@@ -335,7 +335,7 @@ def _checks(validation: Mapping[str, Any]) -> Section:
         if failed
         else f"All {len(items)} passed. They say nothing of quality."
     )
-    return Section(
+    return ReportSection(
         "validation",
         title,
         LEAVES,
@@ -346,7 +346,7 @@ def _checks(validation: Mapping[str, Any]) -> Section:
     )
 
 
-def _exhibits(folder: Path) -> list[Section]:
+def _exhibits(folder: Path) -> list[ReportSection]:
     """The pictures among the exhibits; of many the first, the last and some between."""
     place = folder / layout.EXHIBITS
     if place.is_symlink() or not place.is_dir():
@@ -356,7 +356,7 @@ def _exhibits(folder: Path) -> list[Section]:
         steps = MOST_PICTURES - 1
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
     pictures = tuple(Picture(_caption(file.stem), read_file(file)) for file in files)
-    return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+    return [ReportSection("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
 
 
 def _caption(stem: str) -> str:
@@ -372,17 +372,17 @@ def _caption(stem: str) -> str:
     return f"{title}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
-def _reviewed(review: Sequence[Review]) -> Section:
+def _reviewed(review: Sequence[Review]) -> ReportSection:
     """The questions of NIST SP 800-226."""
     items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in review)
     title = "Questions of a privacy review"
-    return Section("review", title, LEAVES, (Answers(items),), for_specialists=True)
+    return ReportSection("review", title, LEAVES, (Answers(items),), for_specialists=True)
 
 
 # --- handing out ----------------------------------------------------------------------------------
 
 
-def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> Section:
+def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> ReportSection:
     name = facts.name
     signer = str(validation.get("signer") or "")
     who = f"the key {signer[:16]}... signed it" if signer else "it is not signed"
@@ -405,7 +405,7 @@ def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> Section:
             )
         ),
     )
-    return Section("check", "How do I check this page and its release?", LEAVES, blocks)
+    return ReportSection("check", "How do I check this page and its release?", LEAVES, blocks)
 
 
 def _upper(words: str) -> str:
@@ -424,7 +424,7 @@ MOST_CHARS = 2000
 """Of a setting, such as a prompt."""
 
 
-def _settings(facts: ReleaseFacts) -> Section:
+def _settings(facts: ReleaseFacts) -> ReportSection:
     """The public settings a release was drawn with, what was solved for, and what was counted.
 
     Of what is made from a release its settings come first.
@@ -448,7 +448,7 @@ def _settings(facts: ReleaseFacts) -> Section:
     title = "Settings it was drawn with"
     if later:
         title = "Settings it was made with, and those of the release it was made from"
-    return Section("settings", title, LEAVES, (Facts(items),))
+    return ReportSection("settings", title, LEAVES, (Facts(items),))
 
 
 def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -473,7 +473,7 @@ def _cut(value: Any) -> str | float:
     return words if len(words) <= MOST_CHARS else f"{words[:MOST_CHARS]} ..."
 
 
-def _paid_accuracy(facts: ReleaseFacts) -> list[Section]:
+def _paid_accuracy(facts: ReleaseFacts) -> list[ReportSection]:
     """How often a classifier is right about held-out units, by a mechanism that was paid for."""
     accuracy = facts.accuracy
     if not accuracy:
@@ -496,4 +496,4 @@ def _paid_accuracy(facts: ReleaseFacts) -> list[Section]:
         blocks.append(Bars(tuple(bars), "Accuracy, drawn with noise"))
     sentences = tuple(f"{_upper(words)}." for words in facts.accuracy_sentences)
     blocks.append(Words(sentences, points=True))
-    return [Section("accuracy", "How good, for real people held out", LEAVES, tuple(blocks))]
+    return [ReportSection("accuracy", "How good, for real people held out", LEAVES, tuple(blocks))]

@@ -14,15 +14,15 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.report.blocks import (
     Block,
     Counts,
-    Histogram,
+    HistogramChart,
     Number,
     Numbers,
     Picture,
-    Sample,
-    Samples,
+    SampleRecord,
+    SampleRecords,
     Words,
 )
-from privsyn.report.document import LEAVES, Section
+from privsyn.report.document import LEAVES, ReportSection
 from privsyn.validation.fields import fields, objects
 from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.validation.profile import profile, read_rows
@@ -89,27 +89,27 @@ class Records:
         look = "Look at the samples below, and ask" if self.shown else "Ask"
         return f"{form} {look} its owner what was measured for your purpose."
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ReportSection]:
         """Samples; charts; fields."""
         found = []
         if self.shown:
             title, how = "Samples", "Taken from the file at even distances, and not picked."
-            found.append(Section("samples", title, LEAVES, self.shown, advice=how))
+            found.append(ReportSection("samples", title, LEAVES, self.shown, advice=how))
         if self.charts:
             title = f"What the {self.things} look like"
-            found.append(Section("statistics", title, LEAVES, self.charts))
+            found.append(ReportSection("statistics", title, LEAVES, self.charts))
         if self.fields:
-            found.append(Section("fields", "What the fields hold", LEAVES, self.fields))
+            found.append(ReportSection("fields", "What the fields hold", LEAVES, self.fields))
         return found
 
-    def measured(self) -> list[Section]:
+    def measured(self) -> list[ReportSection]:
         """Numbers, for specialists."""
         if not self.numbers:
             return []
         model = self.things == MODEL
         title = "What the model is" if model else f"Numbers of the {self.things}"
         numbers = (Numbers(self.numbers),)
-        return [Section("numbers", title, LEAVES, numbers, for_specialists=True)]
+        return [ReportSection("numbers", title, LEAVES, numbers, for_specialists=True)]
 
 
 def records_of(folder: Path, facts: ReleaseFacts, validation: Mapping[str, Any]) -> Records:
@@ -150,14 +150,14 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
     before = f"{facts.name}-"
     charts = _charts(found.words, found.median, "words per text", "texts", found.labels)
     items = tuple(
-        Sample(row.text or "", row.label, (row.id or "").removeprefix(before))
+        SampleRecord(row.text or "", row.label, (row.id or "").removeprefix(before))
         for row in found.samples
     )
     extremes = (
         Number("shortest", found.shortest, "words of the shortest text"),
         Number("longest", found.longest, "words of the longest text"),
     )
-    kept, structured = (Samples(items),), _fields([row.text or "" for row in rows])
+    kept, structured = (SampleRecords(items),), _fields([row.text or "" for row in rows])
     return Records("texts", len(rows), (*numbers, *extremes), charts, kept, structured)
 
 
@@ -231,6 +231,6 @@ def _drawn(
     spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
 ) -> Iterator[Block]:
     if sum(spread.counts):
-        yield Histogram(spread.edges, spread.counts, spread.longer, median, of, things)
+        yield HistogramChart(spread.edges, spread.counts, spread.longer, median, of, things)
     if labels:
         yield Counts(tuple(labels), f"{things} per label")

@@ -26,7 +26,7 @@ from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report.blocks import Bars, Missing, Numbers, Picture
-from privsyn.report.document import Section
+from privsyn.report.document import ReportSection
 from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
@@ -38,7 +38,9 @@ from privsyn.stages.plan import longest
 from privsyn.students.settings import STUDENTS
 
 
-def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> tuple[Path, Path]:
+def report(
+    ctx: Context, plan: Plan, found: Sequence[ReportSection] | None = None
+) -> tuple[Path, Path]:
     """Write the internal report of a release from its evaluation.json and plots.
 
     No record is read. A release that was not measured has one too, which says why.
@@ -66,7 +68,7 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
     return folder / layout.INSIDE_PAGE, folder / layout.INSIDE_NUMBERS
 
 
-def graded(ctx: Context, plan: Plan) -> list[Section]:
+def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
     """The internal sections of a report."""
     release = open_plan(ctx, plan)
     measured = _measured(ctx, plan.id)
@@ -195,7 +197,7 @@ def compared(metrics: Mapping[str, float]) -> str:
     return f"{said[:1].upper()}{said[1:]}."
 
 
-def in_words(section: Section) -> str:
+def in_words(section: ReportSection) -> str:
     """A section of the internal report: its grade and advice, or why there is neither."""
     if section.grade is not None:
         return f"{section.grade.upper()}: {section.advice}"

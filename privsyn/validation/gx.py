@@ -27,7 +27,7 @@ SET_COUNTS = ("unexpected_count", "missing_count")
 
 
 @dataclass(frozen=True)
-class Check:
+class Expectation:
     """Outcome of one expectation.
 
     Attributes:
@@ -62,7 +62,7 @@ class ValidationResult:
 
     success: bool
     rows: int
-    expectations: tuple[Check, ...]
+    expectations: tuple[Expectation, ...]
     left_out: tuple[str, ...]
     suite: str
     suite_sha256: str
@@ -70,7 +70,7 @@ class ValidationResult:
     profile: Profile | ImageProfile
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[Expectation, ...]:
         """The checks that do not hold."""
         return tuple(check for check in self.expectations if not check.success)
 
@@ -124,7 +124,7 @@ def _table(rows: Sequence[Any], columns: Mapping[str, str]) -> dict[str, list[An
     return {column: [getattr(row, name) for row in rows] for column, name in columns.items()}
 
 
-def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Check, ...], str]:
+def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectation, ...], str]:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # older 1.x reads it at import
     logging.getLogger("great_expectations").setLevel(logging.WARNING)  # hundreds of lines else
     with warnings.catch_warnings():
@@ -182,10 +182,10 @@ def _build(config: Mapping[str, Any], suite: str) -> Any:
         raise ConfigError(f"validation.suite={suite}: {config['type']}: {reason}.") from None
 
 
-def _check(outcome: Mapping[str, Any]) -> Check:
+def _check(outcome: Mapping[str, Any]) -> Expectation:
     config = outcome["expectation_config"]
     name, kwargs = config["type"], config["kwargs"]
-    return Check(
+    return Expectation(
         name=name,
         column=kwargs.get("column"),
         title=config.get("description")

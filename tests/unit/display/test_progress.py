@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from privsyn.display import progress as shown
-from privsyn.display.progress import LONG, Pace, duration, show_progress, under_way
+from privsyn.display.progress import LONG, Rate, duration, show_progress, under_way
 
 
 def follow(*counts: tuple[float, int]) -> list[str]:
     """What is told of each of (time, tokens done of 1000), the time left with it."""
-    paces: dict[str, Pace] = {}
+    paces: dict[str, Rate] = {}
     return [
         f"{done} of 1,000 tokens"
         + (f", {left}" if (left := shown._left(paces, "generate", done, 1000, when)) else "")
@@ -90,7 +90,7 @@ def test_nothing_to_do_is_no_division_by_zero(total):
         progress("train", 0, total)
         progress("train", total, total)
     assert "train: 0 of" in printed.getvalue()
-    assert Pace().left(0, 5, 0.0) is None
+    assert Rate().left(0, 5, 0.0) is None
 
 
 def test_a_terminal_shows_a_bar_that_leaves_nothing_behind():

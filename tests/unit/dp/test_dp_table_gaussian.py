@@ -24,7 +24,7 @@ from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
-from privsyn.dp.table_gaussian import PRECISION, Table, acceptance, sample, table
+from privsyn.dp.table_gaussian import PRECISION, GaussianTable, acceptance, sample, table
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.testing import NoNoise
 
@@ -256,7 +256,7 @@ def test_exp_is_as_good_as_assumed_and_a_function_of_its_argument() -> None:
             )
 
 
-def law(found: Table, sigma: float) -> list[list[Decimal]]:
+def law(found: GaussianTable, sigma: float) -> list[list[Decimal]]:
     """Probabilities of every lattice point: as they are drawn, and those of the Gaussian."""
     cells = (len(found.edges) - 1) // 2
     x = np.arange(-cells << found.bits, cells << found.bits)
@@ -321,7 +321,7 @@ def test_slack_is_in_the_price_at_every_order() -> None:
 # Draws of a seeded generator where no other source is named: an assertion fails always or never.
 
 
-def folded(found: Table, sigma: float, x: NDArray[np.int64]) -> float:
+def folded(found: GaussianTable, sigma: float, x: NDArray[np.int64]) -> float:
     """Chi-square over 8 bands of |x| times 8 places in a cell, seen from its edge nearest 0."""
     cells = (len(found.edges) - 1) // 2
     eighths = np.arange(-8 * cells, 8 * cells + 1)

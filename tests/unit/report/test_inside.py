@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privsyn.report.blocks import Answer, Answers
-from privsyn.report.document import LEAVES, Document, Section
+from privsyn.report.document import LEAVES, Document, ReportSection
 from privsyn.report.inside import inside
 from privsyn.stages.report import compared
 
@@ -19,7 +19,9 @@ def test_images_are_compared_with_as_many_real_ones_where_they_were_measured():
 
 def test_what_may_be_handed_out_is_the_release_and_not_this_page():
     short = Answers((Answer("May I hand it out?", "Yes: the whole folder."),))
-    outward = Document(LEAVES, "k", "t", "s", {}, (Section("short", "In short", LEAVES, (short,)),))
+    outward = Document(
+        LEAVES, "k", "t", "s", {}, (ReportSection("short", "In short", LEAVES, (short,)),)
+    )
     page = inside(outward, (), "With nothing.")
     (answers,) = (block for section in page.sections for block in section.blocks[:1] if
                   isinstance(block, Answers))  # fmt: skip

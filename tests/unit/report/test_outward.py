@@ -17,7 +17,7 @@ from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import certificate, layout
 from privsyn.release.certificate import accuracy_figures
 from privsyn.report.blocks import Answer, Answers
-from privsyn.report.document import LEAVES, STAYS, Document, Section
+from privsyn.report.document import LEAVES, STAYS, Document, ReportSection
 from privsyn.report.outward import _caption, outward
 from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
@@ -125,7 +125,9 @@ def test_what_stands_in_backticks_is_code_and_escaped(made):
         ("one ` alone", "one ` alone"),
     ):
         item = Answers((Answer("?", words),))
-        page = Document("dp-release", "", "", "", {}, (Section("k", "t", "dp-release", (item,)),))
+        page = Document(
+            "dp-release", "", "", "", {}, (ReportSection("k", "t", "dp-release", (item,)),)
+        )
         assert drawn in page.to_html()
 
 
@@ -252,7 +254,7 @@ def test_an_internal_section_cannot_get_into_it(made):
     document = outward(made(good_rows()))
     assert {section.cls for section in document.sections} == {LEAVES}
     with pytest.raises(ValueError, match="holds secret"):
-        document.with_sections(Section("secret", "Secret", STAYS))
+        document.with_sections(ReportSection("secret", "Secret", STAYS))
 
 
 # --- folders that somebody else wrote -------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.report.blocks import Counts, Histogram
+from privsyn.report.blocks import Counts, HistogramChart
 from privsyn.report.document import histogram_chart, label_chart
 from privsyn.validation.profile import BINS, Profile, Row, profile, read_rows
 from tests.unit.validation.synthetic_files import Write, good_rows
@@ -43,7 +43,9 @@ def test_the_histogram_counts_every_text_once(lengths: list[int]) -> None:
         assert count == sum(words.edges[i] <= n < words.edges[i + 1] for n in lengths)
     assert words.longer == sum(n >= words.edges[-1] for n in lengths)
     assert words.edges[0] <= summary.shortest <= summary.median <= summary.longest
-    drawn = Histogram(words.edges, words.counts, words.longer, summary.median, "words", "texts")
+    drawn = HistogramChart(
+        words.edges, words.counts, words.longer, summary.median, "words", "texts"
+    )
     assert histogram_chart(drawn).count("<rect") == len(words.counts)
 
 
