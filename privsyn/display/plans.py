@@ -185,9 +185,9 @@ def share_taken(account: Preview) -> str:
     """The part of an account's whole budget that a release takes. These parts add up."""
     if account.entry is not None:
         return "nothing more"
-    if not math.isfinite(account.asked):
+    if not math.isfinite(account.loss):
         return "what the account cannot account for"
-    if any(not one.cap.fits((), one.asked) for one in account.filters):
+    if any(not one.cap.fits((), one.request) for one in account.filters):
         return "more than the account's whole budget"
     return f"{percent(account.takes)} of the account's whole budget"
 
@@ -206,7 +206,7 @@ def _fits(plan: Plan, account: Preview) -> str:
     if account.entry is None:
         if account.fits:
             return "yes"
-        full = [one for one in account.filters if not one.cap.fits(one.held, one.asked)]
+        full = [one for one in account.filters if not one.cap.fits(one.charges, one.request)]
         names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
         return f"no: {names} cannot pay for it" if full else "no"
     state = account.entry.state

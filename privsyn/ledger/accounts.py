@@ -324,7 +324,7 @@ def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
                 f"dataset.unit={fixed}. Another column is another unit, and the cap would hold for "
                 "neither.",
                 hint=f"Set dataset.unit back to {fixed}. If the file only calls that column "
-                "something else now, record it with Ledger.rename_unit_column.",
+                "something else now, record it with Ledger.accounts.rename_unit_column.",
             )
         raise AccountMismatch(
             f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
@@ -343,7 +343,7 @@ def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
             f"the settings would weaken it: {'; '.join(laxer)}. Terms of an account may become "
             "stricter, and no laxer.",
             hint="Set account.policy, limits, public_size and approval back. What was a mistake, "
-            "whoever answers for privacy takes back, on record, with Ledger.loosen.",
+            "whoever answers for privacy takes back, on record, with Ledger.accounts.loosen.",
         )
 
 

@@ -204,14 +204,14 @@ class Approvals:
         with self._database.read() as connection:
             changes = list(chain.walk(connection, release_id)) if connection else []
         reserved = [row.seq for row in changes if row.change == State.RESERVED]
-        found = [
+        approvals = [
             row
             for row in changes
             if row.change == chain.APPROVED
             and row.body["what"] == What.SPEND
             and row.seq < max(reserved, default=0)
         ]
-        return Decision.of(found[-1]) if found else None
+        return Decision.of(approvals[-1]) if approvals else None
 
     def find_request(self, release_id: str) -> Change | None:
         """The newest request to approve the cost of a release, or None."""

@@ -360,9 +360,9 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
             )
     except BudgetError as error:
         _fail(f"history row {row.seq}: {error.message.rstrip('.')}")
-    held_to = policy_period(account)
-    if held_to is not None:
-        days, cap = held_to
+    policy = policy_period(account)
+    if policy is not None:
+        days, cap = policy
         inside = [
             charge_again(cap, entry["event"])
             for entry in _inside(row, days, _charged(row.account, history.entries))

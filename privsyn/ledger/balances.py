@@ -104,7 +104,7 @@ class Preview:
 
     Attributes:
         balance: The account now; an empty one if it does not exist.
-        asked: Loss of the release at the account's order; inf for an event the account refuses.
+        loss: Loss of the release at the account's order; inf for an event the account refuses.
         takes: Part of the whole cap it takes, by the filter it weighs least in; the larger part of
             lifetime and period cap.
         fits: Whether ``reserve`` would succeed.
@@ -115,7 +115,7 @@ class Preview:
     """
 
     balance: Balance
-    asked: float
+    loss: float
     takes: float
     fits: bool
     exists: bool
@@ -126,18 +126,18 @@ class Preview:
     @property
     def room(self) -> float:
         """Epsilon, at the cap's delta, of the largest release of this kind that fits now."""
-        return min(one.cap.room(one.held, load(one.asked.event)) for one in self.filters)
+        return min(one.cap.room(one.charges, load(one.request.event)) for one in self.filters)
 
     @property
     def copies(self) -> int:
-        """How many more releases like this one fit the lifetime cap, one after the other.
+        """How many more releases like this one fit the lifetime cap in sequence.
 
         0 where a single one is more than a whole period may spend.
         """
         lifetime = self.filters[0]
-        if not all(one.cap.fits([], one.asked) for one in self.filters):
+        if not all(one.cap.fits([], one.request) for one in self.filters):
             return 0
-        return lifetime.cap.copies(lifetime.held, lifetime.asked)
+        return lifetime.cap.copies(lifetime.charges, lifetime.request)
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def preview(
     filters = _filters(row, entries, event, now)
     return Preview(
         balance=balance(row, entries, now),
-        asked=filters[0].asked.loss,
+        loss=filters[0].request.loss,
         takes=max(one.takes for one in filters),
         fits=charged_entry is not None or _fits(row, filters, event),
         exists=row["key_id"] is not None,
@@ -313,7 +313,7 @@ def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
         check_kind(spec_of(row), event)
     except BudgetError:
         return False
-    return all(one.cap.fits(one.held, one.asked) for one in filters)
+    return all(one.cap.fits(one.charges, one.request) for one in filters)
 
 
 def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:
@@ -325,11 +325,13 @@ def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) ->
     if period is not None:
         recent = _recent(row["period_days"], charged, now)
         inside = tuple(Charge.of(entry, period=True) for entry in recent)
-        asked = period.charge(event)
-        filters.append(Filter(period, inside, asked, row["period_days"], "account.period.epsilon"))
-    held_to = policy_period(row)
-    if held_to is not None:
-        days, cap = held_to
+        request = period.charge(event)
+        filters.append(
+            Filter(period, inside, request, row["period_days"], "account.period.epsilon")
+        )
+    policy = policy_period(row)
+    if policy is not None:
+        days, cap = policy
         inside = tuple(_charge_of(cap, entry) for entry in _recent(days, charged, now))
         filters.append(Filter(cap, inside, cap.charge(event), days, "the policy's period.epsilon"))
     return filters
@@ -366,9 +368,9 @@ def check_fits(
     filters = _filters(row, entries, event, now)
     release = f"release {release_id} (epsilon={guarantee.epsilon:.4g}, delta={guarantee.delta:.4g})"
     for one in filters:
-        if one.cap.fits(one.held, one.asked):
+        if one.cap.fits(one.charges, one.request):
             continue
-        room = one.cap.room(one.held, event)
+        room = one.cap.room(one.charges, event)
         if one.days is None:
             what = f"account {row['name']}"
             hint = (
@@ -410,14 +412,14 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
 
 def _exceeded(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:
     cap = one.cap
-    left = max(0.0, cap.budget - cap.total(charge.loss for charge in one.held))
-    short = one.asked.loss - left
+    left = max(0.0, cap.budget - cap.total(charge.loss for charge in one.charges))
+    short = one.request.loss - left
     unit = "epsilon" if cap.order is None else f"Renyi loss at order {cap.order:.4g}"
     return BudgetExceeded(
         f"{what}: there is room for epsilon={_floor(room)} of its kind. Nothing was spent. "
-        f"(In {unit}: asked {one.asked.loss:.4g}, left {left:.4g} of {cap.budget:.4g}, short by "
+        f"(In {unit}: asked {one.request.loss:.4g}, left {left:.4g} of {cap.budget:.4g}, short by "
         f"{short:.4g}; cap epsilon={cap.epsilon:g}, delta={cap.delta:g}.)",
-        asked=one.asked.loss,
+        asked=one.request.loss,
         left=left,
         short=short,
         hint=hint,
@@ -435,14 +437,14 @@ def _floor(value: float) -> str:
 def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     """When the window will have room."""
     days = one.days or 0
-    if not one.cap.fits([], one.asked):
+    if not one.cap.fits([], one.request):
         return f"It is more than the whole of {one.setting}={one.cap.epsilon:g}."
     recent = _recent(days, [entry for entry in entries if entry.charged], now)
-    held = list(one.held)  # in the same order
+    charges = list(one.charges)  # in the same order as ``recent``: one entry, one charge
     while recent:
         first = recent.pop(0)
-        held.pop(0)
-        if not one.cap.fits(held, one.asked):
+        charges.pop(0)
+        if not one.cap.fits(charges, one.request):
             continue
         if first.open:
             return (

@@ -386,19 +386,19 @@ class Filter:
 
     Attributes:
         cap: The cap.
-        held: What is charged to it, in the order in which it leaves the window.
-        asked: What the release asks.
+        charges: What is charged to it, in the order in which it leaves the window.
+        request: What the release would be charged.
         days: Length of its window; None for the lifetime's.
         setting: Where its epsilon comes from.
     """
 
     cap: Cap
-    held: tuple[Charge, ...]
-    asked: Charge
+    charges: tuple[Charge, ...]
+    request: Charge
     days: int | None = None
     setting: str = "account.epsilon"
 
     @property
     def takes(self) -> float:
         """Part of the whole cap that the release takes, by the filter it weighs least in."""
-        return self.cap.share([self.asked])
+        return self.cap.share([self.request])

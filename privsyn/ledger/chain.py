@@ -165,8 +165,8 @@ def append(
         body["number"] = (last or 0) + 1
     seq += 1
     # privacy: certificates name rows by hash, and a time has few values to try without the secret
-    said = canonical({**body, "at": time, "previous": previous, "seq": seq})
-    body["salt"] = hmac.digest(_secret(connection), said.encode(), "sha256")[:SALT_BYTES].hex()
+    content = canonical({**body, "at": time, "previous": previous, "seq": seq})
+    body["salt"] = hmac.digest(_secret(connection), content.encode(), "sha256")[:SALT_BYTES].hex()
     row = Change(
         seq,
         time,

@@ -96,7 +96,7 @@ def cost_digest(
     account: str, release_id: str, method: str, event: Mapping[str, Any], guarantee: Guarantee
 ) -> str:
     """What an approval to spend is about: this release at this cost, and no other."""
-    said = {
+    cost = {
         "account": account,
         "release_id": release_id,
         "method": method,
@@ -104,7 +104,7 @@ def cost_digest(
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
     }
-    return hashlib.sha256(b"privsyn cost\n" + canonical(said).encode()).hexdigest()
+    return hashlib.sha256(b"privsyn cost\n" + canonical(cost).encode()).hexdigest()
 
 
 def of_release(connection: Connection, release_id: str) -> list[Decision]:
@@ -118,18 +118,18 @@ def of_accounts(connection: Connection, account: str | None) -> Iterator[Decisio
     if account is not None:
         seqs = seqs.where(schema.history.c.account == account)
     releases = dict.fromkeys(connection.execute(seqs.order_by(schema.history.c.seq)).scalars())
-    found = [one for release in releases for one in of_release(connection, release)]
-    yield from sorted(found, key=lambda one: one.seq)
+    decided = [one for release in releases for one in of_release(connection, release)]
+    yield from sorted(decided, key=lambda one: one.seq)
 
 
 def request_of(connection: Connection, release_id: str, digest: str | None = None) -> Change | None:
     """The newest request to approve a cost, of a release, or with this digest."""
-    found = [
+    requests = [
         row
         for row in walk(connection, release_id)
         if row.change == REQUESTED and digest in (None, row.body["digest"])
     ]
-    return found[-1] if found else None
+    return requests[-1] if requests else None
 
 
 def standing(

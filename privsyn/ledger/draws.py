@@ -153,22 +153,22 @@ def rows_of(
         .order_by(_DRAWS.number)
         .limit(most)
     )
-    found = [(row.number, bytes(row.body)) for row in connection.execute(query)]
-    if [number for number, _ in found] != list(range(start, start + len(found))):
+    rows = [(row.number, bytes(row.body)) for row in connection.execute(query)]
+    if [number for number, _ in rows] != list(range(start, start + len(rows))):
         raise VerificationError(
             f"release {release_id}, {part}: a draw is missing from the ledger's database.",
             hint="Restore the database from its backup, or give the release up: "
             f"privsyn ledger lose {release_id}",
         )
-    return [body for _, body in found]
+    return [body for _, body in rows]
 
 
 def create(connection: Connection, release_id: str, part: str, header: bytes) -> bytes:
     """The header of a part's journal: made if there is none. Inside a ledger's write."""
     check_state(entry_row(connection, release_id), State.BEGUN)
-    found = rows_of(connection, release_id, part)
-    if found:
-        return found[0]
+    bodies = rows_of(connection, release_id, part)
+    if bodies:
+        return bodies[0]
     row = {"release_id": release_id, "part": part, "number": 0, "token": 0, "body": header}
     connection.execute(sa.insert(schema.draws).values(row))
     return header
@@ -186,9 +186,9 @@ def find_pin(connection: Connection, release_id: str) -> VaultRow | None:
 
 def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -> VaultRow:
     """Pin a release that has not begun, once: of two processes that start at once one wins."""
-    found = find_pin(connection, release_id)
-    if found is not None:
-        return found
+    known = find_pin(connection, release_id)
+    if known is not None:
+        return known
     check_state(entry_row(connection, release_id), State.RESERVED)
     connection.execute(
         sa.insert(schema.vault).values(

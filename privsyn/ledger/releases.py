@@ -353,12 +353,12 @@ class Releases:
         if not reserved:
             raise chain.broken(f"release {release_id} is in its table and not in the history")
         last = reserved[-1]
-        found: dict[str, dict[str, Any]] = {}
+        values: dict[str, dict[str, Any]] = {}
         for one in history[: last.seq]:
             if one.account == entry.account and one.change in chain.BEFORE:
                 name = str(one.release_id)
-                found[name] = {"release_id": name} | found.get(name, {}) | chain.project(one)
-        releases = sorted(map(entries.entry_of, found.values()), key=lambda one: one.number)
+                values[name] = {"release_id": name} | values.get(name, {}) | chain.project(one)
+        releases = sorted(map(entries.entry_of, values.values()), key=lambda one: one.number)
         return last, balances.lifetime_fill(row, releases)
 
     def refusals(self, account: str | None = None) -> list[Refusal]:

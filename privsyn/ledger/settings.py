@@ -178,10 +178,10 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
         ) from None
     except ValueError as error:
         raise ConfigError(f"account.policies={account.policies} {error}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if account.policies_digest not in (None, found):
+    digest = hashlib.sha256(content).hexdigest()
+    if account.policies_digest not in (None, digest):
         raise ConfigError(
-            f"account.policies={account.policies} has the SHA-256 {found}, and "
+            f"account.policies={account.policies} has the SHA-256 {digest}, and "
             f"account.policies_digest={account.policies_digest}: the policies were changed.",
             hint="Look at what changed, and pin the new digest.",
         )
@@ -199,23 +199,23 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
             hint=f"Did you mean {near}?" if near else "",
         )
     try:
-        return PolicyConfig.model_validate(policies[name] or {}), found
+        return PolicyConfig.model_validate(policies[name] or {}), digest
     except ValidationError as error:
-        said = explain(PolicyConfig, error, f"policies.{name}.")
-        raise ConfigError(f"account.policies={account.policies}: {said}") from None
+        problem = explain(PolicyConfig, error, f"policies.{name}.")
+        raise ConfigError(f"account.policies={account.policies}: {problem}") from None
 
 
 def approval_of(account: AccountConfig, policy: PolicyConfig) -> ApprovalConfig:
     """What a person must approve: the stricter of account and policy in each."""
-    asked = [found for found in (account.approval, policy.approval) if found is not None]
-    if not asked:
+    rules = [one for one in (account.approval, policy.approval) if one is not None]
+    if not rules:
         return ApprovalConfig()
-    above = [one.spend_above for one in asked if one.spend_above is not None]
+    above = [one.spend_above for one in rules if one.spend_above is not None]
     return ApprovalConfig(
         spend_above=min(above, default=None),
-        publish=any(one.publish for one in asked),
-        two_people=any(one.two_people for one in asked),
-        hours=min(one.hours for one in asked),
+        publish=any(one.publish for one in rules),
+        two_people=any(one.two_people for one in rules),
+        hours=min(one.hours for one in rules),
     )
 
 

@@ -113,18 +113,19 @@ class Terms:
 
     def dump(self) -> dict[str, Any]:
         """Those that are set, for JSON."""
-        found = {item.name: getattr(self, item.name) for item in fields(self)}
-        set_ = {name: value for name, value in found.items() if value != getattr(NONE, name)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        rules = {name: value for name, value in values.items() if value != getattr(NONE, name)}
         return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in set_.items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in rules.items()
         }
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any] | str | None) -> Terms:
         """The inverse of ``dump``, also from its JSON; no terms from None."""
-        found = json.loads(dumped) if isinstance(dumped, str) else dict(dumped or {})
+        rules = json.loads(dumped) if isinstance(dumped, str) else dict(dumped or {})
         values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in found.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in rules.items()
         }
         return cls(**values)
 
@@ -141,7 +142,7 @@ class Terms:
 
     def broken_by(self, request: ReleaseRequest) -> list[str]:
         """Every rule that a release breaks: value, limit, next step."""
-        found = []
+        broken = []
         at = ""
         if request.at is not None:
             at = f", at account.delta={request.at:g} and not privacy.delta={request.delta:g},"
@@ -150,13 +151,13 @@ class Terms:
             ("delta", request.delta, self.delta, self.size_rule, ""),
         ):
             if most is not None and value > most:
-                found.append(
+                broken.append(
                     f"privacy.{name}={value:g}{note} is above {most:g}"
                     f"{f' = {why}' if why else ''}, the most that one release may ask: lower it to "
                     f"{most:g} or less"
                 )
         if self.period_epsilon is not None and request.epsilon > self.period_epsilon:
-            found.append(
+            broken.append(
                 f"privacy.epsilon={request.epsilon:g}{at} is above {self.period_epsilon:g}, the "
                 f"most for all releases of any {self.period_days} days: lower it"
             )
@@ -166,15 +167,15 @@ class Terms:
             ("account.unit", request.unit, self.units),
         ):
             if allowed is not None and named not in allowed:
-                found.append(
+                broken.append(
                     f"{setting}={named} is not allowed: use {' or '.join(allowed) or 'none'}"
                 )
         if request.internal_metrics and not self.internal_metrics:
-            found.append(
+            broken.append(
                 "evaluate.enabled=true measures releases beside held-out records, which is not "
                 "allowed: set evaluate.enabled=false"
             )
-        return found
+        return broken
 
     def refuse(self, account: str, release: str, request: ReleaseRequest) -> None:
         """Refuse a release that breaks a rule.
@@ -192,29 +193,29 @@ class Terms:
 
     def laxer_than(self, other: Terms) -> list[str]:
         """Every rule of ``other`` that is weaker here, or missing."""
-        found = []
+        laxer = []
         for name in ("epsilon", "delta", "spend_above"):
             value, was = getattr(self, name), getattr(other, name)
             if was is not None and (value is None or value > was):
-                found.append(f"{name} {_limit(value)}, was {was:g}")
+                laxer.append(f"{name} {_limit(value)}, was {was:g}")
         if other.period_epsilon is not None and (
             self.period_epsilon is None
             or self.period_epsilon > other.period_epsilon
             or (self.period_days or 0) < (other.period_days or 0)
         ):
             period = f"{_limit(self.period_epsilon)} in {self.period_days or 'no'} days"
-            found.append(f"period {period}, was {other.period_epsilon:g} in {other.period_days}")
+            laxer.append(f"period {period}, was {other.period_epsilon:g} in {other.period_days}")
         for name in ("methods", "adjacencies", "units"):
             value, was = getattr(self, name), getattr(other, name)
             if was is not None and (value is None or not set(value) <= set(was)):
                 allowed = "any" if value is None else ", ".join(value)
-                found.append(f"{name} {allowed}, was {', '.join(was) or 'none'}")
+                laxer.append(f"{name} {allowed}, was {', '.join(was) or 'none'}")
         if self.internal_metrics and not other.internal_metrics:
-            found.append("internal_metrics allowed, was forbidden")
+            laxer.append("internal_metrics allowed, was forbidden")
         for name in ("publish", "two_people"):
             if getattr(other, name) and not getattr(self, name):
-                found.append(f"approval.{name} not asked for, was asked for")
-        return found
+                laxer.append(f"approval.{name} not asked for, was asked for")
+        return laxer
 
 
 NONE = Terms()

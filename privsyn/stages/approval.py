@@ -100,7 +100,7 @@ def _spending(ctx: Context, request: Change) -> Question:
     body, event = request.body, load(request.body["event"])
     spec = _paying(ctx, request.account)
     preview = ctx.ledger.accounts.preview(spec, event, request.release_id)
-    after = max(one.cap.share([*one.held, one.asked]) for one in preview.filters[:1])
+    after = max(one.cap.share([*one.charges, one.request]) for one in preview.filters[:1])
     facts = _said(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
         "balance before": f"{percent(preview.balance.share)} of the cap spent",

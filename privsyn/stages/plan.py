@@ -414,7 +414,7 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
     said = {
         "name": name,
         **balance.figures(),
-        "asked": account.asked,
+        "asked": account.loss,
         "fits": account.fits,
         "takes": account.takes,
         "room_epsilon": account.room,

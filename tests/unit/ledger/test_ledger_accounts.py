@@ -86,7 +86,7 @@ def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
     before = ledger.accounts.open(RENYI)
     reserve(ledger, "r", ZCDP(0.02))
     renamed = dataclasses.replace(RENYI, unit_column="patient")
-    with pytest.raises(AccountMismatch, match=r"Ledger\.rename_unit_column"):
+    with pytest.raises(AccountMismatch, match=r"Ledger\.accounts\.rename_unit_column"):
         ledger.accounts.open(renamed)
     for column, reason in (("", "why"), ("patient", " ")):
         with pytest.raises(BudgetError, match="needs its name and a reason"):
@@ -221,7 +221,7 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
             reserve(lite, "r", event)
         seen = lite.accounts.preview(PURE, event)
         assert not seen.fits
-        assert seen.asked == float("inf")
+        assert seen.loss == float("inf")
     swap = AccountSpec("swap", "labs", "patient", "replace_one", epsilon=3.0, delta=1e-6)
     lite.accounts.open(swap)
     sampled = Composed((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
@@ -262,7 +262,7 @@ def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
     assert before.exists
     assert before.key_id == account.key_id
     entry = reserve(ledger, "r1", event)
-    assert entry.loss == before.asked
+    assert entry.loss == before.loss
     known = ledger.accounts.preview(RENYI, event, "r1")
     assert known.fits  # a charged release costs nothing more
     assert known.entry == entry

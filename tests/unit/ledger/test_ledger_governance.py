@@ -473,7 +473,7 @@ def test_a_policy_s_period_weighs_what_it_holds_at_its_own_order(lite):
     lite.accounts.open(spec := held(period_days=30, period_epsilon=0.5))
     ask(lite, "r1", event := SampledGaussian(0.01, 5.0, 10))
     lifetime, policy = lite.accounts.preview(spec, event).filters
-    assert policy.held[0].loss == policy.asked.loss > 2 * lifetime.held[0].loss
+    assert policy.charges[0].loss == policy.request.loss > 2 * lifetime.charges[0].loss
 
 
 def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
