@@ -13,9 +13,10 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from privsyn.config import Config, parse_config
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
@@ -26,13 +27,14 @@ from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.classifiers import FEWEST
 from privsyn.files import open_file, read_json, values
 from privsyn.methods.base import Steps, TriedOnPublic
-from privsyn.methods.registry import load_method
+from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.spelling import explain
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate, not_measured
 from privsyn.stages.holdout import EVALUATION, held_out
@@ -107,7 +109,7 @@ def tune(
     """
     offered = load_method(method)
     if tries is not None:
-        _refuse_unsettable(ctx.config, method, tries)
+        _refuse_unsettable(method, tries)
     else:
         tries = offered.tries if isinstance(offered, TriedOnPublic) else {}
     if not tries:
@@ -214,44 +216,27 @@ class _Project:
         return Trial(settings, metrics, None, round(time.process_time() - began, 1))
 
 
-def _refuse_unsettable(config: Config, method: str, tries: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse, before anything is drawn, what no trial could be made with.
+def _refuse_unsettable(method: str, tries: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse, before anything is drawn, a setting that no trial could have.
 
-    A value that goes with some value of the settings before it may come up in a trial.
+    Values that only do not go together are reported by the trial that has them.
 
     Raises:
         ConfigError: A method has no such setting, or the setting cannot have a value.
     """
-    own = config.methods.get(method) or {}
-    before: dict[str, Sequence[Any]] = {}
+    model = settings_model(method)
     for setting, options in tries.items():
         for value in options:
-            refused: ConfigError | None = None
-            for chosen in product(*([_AS_IT_IS, *others] for others in before.values())):
-                beside = {
-                    name: other
-                    for name, other in zip(before, chosen, strict=True)
-                    if other is not _AS_IT_IS
-                }
-                tried = {method: {**own, **beside, setting: value}}
-                try:
-                    config.model_copy(update={"methods": tried}).method(method)
-                except ConfigError as error:
-                    refused = refused or error
-                else:
-                    break
-            else:
-                assert refused is not None  # noqa: S101  there is one choice at least
+            try:
+                model.model_validate({setting: value})
+            except ValidationError as error:
+                if all(one["loc"] == () for one in error.errors()):
+                    continue  # a check of several settings, which others of a trial may pass
                 raise ConfigError(
-                    refused.message,
+                    explain(model, error, f"methods.{method}.", {}),
                     hint=f"Correct --try {setting}: it takes settings of {method} alone; set "
                     "others for all trials by -S. Nothing was drawn.",
-                )
-        before[setting] = options
-
-
-_AS_IT_IS = object()
-"""In place of a value: the one of params.yaml."""
+                ) from None
 
 
 def _refuse_too_few(ctx: Context, planned: Plan) -> None:
