@@ -87,8 +87,10 @@ class Accounts:
                 if row is not None and Terms.load(row["terms"]) == spec.terms:
                     return account_of(row)
             with self._database.write(create=True) as connection:
+                # Again under the lock: another process may have opened it since the read above.
                 if matching(connection, spec) is None:
                     self._open(connection, spec)
+                # Only stricter terms get here: ``matching`` refuses laxer ones.
                 self._hold_to(connection, spec.name, spec.terms)
                 return account_of(account_row(connection, spec.name))
 
@@ -125,6 +127,7 @@ class Accounts:
         if not reason.strip():
             raise BudgetError(f"account {name}: laxer terms need a reason.")
         with self._database.write() as connection:
+            # Laxer terms are a person's act: they are not recorded on a chain that is broken.
             audit.check_account(connection, name)
             if Terms.load(account_row(connection, name)["terms"]) != terms:
                 body = {"terms": terms.dump(), "reason": reason[:LONGEST_REASON]}
@@ -149,6 +152,7 @@ class Accounts:
             raise BudgetError(f"account {name}: a renamed column needs its name and a reason.")
         with self._database.write() as connection:
             was = account_row(connection, name)["unit_column"]
+            # A column would change what the unit is, and not what it is called.
             if was is None:
                 raise AccountMismatch(
                     f"dataset.unit={column}: account {name} was opened with dataset.unit=null, "
@@ -211,6 +215,7 @@ class Accounts:
             if connection is not None and find_account(connection, spec.name) is not None:
                 return
         check_kind(spec, event)
+        # The row of an empty account: what is refused here must be what ``reserve`` would refuse.
         row = balances.new_row(spec)
         balances.check_fits(row, [], release, event, guarantee, self._database.clock())
 
@@ -258,8 +263,10 @@ class Accounts:
         key = secrets.token_bytes(KEY_BYTES)
         row = balances.new_row(spec)
         body = {name: value for name, value in row.items() if name not in ("name", "terms")}
+        # The id is random, and no hash of the key: nobody can test guesses of the key against it.
         body |= {"key_id": secrets.token_hex(6), "key_sha256": chain.key_digest(key)}
         change = self._database.append(connection, spec.name, None, chain.OPENED, body)
+        # The key is in this table alone: the history holds its digest.
         values = chain.project(change) | {"partition_key": key.hex()}
         connection.execute(sa.insert(schema.accounts).values(values))
 
@@ -301,6 +308,7 @@ def matching(connection: Connection, spec: AccountSpec) -> Row | None:
         check_same(spec, opened)
         check_terms(spec, opened)
         return row
+    # A second account on a dataset would double its cap.
     other = find_lineage(connection, spec.dataset)
     if other is not None:
         raise AccountMismatch(
@@ -315,6 +323,7 @@ def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
     """Refuse a spec that is not the account's, naming the first setting that differs."""
     for item in fields(AccountSpec):
         value, fixed = getattr(spec, item.name), getattr(opened, item.name)
+        # Fields that do not compare (split, terms) may differ: the account keeps or tightens them.
         if value == fixed or not item.compare:
             continue
         if item.name == "unit_column":

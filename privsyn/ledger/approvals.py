@@ -43,6 +43,7 @@ class Approvals:
         digest = cost_digest(account, release_id, method, dump(event), guarantee)
         with self._database.write() as connection:
             account_row(connection, account)
+            # Every try of a scheduled run asks again: one row a question.
             known = decisions.request_of(connection, release_id, digest)
             if known is not None:
                 return known
@@ -100,6 +101,7 @@ class Approvals:
         change = chain.APPROVED if approved else chain.REJECTED
         with self._database.write() as connection:
             account, asker = _subject(connection, release_id, what, digest)
+            # An approval must not rest on rows that somebody edited.
             audit.check_account(connection, account)
             decision = Decision.of(
                 self._database.append(connection, account, release_id, change, body)
@@ -162,6 +164,7 @@ class Approvals:
             ApprovalNeeded: There is none.
         """
         above = spec.terms.spend_above
+        # The epsilon is priced from the event: what the plan claims cannot keep it below the limit.
         if above is None or request.epsilon <= above:
             return None
         return decisions.standing(
@@ -233,6 +236,7 @@ def _subject(
         return request.account, (request.body.get("by") or {}).get("user")
     entry = entry_row(connection, release_id)
     check_state(entry, State.COMMITTED)
+    # Students and further records are published under certificates of their own.
     made = {
         row.body["certificate_sha256"]
         for row in chain.walk(connection, release_id)

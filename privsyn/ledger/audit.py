@@ -180,6 +180,7 @@ def _check_link(row: Change, seq: int, head: str) -> None:
         _fail(f"history row {seq + 1} is missing")
     if row.previous != head:
         _fail(f"history row {row.seq} does not follow row {seq}: a row was replaced or moved")
+    # The hash covers the row before, so an edit shows at its own row and not at the end.
     if row.hash != digest(
         row.seq, row.at, row.account, row.release_id, row.change, row.body, row.previous
     ):
@@ -207,6 +208,7 @@ def _open(row: Change, history: _History) -> None:
         _fail(f"history row {row.seq} opens account {row.account} a second time")
     if any(values["dataset"] == other["dataset"] for other in accounts.values()):
         _fail(f"history row {row.seq} opens a second account on dataset {values['dataset']}")
+    # Costs take seconds: balances check the chain alone, ``verify`` prices every row again.
     if history.costs:
         _check_caps(row, values)
     accounts[row.account] = values | {"key_sha256": row.body["key_sha256"]}
@@ -230,6 +232,7 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
     ):
         if epsilon is None:
             continue
+        # A budget may be smaller than its cap allows, never larger.
         share = delta * split.renyi if split else delta
         most = [(budget, filter_budget(epsilon, share, order or math.inf))]
         if split and gaussian is not None:
@@ -255,6 +258,7 @@ def _hold_to(row: Change, accounts: Rows) -> None:
     if row.account not in accounts:
         _fail(f"history row {row.seq}: account {row.account} was never opened")
     laxer = Terms.load(row.body["terms"]).laxer_than(Terms.load(accounts[row.account]["terms"]))
+    # A reason is what ``loosen`` demands: without one the row was pushed in.
     if laxer and not row.body.get("reason"):
         _fail(f"history row {row.seq} weakens the terms of account {row.account}: {laxer[0]}")
     accounts[row.account] |= project(row)
@@ -450,6 +454,7 @@ def _compare(kind: str, history: Rows, table: Rows) -> None:
     for name in history.keys() | table.keys():
         if name not in table:
             _fail(f"{kind} {name} is missing from its table")
+        # A row that no history explains is spent or free budget that nobody reserved.
         if name not in history:
             _fail(f"{kind} {name} is in its table and not in the history")
         row = dict(table[name])

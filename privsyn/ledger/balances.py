@@ -242,6 +242,7 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
             entries=len(recent),
             **_fill(period, [Charge.of(entry, period=True) for entry in recent]),
         )
+        # What is left now is what both caps leave.
         fill["left_epsilon"] = min(fill["left_epsilon"], window.left_epsilon)
     return Balance(account=row["name"], entries=len(charged), period=window, **fill)
 
@@ -299,6 +300,7 @@ def preview(
     return Preview(
         balance=balance(row, entries, now),
         loss=filters[0].request.loss,
+        # The fullest filter decides how soon the account is used up.
         takes=max(one.takes for one in filters),
         fits=charged_entry is not None or _fits(row, filters, event),
         exists=row["key_id"] is not None,
@@ -437,6 +439,7 @@ def _floor(value: float) -> str:
 def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     """When the window will have room."""
     days = one.days or 0
+    # Waiting does not help: even an empty window is too small.
     if not one.cap.fits([], one.request):
         return f"It is more than the whole of {one.setting}={one.cap.epsilon:g}."
     recent = _recent(days, [entry for entry in entries if entry.charged], now)

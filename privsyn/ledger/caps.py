@@ -127,6 +127,7 @@ class Cap:
 
         ``repeats=False`` leaves out the rule for repeated events, which takes up to a second.
         """
+        # One rule has to cover all charges together: none covers some and another the rest [B16].
         losses = [charge.loss for charge in (*earlier, request)]
         if self._within(losses, self.budget):
             return "renyi" if self.order else "pure"
@@ -139,6 +140,7 @@ class Cap:
         pure = [pure_loss(event) for event in events]
         if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
             return "pure"
+        # The first release was chosen before anything was seen: its own certificate is enough.
         if not earlier:
             return "first" if epsilon_at(events[-1], self.delta) <= self.epsilon else None
         if repeats and self.split.repeats and all(event == events[0] for event in events):
@@ -180,6 +182,7 @@ class Cap:
         """
         if self.order is None:
             return self.room_epsilon(earlier)
+        # An empty account takes any first release within its cap.
         if self.split is not None and not earlier:
             return self.epsilon  # as a first release
 
@@ -189,6 +192,7 @@ class Cap:
             except (ArithmeticError, ValueError):  # noise beyond what a number holds
                 return False
 
+        # Bisects the logarithm of a factor on all noise: more noise always fits at least as well.
         noisy, quiet = 0.0, 0.0
         step = 0.5
         if fits(0.0):
@@ -279,6 +283,7 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
         slack = number * LATTICE_SLACK  # of the noise's lattice [B12], once a release
         return epsilon_at(copies, delta) + slack <= epsilon
 
+    # Monotone in the count: what is known of one count bounds all the others.
     fitting, beyond = _KNOWN.get((event, epsilon, delta), (0, MOST_COPIES))
     if fitting < count < beyond:
         if fit(count):
@@ -370,6 +375,7 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
             f"account {spec.name} has delta=0 and takes pure events only.",
             hint="Use a method with pure epsilon, or an account with delta above 0.",
         )
+    # Amplification by sampling is proved for a unit that is there or not, not for a swap.
     if spec.adjacency == "replace_one" and any(
         isinstance(leaf, SampledGaussian) for leaf in leaves(event)
     ):

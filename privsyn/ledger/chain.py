@@ -58,6 +58,7 @@ UNBEGUN: Mapping[str, None] = dict.fromkeys(
 
 def canonical(value: Any) -> str:
     """JSON with one spelling: sorted keys, no spaces, ASCII, no NaN."""
+    # Hashes are over this text: a change of spelling would break every chain there is.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -160,6 +161,7 @@ def append(
     body = dict(body)
     if time != now:
         body["clock"] = now
+    # Numbers of reservations are in the chain: a deleted entry leaves a gap that verify finds.
     if change == State.RESERVED:
         last = connection.execute(sa.select(sa.func.max(schema.entries.c.number))).scalar()
         body["number"] = (last or 0) + 1
@@ -196,6 +198,7 @@ def append(
             .where(schema.entries.c.release_id == release_id)
             .values(values)
         )
+        # An update first: a void release that is reserved anew keeps its row.
         if update.rowcount == 0:
             connection.execute(sa.insert(schema.entries).values(release_id=release_id, **values))
     return row
@@ -205,9 +208,11 @@ def project(row: Change) -> dict[str, Any]:
     """The columns that a history row sets in the table of accounts or of entries."""
     body = dict(row.body)
     by = body.pop("by", None)
+    # They say how the row was written, and are no column of any table.
     for name in ("salt", "clock"):
         body.pop(name, None)
     if row.change == OPENED:
+        # The table holds the key itself: audit compares the digest with that.
         del body["key_sha256"]
         return {"name": row.account, "opened_at": row.at, "terms": None, **body}
     if row.change == RENAMED:

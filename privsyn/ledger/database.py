@@ -113,9 +113,11 @@ class Database:
                 if number == 0:
                     yield None
                     return
+                # A question must not fail on an older schema: the columns it reads may be missing.
                 if number < len(schema.MIGRATIONS):
                     self._prepare()
                 self._ready = True
+            # A SQLite transaction sees one state by itself. PostgreSQL needs the level for it.
             options = {} if self._path else {"isolation_level": "REPEATABLE READ"}
             with self._engine.connect() as raw:
                 connection = raw.execution_options(**options)
@@ -179,7 +181,9 @@ class Database:
         try:
             yield
         except (BudgetError, DataError, VerificationError) as error:
+            # Retries would fill the table, and a lost release has its own row in the chain.
             if not error.retryable and not isinstance(error, ReleaseLost):
+                # A ledger that cannot be written still refuses.
                 with suppress(PrivsynError):
                     self._note_refusal(
                         error, {"release_id": release_id, "account": account, **request}
@@ -192,6 +196,7 @@ class Database:
             if entry is not None:
                 for name in ("account", "method", "epsilon", "delta"):
                     request[name] = request.get(name) or getattr(entry, name)
+            # Under the head's lock, so max + 1 is free.
             number = connection.execute(sa.select(sa.func.max(schema.refusals.c.number))).scalar()
             connection.execute(
                 sa.insert(schema.refusals).values(
@@ -306,6 +311,7 @@ class Database:
 
     def _unavailable(self, text: str) -> LedgerUnavailable:
         reason = (text.strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        # Drivers quote the connection string in their messages.
         if self._url.password:
             reason = reason.replace(self._url.password, "***")
         low = reason.lower()

@@ -104,6 +104,7 @@ def cost_digest(
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
     }
+    # The prefix keeps a digest of a cost from being one of a certificate.
     return hashlib.sha256(b"privsyn cost\n" + canonical(cost).encode()).hexdigest()
 
 
@@ -157,6 +158,7 @@ def standing(
     Raises:
         ApprovalNeeded: There is none.
     """
+    # An approval is of one digest: another cost or certificate needs its own.
     about = [one for one in decisions if one.what is what and one.digest == digest]
     refused = [number for number, one in enumerate(about) if not one.approved]
     since = about[refused[-1] + 1 :] if refused else about
@@ -175,6 +177,7 @@ def standing(
         raise ApprovalNeeded(f"{doing} before somebody has approved it.{other}", hint=hint)
     if not two_people:
         return since[-1]
+    # Nobody known asked: then whoever approves may be the one who asked.
     if asker is None:
         raise ApprovalNeeded(
             f"{doing}: two people are asked for, and nobody knows who asked.", hint=hint

@@ -90,6 +90,7 @@ class DrawRows:
 
     def _check(self, connection: Connection) -> None:
         """Hold the lease's row: who takes the part over, or ends the release, waits for us."""
+        # Locks the row: a takeover or an ending must not slip between the check and the write.
         leases.check(connection, self._lease, hold=True)
         check_state(entry_row(connection, self._lease.release_id), State.BEGUN)
 
@@ -154,6 +155,7 @@ def rows_of(
         .limit(most)
     )
     rows = [(row.number, bytes(row.body)) for row in connection.execute(query)]
+    # A gap would replay later draws at an earlier place, and draw anew what was used.
     if [number for number, _ in rows] != list(range(start, start + len(rows))):
         raise VerificationError(
             f"release {release_id}, {part}: a draw is missing from the ledger's database.",
@@ -189,6 +191,7 @@ def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -
     known = find_pin(connection, release_id)
     if known is not None:
         return known
+    # After it began its draws may lie elsewhere: a second place would draw them again.
     check_state(entry_row(connection, release_id), State.RESERVED)
     connection.execute(
         sa.insert(schema.vault).values(

@@ -291,6 +291,7 @@ def sources(
     query = (
         sa.select(columns.release_id, columns.account, columns.version, columns.fingerprint)
         .join(schema.entries, entries.release_id == columns.release_id)
+        # A void release opened no record: its file was not used.
         .where(entries.state != State.VOID.value)
         .order_by(entries.number)
     )

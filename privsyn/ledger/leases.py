@@ -186,6 +186,7 @@ class Lease:
                 pass  # it runs out by itself, and an error under way matters more
 
     def _beat(self) -> None:
+        # Three tries a life: one that fails leaves time for the next.
         while not self._stop.wait(self.ttl / 3):
             try:
                 self._renew(self)
@@ -228,6 +229,7 @@ class Leases:
             BudgetError: It has not begun, or is committed.
         """
         check_name("part", part)
+        # Before the call: the ledger counts the lease's life from no earlier.
         started = elapsed()
         with self._database.write() as connection:
             check_state(entry_row(connection, release_id), State.BEGUN)
@@ -294,6 +296,7 @@ def take(connection: Connection, release_id: str, part: str, ttl: float, now: da
             f"release {release_id}, {part}: process {row['pid']} on {row['host']} is drawing it.",
             hint=f"Wait for it, or until its lease runs out at {row['expires_at']}.",
         )
+    # Never reused, so that a holder that slept through a takeover finds out.
     token = row["token"] + 1 if row is not None else 1
     me = Holder.me()
     values = {

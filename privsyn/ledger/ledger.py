@@ -99,6 +99,7 @@ class Ledger:
             VerificationError: Names the row that does not agree.
         """
         with self.database.read() as connection:
+            # No file: nothing was spent, and that is in order.
             if connection is None:
                 return LedgerAudit(rows=0, accounts=0, entries=0, head=chain.GENESIS)
             return audit.verify(connection)

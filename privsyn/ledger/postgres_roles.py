@@ -64,6 +64,7 @@ def grants(role: str, schema: str = "public") -> str:
         ]
     for name, (table, when, body) in _TRIGGERS.items():
         filled = body.format(schema=within, **_WORDS)
+        # Deferred to the commit: the head moves after the row is in.
         deferred = when.startswith("AFTER")
         each = "STATEMENT" if "TRUNCATE" in when else "ROW"
         lines += [

@@ -107,6 +107,7 @@ class Releases:
             self._database.write() as connection,
         ):
             row = account_row(connection, account)
+            # An edited row could make room in the account: nothing is charged on a broken chain.
             audit.check_account(connection, account)
             spec = spec_of(row)
             check_kind(spec, event)
@@ -115,21 +116,25 @@ class Releases:
             loss, period_loss = charge.loss, period.charge(event).loss if period else None
             entry = entries.find_entry(connection, release_id)
             if entry is not None:
+                # Retries reserve again. The same id at another cost is another plan.
                 check_entry(entry, account, method, (loss, period_loss))
                 if source is not None and entry.state is not State.BEGUN:
                     check_source(connection, account, entry, source)
             elif source is not None:
                 check_source(connection, account, None, source)
+            # Two accounts on one file would each admit a whole cap of the same people's privacy.
             if source is not None and (entry is None or not judged(connection, entry, source)):
                 check_paid_elsewhere(connection, account, source)
             if entry is not None and entry.charged:
                 self._note_source(connection, entry, source)
                 return entry
             wish = ReleaseRequest.of(spec, event, method, guarantee)
+            # The order of checks is the order of messages: rules of the account before its balance.
             spec.terms.refuse(account, f"release {release_id}", wish)
             now = self._database.clock()
             releases = entries.entries_of(connection, account)
             late = chain.behind(connection, now)
+            # Read and spent under the head's lock: two that fit alone may not fit together.
             balances.check_fits(row, releases, release_id, event, guarantee, now, late)
             digest = cost_digest(account, release_id, method, dump(event), guarantee)
             self._approvals.check_spend(connection, spec, release_id, wish, digest)
@@ -175,9 +180,11 @@ class Releases:
         host, now = platform.node(), self._database.clock()
         with self._database.record_refusals(release_id), self._database.write() as connection:
             entry = entry_row(connection, release_id)
+            # The last check before records are opened: from here the cost cannot be taken back.
             audit.check_account(connection, entry.account)
             if entry.state is State.RESERVED:
                 row = account_row(connection, entry.account)
+                # A clock that ran ahead may have let it in: this clock looks again.
                 balances.check_begins(row, entries.entries_of(connection, row["name"]), entry, now)
                 body = {"scratch": scratch, "host": host, "nonce": nonce}
                 self._database.append(connection, entry.account, release_id, State.BEGUN, body)
@@ -196,6 +203,7 @@ class Releases:
             leases.check_idle(connection, release_id, now, but_mine=False)
             body = {"reason": "scratch was replaced: its draws are gone"}
             self._database.append(connection, entry.account, release_id, State.LOST, body)
+        # Outside the block: inside it the exception would roll back the row that says LOST.
         raise lost(release_id, str(body["reason"]))
 
     def commit(
@@ -223,6 +231,7 @@ class Releases:
         body = _digests(artifact_sha256, certificate_sha256)
         with self._database.write() as connection:
             entry = entry_row(connection, release_id)
+            # A process that died after its commit repeats it: that must succeed.
             if entry.state is State.COMMITTED:
                 if (entry.artifact_sha256, entry.certificate_sha256) != (
                     artifact_sha256,
@@ -236,6 +245,7 @@ class Releases:
             check_state(entry, State.BEGUN)
             if lease is not None:
                 leases.check(connection, lease)
+            # Another process that still draws would write draws into a release that has ended.
             leases.check_idle(connection, release_id, self._database.clock(), but_mine=True)
             return self._move(connection, entry, State.COMMITTED, body)
 
@@ -290,6 +300,7 @@ class Releases:
                 for row in chain.walk(connection, release_id)
                 if row.change == chain.VALIDATED and row.body["name"] == name
             ]
+            # Only the newest note counts: a report may change and change back.
             if notes and body.items() <= dict(notes[-1].body).items():
                 return notes[-1]
             return self._database.append(
@@ -354,6 +365,7 @@ class Releases:
             raise chain.broken(f"release {release_id} is in its table and not in the history")
         last = reserved[-1]
         values: dict[str, dict[str, Any]] = {}
+        # Replays the chain up to that row: tables hold the newest values, not those of then.
         for one in history[: last.seq]:
             if one.account == entry.account and one.change in chain.BEFORE:
                 name = str(one.release_id)
@@ -388,6 +400,7 @@ class Releases:
 
     def _price(self, account: str, event: Event, method: str, guarantee: Guarantee) -> None:
         """What is dear to compute, and kept in memory, before others wait for the lock."""
+        # The results are cached. Under the lock every other writer would wait for them.
         gaussian_mu_squared(event)
         with self._database.read() as connection:
             row = find_account(connection, account) if connection else None
@@ -412,6 +425,7 @@ class Releases:
         if source is None or entry.state is not State.RESERVED:
             return
         table = schema.sources
+        # A void release that is reserved anew may be of another file: the newest one stands.
         connection.execute(sa.delete(table).where(table.c.release_id == entry.release_id))
         connection.execute(
             sa.insert(table).values(
@@ -426,6 +440,7 @@ class Releases:
     def _end(self, release_id: str, before: State, after: State, reason: str) -> Entry:
         with self._database.write() as connection:
             entry = entry_row(connection, release_id)
+            # Ending twice is no error: the caller may not know that its first call went through.
             if entry.state is after:
                 return entry
             check_state(entry, before)
@@ -492,6 +507,7 @@ def check_source(
         DataError: As said.
     """
     for earlier in entries.sources(connection, account=account):
+        # A version names one file: the ids of its releases rest on that.
         if earlier.version == source.version and earlier.fingerprint != source.fingerprint:
             if entry is not None and entry.release_id == earlier.release_id and entry.open:
                 continue

@@ -179,6 +179,7 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
     except ValueError as error:
         raise ConfigError(f"account.policies={account.policies} {error}") from None
     digest = hashlib.sha256(content).hexdigest()
+    # Whoever can edit the file could weaken the rules: the digest is in the config under review.
     if account.policies_digest not in (None, digest):
         raise ConfigError(
             f"account.policies={account.policies} has the SHA-256 {digest}, and "

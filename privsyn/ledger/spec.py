@@ -70,6 +70,7 @@ class ReleaseRequest:
             event: What the release does to the data.
             delta: The account's.
         """
+        # At the smaller delta: the larger one would make any epsilon look small.
         at = min(self.delta, delta)
         epsilon = max(self.epsilon, priced(event, at))
         return replace(self, epsilon=epsilon, at=delta if delta < self.delta else None)
@@ -231,6 +232,7 @@ def priced(event: Event, delta: float) -> float:
     """Epsilon of an event at a delta, kept in memory; what no delta covers is infinite."""
     try:
         return epsilon_at(event, delta)
+    # Infinite: no rule about epsilon may let it pass.
     except ValueError:
         return math.inf
 
@@ -375,6 +377,7 @@ def terms_of(account: AccountConfig, root: Path) -> Terms:
                 "not set.",
                 hint="Set it to a public estimate of how many units there are.",
             )
+        # Of a public estimate: the true count is private.
         by_size = account.public_size**-policy.delta_exponent
     deltas = [one for one in (limits.delta, policy.delta, by_size) if one is not None]
     epsilons = [one for one in (limits.epsilon, policy.epsilon) if one is not None]
