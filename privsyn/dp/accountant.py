@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.dp import bounded_range, conversions
+from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.event_tree import (
+    allocated,
     check_delta,
     composition,
     fold,
@@ -27,6 +28,7 @@ from privsyn.dp.event_tree import (
     zcdp_loss,
 )
 from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
+from privsyn.dp.filters import gaussian_mu_squared
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ def guarantee(event: Event, delta: float) -> Guarantee:
 
     Pure loss by randomised response, zCDP by CKS20 Corollary 13 at the best real order, Gaussian
     noise by its exact curve, bounded-range draws and what is mixed with them by their exact
-    adaptive composition, sampled Gaussians by their loss distribution; the smallest where several
-    apply. Epsilon is rounded up.
+    adaptive composition, sampled Gaussians by their loss distribution, random allocations by the
+    ratio of their dominating pair; the smallest where several apply. Epsilon is rounded up.
 
     Raises:
         ValueError: delta outside [0, 1), or no finite epsilon at this delta (zCDP at delta 0).
@@ -122,6 +124,7 @@ def epsilon_at(event: Event, delta: float) -> float:
         bounds.append(renyi_epsilon(event, delta))  # else it is the rho curve
     bounds.append(composed_epsilon(event, delta))
     bounds.append(loss_distribution_epsilon(event, delta))
+    bounds.append(allocation_epsilon(event, delta))
     return min(bounds)
 
 
@@ -143,9 +146,13 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     return bounded_range.epsilon(composed.priced, delta, composed.mu_squared, cells)
 
 
-def composed_roughly(event: Event, delta: float) -> float:
-    """``composed_epsilon`` on a coarse grid: quick, up to .5% more, never below the truth."""
-    return composed_epsilon(event, delta, cells=QUICK_CELLS)
+def roughly(event: Event, delta: float) -> float:
+    """Epsilon on coarse grids: quick, up to .5% more, never below the truth.
+
+    For events of pure and bounded-range steps and Gaussian noise, and random allocations of them.
+    """
+    composed = composed_epsilon(event, delta, cells=QUICK_CELLS)
+    return min(composed, allocation_epsilon(event, delta, points=QUICK_POINTS))
 
 
 def renyi_epsilon(event: Event, delta: float) -> float:
@@ -163,6 +170,24 @@ def loss_distribution_epsilon(event: Event, delta: float) -> float:
     from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
 
     return sampled_gaussian_epsilon(parts, delta, pure)
+
+
+def allocation_epsilon(event: Event, delta: float, points: int = random_allocation.POINTS) -> float:
+    """Epsilon by the secret place of each unit alone [B19]; infinite for any other event."""
+    check_delta(delta)
+    mu, places, beside = _allocation(event)
+    if not delta or not math.isfinite(mu + beside):
+        return math.inf
+    return random_allocation.epsilon(mu, places, delta, beside, points)
+
+
+def _allocation(event: Event) -> tuple[float, int, float]:
+    """Mu of one place, number of places, squared mu of what is told beside them."""
+    drawn, others = allocated(event)
+    if drawn is None or drawn.places == 1:
+        return math.inf, 1, math.inf
+    mu = math.sqrt(gaussian_mu_squared(drawn.event))
+    return mu, drawn.places, math.fsum(map(gaussian_mu_squared, others))
 
 
 def profile(event: Event) -> list[tuple[float, float]]:
@@ -200,6 +225,10 @@ def profile(event: Event) -> list[tuple[float, float]]:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy
 
         points += sampled_gaussian_profile(parts, losses)
+    mu, places, beside = _allocation(event)
+    if math.isfinite(mu + beside):
+        amplified = random_allocation.deltas(mu, places, grid, beside)
+        points += zip(grid.tolist(), amplified.tolist(), strict=True)
     if not points:  # by the Renyi curve
         points = [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]
@@ -234,4 +263,4 @@ def percent(share: float) -> str:
     return f"{max(math.ceil(1000 * share - 1e-9), share > 0) / 10:g}%"
 
 
-QUICK_CELLS = 10
+QUICK_CELLS, QUICK_POINTS = 10, 200

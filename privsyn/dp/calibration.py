@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from privsyn.dp import conversions
-from privsyn.dp.accountant import Guarantee, composed_roughly, epsilon_at
-from privsyn.dp.event_tree import FAR
+from privsyn.dp import conversions, random_allocation
+from privsyn.dp.accountant import Guarantee, epsilon_at, roughly
+from privsyn.dp.event_tree import FAR, allocated
 from privsyn.dp.events import Event
-from privsyn.dp.filters import filter_budget, filter_order
+from privsyn.dp.filters import filter_budget, filter_order, gaussian_mu_squared
 
 CALIBRATION_MARGIN = 1e-12
 """Relative room left below a target, for the roundings of the caller's own arithmetic."""
@@ -136,8 +136,8 @@ def calibrate_composed(
 
     Guarantee: ``epsilon_at(make(parameter), target.delta) <= target.epsilon``.
 
-    Exact composition mostly buys a few hundredths to tenths more than zCDP: it is looked for
-    coarsely first, then exactly.
+    Exact composition mostly buys a few hundredths to tenths more than zCDP, and a random allocation
+    up to several times as much: it is looked for coarsely first, then exactly.
 
     Args:
         make: Event of a parameter.
@@ -149,13 +149,14 @@ def calibrate_composed(
         ValueError: by_zcdp is not within the target.
     """
     safe = by_zcdp
-    for price, widest, near in (
-        (composed_roughly, 1.15, max(tolerance, 1e-4)),
-        (epsilon_at, 1.02, tolerance),
-    ):
+    stages = [(roughly, 1.15, max(tolerance, 1e-4)), (epsilon_at, 1.02, tolerance)]
+    if allocated(make(by_zcdp))[0] is not None:
+        safe = _by_one_place(make, target, by_zcdp)
+        stages = [(epsilon_at, 1.01, max(tolerance, 1e-4))]
+    for price, widest, near in stages:
         if price(make(safe), target.delta) > target.epsilon:
             safe = by_zcdp  # all prices are above the truth, and not in one order
-            if price is composed_roughly:
+            if price is roughly:
                 continue
         bold = safe * widest
         while safe < bold:
@@ -165,3 +166,24 @@ def calibrate_composed(
 
 
 _RANGE_TOLERANCE = 1e-5
+
+
+def _by_one_place(make: Callable[[float], Event], target: Guarantee, by_zcdp: float) -> float:
+    """Where to begin with a random allocation: the parameter whose places have the mu they may."""
+
+    def mu(event: Event, _: float) -> float:
+        drawn, _others = allocated(event)
+        return math.sqrt(gaussian_mu_squared(drawn.event)) if drawn else 0.0
+
+    drawn, _ = allocated(make(by_zcdp))
+    if drawn is None or not 0 < mu(drawn, 0.0) < math.inf:
+        return by_zcdp
+    most = random_allocation.largest_mu(drawn.places, target.epsilon, target.delta)
+    if mu(drawn, 0.0) >= most:
+        return by_zcdp
+    aim = Guarantee(most, target.delta)  # of mu in place of epsilon
+    return calibrate(make, aim, by_zcdp, _AMPLIFIED * by_zcdp, True, price=mu, tolerance=1e-4)
+
+
+_AMPLIFIED = 16.0
+"""How much more than by zCDP is looked for where a random allocation is priced."""

@@ -17,6 +17,7 @@ from privsyn.dp.events import (
     Event,
     Gaussian,
     Pure,
+    RandomAllocation,
     Rounds,
     SampledGaussian,
 )
@@ -67,10 +68,15 @@ def scaled(event: Event, factor: float) -> Event:
             return Rounds(tuple(scaled(child, factor) for child in events), count)
         case Disjoint(events, cells):
             return Disjoint(tuple(scaled(child, factor) for child in events), cells)
+        case RandomAllocation(inner, places):
+            return RandomAllocation(scaled(inner, factor), places)
 
 
 def fold(event: Event, price: Callable[[Event], float]) -> float:
-    """Sum over sequences and rounds, maximum over disjoint parts [B8]."""
+    """Sum over sequences and rounds, maximum over disjoint parts [B8].
+
+    A random allocation is priced as without its secret, which is never less than with it [B19].
+    """
     match event:
         case Composed(events):
             return math.fsum(fold(child, price) for child in events)
@@ -78,6 +84,8 @@ def fold(event: Event, price: Callable[[Event], float]) -> float:
             return count * math.fsum(fold(child, price) for child in events)
         case Disjoint(events):
             return max(fold(child, price) for child in events)
+        case RandomAllocation(inner):
+            return fold(inner, price)
         case _:
             return price(event)
 
@@ -173,6 +181,8 @@ def composition(event: Event) -> Composition | None:
             if len(gaussian) < len(parts):
                 return None
             return Composition(mu_squared=max(part.mu_squared for part in gaussian))
+        case RandomAllocation(inner):
+            return composition(inner)
         case _:
             mu_squared = mu_squared_of_leaf(event)
             return Composition(mu_squared=mu_squared) if math.isfinite(mu_squared) else None
@@ -209,6 +219,17 @@ def sampled_parts(
             case _:
                 return (), ()
     return (tuple(parts), tuple(pure)) if any(rate < 1 for rate, *_ in parts) else ((), ())
+
+
+def allocated(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]:
+    """The random allocation of a sequence, and the other events of it.
+
+    Where there are several, the one of most places is named and the others are among the rest.
+    """
+    parts = list(in_sequence(event))
+    drawn = [part for part in parts if isinstance(part, RandomAllocation)]
+    first = max(drawn, key=lambda part: part.places, default=None)
+    return first, tuple(part for part in parts if part is not first)
 
 
 def check_delta(delta: float) -> None:

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import math
 
-from privsyn.dp import bounded_range, conversions
-from privsyn.dp.event_tree import check_delta, composition, fold, mu_squared_of_leaf, pure_of_leaf
-from privsyn.dp.events import Composed, Event, Rounds, leaves
+from privsyn.dp import bounded_range, conversions, random_allocation
+from privsyn.dp.event_tree import (
+    allocated,
+    check_delta,
+    composition,
+    fold,
+    mu_squared_of_leaf,
+    pure_of_leaf,
+)
+from privsyn.dp.events import Composed, Event, RandomAllocation, Rounds, leaves
 
 
 def filter_order(epsilon: float, delta: float) -> float:
@@ -75,11 +82,29 @@ def _covered(event: Event) -> float:
             return math.fsum(gaussian_mu_squared(child) for child in events)
         case Rounds(events, count):
             return count * math.fsum(gaussian_mu_squared(child) for child in events)
+        case RandomAllocation(inner):
+            return gaussian_mu_squared(inner)
         case _:
             return math.inf
 
 
 _MU_PIECE = 128
+
+
+def covering_mu_squared(event: Event, failure: float) -> float:
+    """Squared mu of an event that is Gaussian DP but for a chance ``failure`` that it reveals all.
+
+    Guarantee: events chosen adaptively, whose squared mu add up to mu^2 and whose chances add up to
+    at most d, are together mu-Gaussian DP but for a chance d [B19]. The chance is for random
+    allocations; where it does not help, the event is as ``gaussian_mu_squared``.
+    """
+    drawn, others = allocated(event)
+    if drawn is None:
+        return gaussian_mu_squared(event)
+    inner = gaussian_mu_squared(drawn.event)
+    if math.isfinite(inner):
+        inner = random_allocation.covering_mu(math.sqrt(inner), drawn.places, failure) ** 2
+    return inner + math.fsum(map(gaussian_mu_squared, others))
 
 
 def pure_loss(event: Event) -> float:

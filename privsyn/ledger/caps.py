@@ -31,7 +31,15 @@ from typing import Any
 from privsyn.dp.accountant import epsilon_at, guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
 from privsyn.dp.event_tree import repeated, scaled
-from privsyn.dp.events import ZCDP, Event, SampledGaussian, dump, leaves, load
+from privsyn.dp.events import (
+    ZCDP,
+    Event,
+    RandomAllocation,
+    SampledGaussian,
+    branches,
+    dump,
+    load,
+)
 from privsyn.dp.filters import (
     filter_budget,
     filter_epsilon,
@@ -363,25 +371,28 @@ def policy_period(row: Row) -> tuple[int, Cap] | None:
     return days, policy_cap(epsilon, row["delta"], split_of(row))
 
 
+_ADD_REMOVE = {SampledGaussian: "sampled Gaussian", RandomAllocation: "random allocation"}
+"""Kinds whose cost holds for one unit more or less, not for one in place of another."""
+
+
 def check_kind(spec: AccountSpec, event: Event) -> None:
     """Refuse an event whose claim does not hold for the account's neighbours.
 
     Raises:
         BudgetError: A kind without pure epsilon on an account with delta 0, or a sampled Gaussian
-            where neighbours replace a unit by another.
+            or a random allocation where neighbours replace a unit by another.
     """
     if spec.delta == 0 and math.isinf(loss_at(event, math.inf)):
         raise BudgetError(
             f"account {spec.name} has delta=0 and takes pure events only.",
             hint="Use a method with pure epsilon, or an account with delta above 0.",
         )
-    # Amplification by sampling is proved for a unit that is there or not, not for a swap.
-    if spec.adjacency == "replace_one" and any(
-        isinstance(leaf, SampledGaussian) for leaf in leaves(event)
-    ):
+    # Amplification is proved for a unit that is there or not, not for a swap.
+    names = [_ADD_REMOVE[type(part)] for part in branches(event) if type(part) in _ADD_REMOVE]
+    if spec.adjacency == "replace_one" and names:
         raise BudgetError(
-            f"account {spec.name} has adjacency=replace_one, under which a sampled Gaussian's cost "
-            "does not hold.",
+            f"account {spec.name} has adjacency=replace_one, under which the cost of a "
+            f"{names[0]} does not hold.",
             hint="Use a dataset and account with add_remove or replace_null.",
         )
 

@@ -72,16 +72,32 @@ class PricingFacts:
         adjacency: Of the account.
         unit: Who is protected, and by how many records.
         labels: The public labels.
+        secret_places: Whether the cost counts on the bucket of each unit being secret, and drawn
+            anew for this release [B19]. Never under replace_one, which [B19] does not cover.
     """
 
     adjacency: Adjacency
     unit: PrivacyUnit
     labels: tuple[str, ...] = ()
+    secret_places: bool = False
 
     @property
     def moved(self) -> int:
         """How many records of a sum may change between neighbours, at most."""
         return self.adjacency.moves * self.unit.max_records
+
+    def in_buckets(self, event: Event, buckets: int) -> Event:
+        """The event of a release that runs ``event`` in each of ``buckets`` buckets of every label.
+
+        The number of a unit's bucket is the same for all labels, so the buckets of one number are
+        one place.
+        """
+        from privsyn.dp.events import Disjoint, RandomAllocation
+
+        labels = max(1, len(self.labels))
+        if self.secret_places and buckets > 1:
+            return RandomAllocation(Disjoint((event,), labels), buckets)
+        return Disjoint((event,), labels * buckets)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
-from privsyn.data.records import Cell
 from privsyn.dp.accountant import Guarantee, rho
 from privsyn.dp.calibration import calibrate_range
 from privsyn.dp.clipping import DEEPEST, LATTICE, grid_bound
-from privsyn.dp.events import BoundedRange, Disjoint
+from privsyn.dp.events import BoundedRange, Event
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts
@@ -19,13 +17,13 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, Invisible
 
 @dataclass(frozen=True, kw_only=True)
 class InvisibleInkMechanism(Mechanism):
-    """One bucket's texts: T draws of the exponential mechanism, in each of disjoint buckets.
+    """One bucket's text: T draws of the exponential mechanism, in each bucket of every label.
 
     Attributes:
         token: Draws a token, and prices it.
         clip_norm: C, in logits: what a reference may move of a token's summed score.
         tokens: T, the most tokens of a text.
-        buckets: How many there are.
+        buckets: How many there are of a label.
     """
 
     token: ExponentialMechanism
@@ -34,9 +32,9 @@ class InvisibleInkMechanism(Mechanism):
     buckets: int
 
     @property
-    def event(self) -> Disjoint:
-        """T adaptive draws in every bucket; a unit is in one bucket alone."""
-        return Disjoint((replace(self.token.event, count=self.tokens),), self.buckets)
+    def event(self) -> Event:
+        """T adaptive draws in every bucket; a unit is in one bucket of each label alone."""
+        return self.facts.in_buckets(replace(self.token.event, count=self.tokens), self.buckets)
 
     @property
     def derived(self) -> Mapping[str, float]:
@@ -55,7 +53,11 @@ def calibrate(
         ConfigError: The target is so small that the clip norm is under the integer grid.
     """
     tokens = settings.max_tokens
-    eta = calibrate_range(partial(BoundedRange, count=tokens), target, tokens)
+
+    def event(eta: float) -> Event:
+        return facts.in_buckets(BoundedRange(eta, tokens), settings.texts_per_label)
+
+    eta = calibrate_range(event, target, tokens)
     scale = settings.batch_size * settings.temperature
     return _mechanism(settings, facts, scale * eta / 2 / facts.moved)
 
@@ -90,7 +92,7 @@ def _mechanism(
         token=token,
         clip_norm=token.sensitivity / facts.moved / LATTICE,
         tokens=settings.max_tokens,
-        buckets=len(Cell.grid(facts.labels, settings.texts_per_label)),
+        buckets=settings.texts_per_label,
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from privsyn.data.records import Cell
-from privsyn.dp.accountant import Guarantee, composed_roughly, epsilon_at, rho
+from privsyn.dp.accountant import Guarantee, epsilon_at, rho, roughly
 from privsyn.dp.calibration import calibrate_composed, calibrate_rho
 from privsyn.dp.clipping import LATTICE, grid_bound
-from privsyn.dp.events import Disjoint, Event, Rounds
+from privsyn.dp.events import Event, Rounds
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts
@@ -32,7 +32,7 @@ class PrivatePredictionMechanism(Mechanism):
         solved: Whether tau was solved for.
         above: Compares private with public predictions; None where every token is private.
         private_tokens: r, of every bucket, however many are used.
-        buckets: How many there are.
+        buckets: How many there are of a label.
         texts_at_worst: Whole texts that the private tokens of all buckets suffice for.
     """
 
@@ -45,9 +45,9 @@ class PrivatePredictionMechanism(Mechanism):
     texts_at_worst: int
 
     @property
-    def event(self) -> Disjoint:
-        """Of r rounds in every bucket; a unit is in one bucket alone."""
-        return Disjoint((self.rounds(self.private_tokens),), self.buckets)
+    def event(self) -> Event:
+        """Of r rounds in every bucket; a unit is in one bucket of each label alone."""
+        return self.of_tokens(self.private_tokens)
 
     @property
     def derived(self) -> Mapping[str, float]:
@@ -59,6 +59,10 @@ class PrivatePredictionMechanism(Mechanism):
             "rho_per_comparison": (rho(self.above.event) or 0.0) if self.above else 0.0,
             "texts_at_worst": self.texts_at_worst,
         }
+
+    def of_tokens(self, r: int) -> Event:
+        """The event of a release of r private tokens a bucket."""
+        return self.facts.in_buckets(self.rounds(r), self.buckets)
 
     def rounds(self, r: int) -> Event:
         """The event of r private tokens: each a round of comparisons, if made, and then a draw."""
@@ -118,7 +122,7 @@ def _mechanism(
         solved=settings.temperature is None,
         above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps) if svt else None,
         private_tokens=r,
-        buckets=buckets,
+        buckets=settings.buckets_per_label,
         texts_at_worst=worst * buckets,
     )
 
@@ -139,13 +143,13 @@ def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: Prici
     r = settings.private_tokens or _most(settings)
 
     def event(hundredths: int) -> Event:
-        return _mechanism(settings, facts, r, hundredths / 100).rounds(r)
+        return _mechanism(settings, facts, r, hundredths / 100).of_tokens(r)
 
     def fits_in_zcdp(hundredths: int) -> bool:
         return (rho(event(hundredths)) or 0.0) <= calibrate_rho(target)
 
     def may_fit(hundredths: int) -> bool:
-        return composed_roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
+        return roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
 
     # What is dear comes last: exact composition is asked of one temperature, or two.
     most = bisect_left(_RANGE, True, key=fits_in_zcdp)
@@ -187,7 +191,7 @@ def _affordable(
     """The most private tokens per bucket that the target buys."""
 
     def fits(r: int) -> bool:
-        return epsilon_at(one.rounds(r), target.delta) <= target.epsilon
+        return epsilon_at(one.of_tokens(r), target.delta) <= target.epsilon
 
     if settings.temperature is None and fits(_most(settings)):  # it was solved for so
         return _most(settings)
@@ -210,7 +214,7 @@ def _affordable(
     enough = max(enough, 1)
 
     def event(r: float) -> Event:
-        return one.rounds(int(r))
+        return one.of_tokens(int(r))
 
     enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
     for _ in range(16):  # the search ends within a token or so

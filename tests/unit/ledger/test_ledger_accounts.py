@@ -15,12 +15,14 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
     Gaussian,
     Pure,
+    RandomAllocation,
     SampledGaussian,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
@@ -228,6 +230,9 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
     with pytest.raises(BudgetError, match="replace_one"):
         lite.releases.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
     assert not lite.accounts.preview(swap, sampled).fits
+    drawn = RandomAllocation(BoundedRange(0.1, 8), 20)
+    with pytest.raises(BudgetError, match="a random allocation does not hold"):
+        lite.releases.reserve("swap", "r", drawn, method="toy", guarantee=Guarantee(1.0, 1e-6))
 
 
 def test_preview_creates_nothing(tmp_path: Path) -> None:

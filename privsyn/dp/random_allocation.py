@@ -1,0 +1,300 @@
+"""Privacy amplification by random allocation: the cost of buckets that are filled by a secret draw.
+
+A release has n places (buckets), and each unit's records go to one of them, drawn uniformly, anew
+in every release, and never told. Whoever sees the release does not know which place to look at.
+Let every place alone be mu-Gaussian DP. Then the release is dominated by the pair
+
+    P = mean of N(mu e_i, I) over i = 1 .. n,    Q = N(0, I),
+
+in both directions. The likelihood ratio of the pair is the mean Y of n independent X_i =
+exp(mu z_i - mu^2 / 2), z_i standard normal under Q, and
+
+    delta(P, Q) = E (Y - e^epsilon)+,    delta(Q, P) = E (1 - e^epsilon Y)+.
+
+Both are expectations of convex functions of Y. So a distribution of Y that is spread out further
+with the same mean gives an upper bound, and the X_i and their sums can be spread to the points of a
+grid: what is computed is certified, whatever the grid. Proofs, also of the roundings: [B19] in
+bounds.md.
+
+Source: Feldman, Shenfeld 2025, "Privacy amplification by random allocation" (the pair for Gaussian
+noise); Dong, Roth, Su 2022, "Gaussian Differential Privacy" (domination).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.dp import conversions
+
+POINTS = 600
+"""Grid points of one sum: about .03% of epsilon above the limit of a fine grid."""
+
+MOST_PLACES = 4096
+"""More places are priced as so many."""
+
+_LARGEST_MU = 20.0
+"""Above it e^(mu^2) leaves no digits, and one place alone tells everything."""
+
+_DEVIATIONS = 9.0
+"""How far out, in standard deviations, the grid of one X is laid."""
+
+_SHARE = 2.0**-36
+"""What both shares of a mass that is spread are raised by: far above their rounding error."""
+
+_MARGIN = 1e-8
+"""Relative margin of delta for the roundings of masses."""
+
+_ABSOLUTE = 2.0**-46
+"""Margin of delta for the roundings of grid points and sums of them."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """An upper bound, in convex order, of the likelihood ratio Y under Q.
+
+    Attributes:
+        values: Values of Y, rising, the first 0. Shape (points,).
+        mass: Their probabilities under Q. Shape (points,).
+        infinite: Probability under P of a ratio above all values.
+    """
+
+    values: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    infinite: float
+
+    def deltas(self, epsilons: NDArray[np.float64], mu_squared: float = 0.0) -> NDArray[np.float64]:
+        """Delta at several epsilons of at least 0: the larger of both directions, never too low.
+
+        Args:
+            epsilons: Shape (k,).
+            mu_squared: Squared mu of Gaussian noise on the same units, beside the places.
+        """
+        place = np.flatnonzero(self.mass)
+        value, mass = self.values[place], self.mass[place]
+        bounds = np.empty(len(epsilons))
+        for i, epsilon in enumerate(epsilons.tolist()):
+            if mu_squared:
+                forward, backward = _beside(value, epsilon, math.sqrt(mu_squared))
+            else:
+                forward = np.maximum(value - math.exp(min(epsilon, 700.0)), 0.0)
+                backward = np.maximum(1 - math.exp(min(epsilon, 700.0)) * value, 0.0)
+            larger = max(float(mass @ forward) + self.infinite, float(mass @ backward))
+            bounds[i] = larger * (1 + _MARGIN) + _ABSOLUTE
+        return np.minimum(bounds, 1.0)
+
+
+def _beside(
+    value: NDArray[np.float64], epsilon: float, mu: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What is left of delta after each value of Y, where mu-Gaussian noise is told as well.
+
+    With V the Gaussian delta these are Y V(epsilon - log Y) and V(epsilon + log Y): convex in Y, as
+    the perspective of a convex function and as one itself [B15].
+    """
+    with np.errstate(divide="ignore"):
+        log_value = np.log(value)
+    forward = value * _gaussian(mu, epsilon - log_value)
+    return np.where(value > 0, forward, 0.0), _gaussian(mu, epsilon + log_value)
+
+
+def _gaussian(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Gaussian delta at any real epsilon: delta(-g) = 1 - e^-g + e^-g delta(g)."""
+    size = np.minimum(np.abs(epsilons), 700.0)
+    above = conversions.gaussian_deltas(mu, size) * (1 + conversions.GAUSSIAN_MARGIN)
+    below = np.exp(-size) * above - np.expm1(-size)
+    result: NDArray[np.float64] = np.minimum(np.where(epsilons < 0, below, above), 1.0)
+    return result
+
+
+@lru_cache(maxsize=256)
+def ratio(mu: float, places: int, points: int = POINTS) -> Ratio | None:
+    """The likelihood ratio of a release with ``places`` places that are each mu-Gaussian DP.
+
+    Guarantee: the release satisfies (epsilon, ``deltas``)-DP at every epsilon, if the place of a
+    unit is uniform, independent of all else, and drawn anew in every release.
+
+    Returns:
+        None where mu is too large for it to matter.
+    """
+    if not 0 < mu <= _LARGEST_MU:
+        return None
+    count = min(places, MOST_PLACES)
+    values, mass, infinite = _single(mu, points)
+    power, summands = (values, mass, 1), []
+    for bit in range(count.bit_length()):  # sums of 1, 2, 4, .. terms: those that make up the count
+        if bit:
+            power = _sum(mu, *power, *power, points=points)
+        if count >> bit & 1:
+            summands.append(power)
+    total = summands[0]
+    for summand in summands[1:]:
+        total = _sum(mu, *total, *summand, points=points)
+    return Ratio(total[0] / count, total[1], infinite)
+
+
+def deltas(
+    mu: float, places: int, epsilons: NDArray[np.float64], mu_squared: float = 0.0
+) -> NDArray[np.float64]:
+    """Delta at several epsilons; 1 where the ratio is not known."""
+    known = ratio(mu, places)
+    return known.deltas(epsilons, mu_squared) if known else np.ones(len(epsilons))
+
+
+def epsilon(
+    mu: float, places: int, delta: float, mu_squared: float = 0.0, points: int = POINTS
+) -> float:
+    """Least epsilon at ``delta`` that the bound gives, rounded up.
+
+    Guarantee: as ``ratio``, with Gaussian noise of ``mu_squared`` on the same units beside it.
+
+    Args:
+        mu: Of one place.
+        places: How many there are.
+        delta: In (0, 1).
+        mu_squared: As in ``Ratio.deltas``.
+        points: Grid points. Fewer are quicker and give a larger epsilon.
+
+    Returns:
+        Never above what the places cost without the draw, by their Gaussian curve.
+    """
+    high = conversions.gaussian_epsilon(math.sqrt(mu**2 + mu_squared), delta)
+    known = ratio(mu, places, points)
+    if known is None or not math.isfinite(high):
+        return high
+
+    def fits(value: float) -> bool:
+        return bool(known.deltas(np.array([value]), mu_squared)[0] <= delta)
+
+    if not fits(high):
+        return high
+    if fits(0.0):
+        return 0.0
+    low = 0.0
+    while high - low > _READ * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+_READ = 1e-9
+
+
+def largest_mu(places: int, target: float, delta: float) -> float:
+    """About the largest mu of a place with which the release is within (``target``, ``delta``).
+
+    On a coarse grid, so where a search begins, not what it returns.
+    """
+    low, high = 0.0, _LARGEST_MU
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        fits = epsilon(middle, places, delta, points=_COARSE) <= target
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+_COARSE = 120
+
+
+@lru_cache(maxsize=256)
+def covering_mu(mu: float, places: int, failure: float) -> float:
+    """Least mu whose Gaussian noise, with a chance ``failure`` to reveal all, covers the release.
+
+    Guarantee: delta(epsilon) <= failure + (1 - failure) delta of the Gaussian, at every epsilon and
+    in both directions. So its mu and its failure add up with those of other releases [B19].
+
+    Returns:
+        At most ``mu``, which covers it without a chance to reveal all.
+    """
+    known = ratio(mu, places)
+    if known is None or not 0 < failure < 1:
+        return mu
+    high = mu
+    # Beyond ``last`` the release's delta is below ``failure``, so nothing has to be compared.
+    last = epsilon(mu, places, failure)
+    width = last / _COMPARED if last else 1.0
+    left = width * np.arange(_COMPARED, dtype=np.float64)
+    delta = known.deltas(np.append(left, last))
+    need = np.maximum(delta - failure, 0.0) * (1 + _MARGIN) / (1 - failure)
+
+    def covers(candidate: float) -> bool:
+        # Convex in e^epsilon: the release is below its chord, the Gaussian above its tangent.
+        lower, upper = conversions.gaussian_chord(candidate, left, width)
+        margin = 1 - conversions.GAUSSIAN_MARGIN
+        return bool(np.all((need[:-1] <= lower * margin) & (need[1:] <= upper * margin)))
+
+    low = 0.0
+    if not covers(high):
+        return mu
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if covers(middle) else (middle, high)
+    return high
+
+
+_COMPARED = 1500
+
+
+def _single(mu: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """One X on its grid: values, masses under Q, and what is left of its mean beyond the grid.
+
+    The mass of a cell goes to its two ends so that its mean stays. Beyond the last point it goes to
+    that point, and what is missing of the mean to infinity.
+    """
+    from scipy.special import ndtr  # late, as in conversions
+
+    grid = _grid(mu, 1, points)
+    edges = np.concatenate(([-np.inf], (np.log(grid[1:]) + mu * mu / 2) / mu, [np.inf]))
+
+    def between(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        lower, upper = ndtr(at), ndtr(-at)
+        cells: NDArray[np.float64] = np.where(at[1:] <= 0, np.diff(lower), -np.diff(upper))
+        return cells
+
+    mass, mean = between(edges), between(edges - mu)  # E X 1(X in cell) is the mass under N(mu, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (mean[:-1] - grid[:-1] * mass[:-1]) / np.diff(grid) / mass[:-1]
+    share = np.clip(np.nan_to_num(share), 0.0, 1.0)
+    spread = np.zeros(len(grid))
+    spread[:-1] += (1 - share + _SHARE) * mass[:-1]
+    spread[1:] += (share + _SHARE) * mass[:-1]
+    spread[-1] += mass[-1]
+    return grid, spread, float(max(mean[-1], 0.0))
+
+
+def _sum(
+    mu: float,
+    value: NDArray[np.float64],
+    mass: NDArray[np.float64],
+    terms: int,
+    other_value: NDArray[np.float64],
+    other_mass: NDArray[np.float64],
+    other_terms: int,
+    *,
+    points: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    """The sum of two independent sums, spread to a grid of its own with its mean kept."""
+    grid = _grid(mu, terms + other_terms, points)
+    grid[-1] = max(grid[-1], value[-1] + other_value[-1])
+    at, other_at = np.flatnonzero(mass), np.flatnonzero(other_mass)
+    sums = (value[at][:, None] + other_value[other_at][None, :]).ravel()
+    masses = (mass[at][:, None] * other_mass[other_at][None, :]).ravel()
+    cell = np.clip(np.searchsorted(grid, sums, side="right") - 1, 0, len(grid) - 2)
+    share = np.clip((sums - grid[cell]) / (grid[cell + 1] - grid[cell]), 0.0, 1.0)
+    spread = np.zeros(len(grid))
+    spread += np.bincount(cell, (1 - share + _SHARE) * masses, len(grid))
+    spread += np.bincount(cell + 1, (share + _SHARE) * masses, len(grid))
+    return grid, spread, terms + other_terms
+
+
+def _grid(mu: float, terms: int, points: int) -> NDArray[np.float64]:
+    """0, and points that grow by one factor, for a sum of ``terms`` X under Q and under P."""
+    reach = mu * _DEVIATIONS / math.sqrt(terms)
+    low = terms * math.exp(-reach - mu * mu / 2)
+    one = math.exp(mu * (_DEVIATIONS + mu) - mu * mu / 2)  # under P one of the z has mean mu
+    high = one + (terms - 1) * math.exp(reach + mu * mu / 2)
+    return np.concatenate(([0.0], np.geomspace(low, high, points)))
