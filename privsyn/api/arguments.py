@@ -33,42 +33,42 @@ def refuse_misfits(
         ConfigError: As said.
     """
     form, name = inspect.signature(work), work.__qualname__
-    own = [key for key in form.parameters if key not in ("self", "cls")]
+    names = [key for key in form.parameters if key not in ("self", "cls")]
     try:
         bound = form.bind(*given, **named)
     except TypeError:
-        raise _unbound(work, form, own, given, named) from None
+        raise _unbound(work, form, names, given, named) from None
     for key, value in bound.arguments.items():
         parameter = form.parameters[key]
-        if key not in own or parameter.kind is parameter.VAR_KEYWORD:
+        if key not in names or parameter.kind is parameter.VAR_KEYWORD:
             continue
         several = parameter.kind is parameter.VAR_POSITIONAL
         for one in value if several else (value,):
-            wanted = [part.strip() for part in str(parameter.annotation).split("|")]
-            if not any(_fits(one, kind) for kind in wanted):
+            kinds = [part.strip() for part in str(parameter.annotation).split("|")]
+            if not any(_fits(one, kind) for kind in kinds):
                 raise ConfigError(
-                    f"{name}: {key}={_shown(one)} must be {_in_words(wanted)}.",
-                    hint=_next_step(work, key, one, wanted),
+                    f"{name}: {key}={_shown(one)} must be {_in_words(kinds)}.",
+                    hint=_next_step(work, key, one, kinds),
                 )
 
 
 def _unbound(
     work: Callable[..., Any],
     form: inspect.Signature,
-    own: Sequence[str],
+    names: Sequence[str],
     given: Sequence[Any],
     named: Mapping[str, Any],
 ) -> ConfigError:
     """What is wrong with a call that does not fit the function's form."""
     name, places = work.__qualname__, 0
     open_end = any(p.kind is p.VAR_KEYWORD for p in form.parameters.values())
-    own = [key for key in own if not form.parameters[key].kind.name.startswith("VAR_")]
+    names = [key for key in names if not form.parameters[key].kind.name.startswith("VAR_")]
     for key in named:
-        if key not in own and not open_end:
-            said = repr(key) if looks_like_name(key) else "of that name"
-            near = nearest(key, own)
+        if key not in names and not open_end:
+            argument = repr(key) if looks_like_name(key) else "of that name"
+            near = nearest(key, names)
             return ConfigError(
-                f"{name} has no argument {said}; it has {', '.join(own) or 'none'}.",
+                f"{name} has no argument {argument}; it has {', '.join(names) or 'none'}.",
                 hint=f"Did you mean {near}?" if near else "",
             )
     for key, parameter in form.parameters.items():
@@ -81,7 +81,7 @@ def _unbound(
     if len(given) > places:
         return ConfigError(
             f"{name} takes {places - 1} argument(s) without a name, not {len(given) - 1}.",
-            hint=f"Name the others: {', '.join(own)}.",
+            hint=f"Name the others: {', '.join(names)}.",
         )
     return ConfigError(f"{name} is given an argument twice: by its place and by its name.")
 
@@ -92,17 +92,17 @@ def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, 
     Raises:
         ConfigError: As said.
     """
-    own = [
+    names = [
         key
         for key, one in inspect.signature(work).parameters.items()
         if key != "self" and not one.kind.name.startswith("VAR_")
     ]
     for key in settings:
         if "." not in key:
-            said = repr(key) if looks_like_name(key) else "of that name"
-            near = nearest(key, own)
+            argument = repr(key) if looks_like_name(key) else "of that name"
+            near = nearest(key, names)
             raise ConfigError(
-                f"{name} has no argument {said}; it has {', '.join(own)}.",
+                f"{name} has no argument {argument}; it has {', '.join(names)}.",
                 hint=f"Did you mean {near}?"
                 if near
                 else "A setting has its dotted name: **{'models.language': 'tiny'}.",
@@ -136,8 +136,8 @@ def _fits(value: Any, kind: str) -> bool:
         case "Rows":
             return are_rows(value)
         case _:
-            wanted = kind.rpartition(".")[2]
-            return any(base.__name__ == wanted for base in type(value).__mro__)
+            class_name = kind.rpartition(".")[2]
+            return any(base.__name__ == class_name for base in type(value).__mro__)
 
 
 _WORDS = {
@@ -177,13 +177,13 @@ def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection
     if "Sequence[str]" in kinds and isinstance(value, list | tuple):
         place, item = next((n, v) for n, v in enumerate(value) if not isinstance(v, str))
         shown = isinstance(item, bool | int | float)
-        said = f"write {str(item)!r}" if shown else "write it as a string"
-        return f"{key}[{place}] is of type {type(item).__name__}: {said}."
+        advice = f"write {str(item)!r}" if shown else "write it as a string"
+        return f"{key}[{place}] is of type {type(item).__name__}: {advice}."
     return _documented(work, key)
 
 
 def _documented(work: Callable[..., Any], key: str) -> str:
     """What the function's documentation says of an argument, on one line."""
     lines = inspect.getdoc(work) or ""
-    found = re.search(rf"(?m)^    {key}: (.*(?:\n {{8}}.*)*)", lines)
-    return f"{key}: {' '.join(found[1].split())}" if found else ""
+    match = re.search(rf"(?m)^    {key}: (.*(?:\n {{8}}.*)*)", lines)
+    return f"{key}: {' '.join(match[1].split())}" if match else ""

@@ -92,15 +92,15 @@ def check_columns(
         )
     _refuse_index(unit, names, [name for name in frame.index.names if name is not None])
     in_text = list(dict.fromkeys(PLACEHOLDER.findall(text))) if text not in names else []
-    wanted = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
+    columns_needed = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
     further = {"label": label, "unit": unit}
-    wanted |= {setting: name for setting, name in further.items() if name is not None}
-    missing = {setting: name for setting, name in wanted.items() if name not in names}
+    columns_needed |= {setting: name for setting, name in further.items() if name is not None}
+    missing = {setting: name for setting, name in columns_needed.items() if name not in names}
     listed = [name for name in names if isinstance(name, str)]
     refuse_missing(FRAME, missing, listed, prefix=prefix)
-    for setting, name in wanted.items():
+    for setting, name in columns_needed.items():
         _check_type(frame[name], setting, f"column {name!r} ({prefix}{setting}) of the frame")
-    return wanted
+    return columns_needed
 
 
 _TAKEN = {"label": "OUSMiufb", "unit": "OUSMiu"}
@@ -126,17 +126,17 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
             hint="Read the column anew as text or as whole numbers: pd.read_csv(..., "
             f"dtype={{{column.name!r}: 'string'}}), or 'Int64', which keeps a missing id apart.",
         )
-    found = str(dtype)
+    type_name = str(dtype)
     if dtype.kind in _TAKEN.get(setting, "OUS"):
         if dtype.kind != "O":
             return
         values = [value for value in map(_plain, column) if value is not None]
         if not values or any(_is_usable(value, setting) for value in values):
             return
-        found = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
+        type_name = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
     way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
     raise DataError(
-        f"{called} is of type {found}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
+        f"{called} is of type {type_name}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
         hint=f"Name another column{'' if setting == 'unit' else way_out}.",
     )
 

@@ -102,9 +102,9 @@ class ProjectAnswers:
 
     def stated(self) -> dict[str, Any]:
         """The settings of ``deployment`` that follow, by dotted name; those stated alone."""
-        said = {field: getattr(self, field) for field in _STATED}
-        said["curators"] = [self.curators] if self.curators else None
-        return {f"deployment.{field}": value for field, value in said.items() if value}
+        fields = {field: getattr(self, field) for field in _STATED}
+        fields["curators"] = [self.curators] if self.curators else None
+        return {f"deployment.{field}": value for field, value in fields.items() if value}
 
 
 def name_of(path: Path) -> str:
@@ -241,8 +241,8 @@ def ask_for(
             del names["text"]
             names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
         missing = {k: name for k, name in names.items() if name not in header}
-        asked = ask is not None and not missing.keys() & given.keys()
-        refuse_missing(path, missing, header.names, prefix="" if asked else prefix)
+        may_ask = ask is not None and not missing.keys() & given.keys()
+        refuse_missing(path, missing, header.names, prefix="" if may_ask else prefix)
         if "unit" in names:
             refuse_index(names["unit"])
 
@@ -291,8 +291,8 @@ def ask_for(
     for field in _WHOLE_NUMBERS:
         if said.get(field) is not None:
             said[field] = int(said[field])
-    wanted = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
-    settle("texts", _HOW_MANY_TEXTS, str(wanted), sure=True)
+    number = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
+    settle("texts", _HOW_MANY_TEXTS, str(number), sure=True)
     said["texts"] = int(said["texts"])
     for field, question in _STATED.items():
         if field == "curators" or said["curators"]:
@@ -372,10 +372,10 @@ def _check_labels(option: str, labels: Any) -> None:
     """Refuse no label, and a line of labels that was read as one."""
     if not isinstance(labels, str):
         return
-    found = label_list(labels)
-    if not found:
+    names = label_list(labels)
+    if not names:
         raise ConfigError(f"{option}={labels!r} names no label.", hint="Write: Bug,Question")
-    for label in found:
+    for label in names:
         marks = [mark for mark in _NO_COMMAS if mark in label]
         if marks and f'"{label}"' not in labels:
             meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
@@ -386,8 +386,8 @@ def _check_labels(option: str, labels: Any) -> None:
             )
 
 
-def _how_many(said: Mapping[str, Any]) -> str:
-    whose = f"{said.get('protects') or ('row' if said['unit'] is None else 'unit')}s"
+def _how_many(answers: Mapping[str, Any]) -> str:
+    whose = f"{answers.get('protects') or ('row' if answers['unit'] is None else 'unit')}s"
     return (
         f"About how many {whose} are there, by what is known without the file? A number that you "
         f"may publish: settings are judged by it ({NONE}: not known)"

@@ -114,8 +114,8 @@ def _with_setting(text: str, key: str, value: Any) -> str:
             lines.insert(stop, f"{'  ' * depth}{parent}:")
             at = stop
         elif inline:  # a mapping on one line, or null
-            held = yaml.safe_load(inline)
-            whole: dict[str, Any] = dict(held) if isinstance(held, dict) else {}
+            current = yaml.safe_load(inline)
+            whole: dict[str, Any] = dict(current) if isinstance(current, dict) else {}
             inner = whole
             for further in parents[depth + 1 :]:
                 inner = inner.setdefault(further, {})
@@ -123,12 +123,12 @@ def _with_setting(text: str, key: str, value: Any) -> str:
             return _with_setting(text, ".".join(parents[: depth + 1]), whole)
         start, stop = at + 1, _end(lines, at + 1, depth)
     at, _ = _find(lines, start, stop, len(parents), name)
-    said = f"{'  ' * len(parents)}{name}: {yaml_of(value)}"
+    line = f"{'  ' * len(parents)}{name}: {yaml_of(value)}"
     if at is None:
-        lines.insert(stop, said)
+        lines.insert(stop, line)
     else:
         comment = re.search(r"\s{2,}#.*$", lines[at])
-        lines[at : _end(lines, at + 1, len(parents))] = [said + (comment[0] if comment else "")]
+        lines[at : _end(lines, at + 1, len(parents))] = [line + (comment[0] if comment else "")]
     return "\n".join(lines) + "\n"
 
 
@@ -136,10 +136,10 @@ def _find(
     lines: Sequence[str], start: int, stop: int, depth: int, name: str
 ) -> tuple[int | None, str]:
     """The line of a key in a block, and what stands behind it on that line."""
-    wanted = re.compile(rf"{'  ' * depth}{re.escape(name)}:(?:\s+(.*?))?\s*(?:\s{{2}}#.*)?$")
+    pattern = re.compile(rf"{'  ' * depth}{re.escape(name)}:(?:\s+(.*?))?\s*(?:\s{{2}}#.*)?$")
     for at in range(start, stop):
-        if found := wanted.match(lines[at]):
-            return at, found[1] or ""
+        if match := pattern.match(lines[at]):
+            return at, match[1] or ""
     return None, ""
 
 
@@ -207,12 +207,12 @@ def write(
     contents |= PROJECT_FILES
     if not in_git(folder.absolute()):
         contents[".dvc/config.local"] = "[core]\n    no_scm = true\n"
-    written, kept = [], []
+    written, unchanged = [], []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             if (folder / name).exists():
-                kept.append(folder / name)
+                unchanged.append(folder / name)
                 continue
             _write(folder / name, content)
             written.append(folder / name)
@@ -229,7 +229,7 @@ def write(
         _write(folder / "params.yaml", params_text)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from None
-    return [folder / "params.yaml", *written], kept
+    return [folder / "params.yaml", *written], unchanged
 
 
 def _write(file: Path, content: str) -> None:

@@ -281,28 +281,30 @@ class Project(Displayable):
             "name": name,
             "image_size": image_size,
         }
-        said = {key: value for key, value in given.items() if value or key in ("label", "unit")}
+        answered = {key: value for key, value in given.items() if value or key in ("label", "unit")}
         size = (account or {}).get("public_size")
         if isinstance(size, int) and size > 0:
-            said["public_size"] = size
+            answered["public_size"] = size
         images = image_size is not None
-        said["texts"] = interview.usual_number(len(labels), said.get("public_size"), images=images)
+        answered["texts"] = interview.usual_number(
+            len(labels), answered.get("public_size"), images=images
+        )
         if texts is not None:
-            said["texts"] = texts
+            answered["texts"] = texts
         if protects is not None:
-            said["protects"] = protects
+            answered["protects"] = protects
         if isinstance(data, str | Path):
             answers = interview.ask_for(
-                Path(data).expanduser(), said, None, prefix=interview.ARGUMENT
+                Path(data).expanduser(), answered, None, prefix=interview.ARGUMENT
             )
             written = new_project.params(answers, method or FIRST, changes, further)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, text, label, unit, prefix=interview.ARGUMENT)
-            said["name"] = name or interview.name_of(root.resolve())
-            answers = interview.ProjectAnswers(path=Path("frame"), **said)
-            place = frames.place(said["name"], version)
+            answered["name"] = name or interview.name_of(root.resolve())
+            answers = interview.ProjectAnswers(path=Path("frame"), **answered)
+            place = frames.place(answered["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes, further)
             target = root.resolve() / place
@@ -350,11 +352,13 @@ class Project(Displayable):
         from privsyn.stages.check import check, lines, none_usable
 
         ctx = self._context(())
-        found = check(ctx)
-        for path, counts in found.items():
+        counts_by_file = check(ctx)
+        for path, counts in counts_by_file.items():
             if not counts["kept"]:
                 raise none_usable(ctx, path, counts)
-        return RecordCounts(found, {path: lines(ctx, counts) for path, counts in found.items()})
+        return RecordCounts(
+            counts_by_file, {path: lines(ctx, counts) for path, counts in counts_by_file.items()}
+        )
 
     @guarded
     def plan(
@@ -385,9 +389,11 @@ class Project(Displayable):
 
         name = method or self._context(()).config.first_method
         privacy = {"epsilon": epsilon, "delta": delta, "draw": draw}
-        asked = {f"privacy.{key}": value for key, value in privacy.items() if value is not None}
-        asked |= {key if "." in key else f"methods.{name}.{key}": v for key, v in settings.items()}
-        overrides = as_overrides(asked)
+        changes = {f"privacy.{key}": value for key, value in privacy.items() if value is not None}
+        changes |= {
+            key if "." in key else f"methods.{name}.{key}": v for key, v in settings.items()
+        }
+        overrides = as_overrides(changes)
         ctx = self._context(overrides)
         planned = plan(ctx, name)
         schedule = ctx.config.schedule.get(name)
@@ -435,10 +441,10 @@ class Project(Displayable):
     def releases(self) -> list[Release]:
         """The finished releases of this project, here or stored, those in quarantine left out."""
         workspace = self._context(()).workspace
-        found = [workspace.locate(name) for name in workspace.reachable()]
+        folders = [workspace.locate(name) for name in workspace.reachable()]
         return [
             self._release(folder.name)
-            for folder in found
+            for folder in folders
             if folder is not None and folder == workspace.release(folder.name)
         ]
 

@@ -153,11 +153,11 @@ class Release(Displayable):
 
         if not self._facts.is_images:
             raise ConfigError(f"{self.name} holds no images.", hint="Its records: release.frame()")
-        found = []
+        pictures = []
         for row in self._rows_checked():
             with Image.open(self._folder / row["file"]) as picture:
-                found.append((row.get("label"), picture.copy()))
-        return found
+                pictures.append((row.get("label"), picture.copy()))
+        return pictures
 
     @guarded
     def report(self, *, internal: bool = False) -> Report:
@@ -247,10 +247,12 @@ class Release(Displayable):
         from privsyn.students.evaluate import measure_published
         from privsyn.students.release import distill
 
-        asked = {key if "." in key else f"methods.distill.{key}": v for key, v in settings.items()}
+        changes = {
+            key if "." in key else f"methods.distill.{key}": v for key, v in settings.items()
+        }
         console, notes = Console(stderr=True), list[str]()
         with show_progress(console) as progress:
-            ctx = self._project(as_overrides(asked))
+            ctx = self._project(as_overrides(changes))
             ctx.on_progress = progress
             folder = distill(ctx, self.name, published=publish)
             if evaluate:
@@ -361,5 +363,5 @@ class Report:
             return frame
         if page is self.internal:
             return f"<p>internal: stays inside</p>{frame}"
-        said = "internal page (stays inside): .internal of this object"
-        return f"{frame}<p>{said}</p>"
+        line = "internal page (stays inside): .internal of this object"
+        return f"{frame}<p>{line}</p>"

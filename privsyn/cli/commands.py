@@ -162,9 +162,9 @@ class CommandGroup(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Names of commands for the shell."""
         self._helping = True
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         self._helping = False
-        return found
+        return items
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word."""
@@ -267,11 +267,12 @@ def main() -> NoReturn:
             sys.exit(2)
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
-        told = Defect.of(error)
+        defect = Defect.of(error)
         print(
-            f"privsyn: {told}" if isinstance(told, Defect) else _error_line(told), file=sys.stderr
+            f"privsyn: {defect}" if isinstance(defect, Defect) else _error_line(defect),
+            file=sys.stderr,
         )
-        sys.exit(told.exit_code)
+        sys.exit(defect.exit_code)
     if code == INTERRUPTED:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
@@ -284,10 +285,10 @@ def _say_usage(error: Any) -> None:
         return
     context = error.ctx
     hint = f" See: {context.command_path} --help" if context else ""
-    said = _one_line(error.format_message())
+    message = _one_line(error.format_message())
     if setting := _setting_meant(error):
-        said = f"No such option: {error.option_name}. A setting is given by its name: {setting}."
-    print(f"privsyn: {said}{hint}", file=sys.stderr)
+        message = f"No such option: {error.option_name}. A setting is given by its name: {setting}."
+    print(f"privsyn: {message}{hint}", file=sys.stderr)
 
 
 def _setting_meant(error: Any) -> str:
@@ -301,8 +302,8 @@ def _setting_meant(error: Any) -> str:
     from privsyn.spelling import settings_called
 
     methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
-    found = settings_called(Config, option.lstrip("-").replace("-", "_"), methods)
-    return f"-S NAME=VALUE, where NAME is {found}" if found else ""
+    setting = settings_called(Config, option.lstrip("-").replace("-", "_"), methods)
+    return f"-S NAME=VALUE, where NAME is {setting}" if setting else ""
 
 
 def _without_kinds_of_flags(self: Any, ctx: Any) -> str | None:

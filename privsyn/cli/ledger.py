@@ -265,10 +265,10 @@ def _decide(
     rows = {key: Verbatim(value) for key, value in question.facts.items()}
     facts(out, rows, title=question.subject)
     decision = decide(ctx, question, approved=approved, approver=approver, comment=comment)
-    said = "approved" if approved else "rejected"
+    verb = "approved" if approved else "rejected"
     show(
         out,
-        f"{question.name}: {said} to {question.what} by {decision.approver}, row {decision.seq} of "
+        f"{question.name}: {verb} to {question.what} by {decision.approver}, row {decision.seq} of "
         "the ledger's chain",
     )
     if approved:

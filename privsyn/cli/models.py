@@ -33,9 +33,9 @@ def fetch(
 @models_app.command("list")
 def list_models() -> None:
     """What settings may name without a hub: what is here, how large, which licence."""
-    found = kept()
+    models = kept()
     rows = []
-    here = {folder.name: size for folder, _, size in found}
+    here = {folder.name: size for folder, _, size in models}
     for model in PACKAGED.values():
         size = here.get(model.name, 0) if is_fetched(model) else 0
         rows.append(
@@ -56,7 +56,7 @@ def list_models() -> None:
             "8.8M parameters, for tests: models.language",
         )
     )
-    for folder, source, size in found:
+    for folder, source, size in models:
         if folder.name not in PACKAGED:
             rows.append(
                 (str(folder), f"{size / 1e6:.0f}", "yes", "your own", source.get("file", "?"))

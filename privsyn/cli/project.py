@@ -149,8 +149,12 @@ def init(
     ask = _ask if sys.stdin.isatty() else None
     answers = interview.ask_for(data.expanduser(), said, ask) if data is not None else None
     params = new_project.params(answers, method or FIRST)
-    written, kept = new_project.write(folder, params)
-    show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))
+    written, unchanged = new_project.write(folder, params)
+    show(
+        out,
+        *(f"wrote {file}" for file in written),
+        *(f"left {file} as it is" for file in unchanged),
+    )
     if answers is not None:
         _say_choices(answers)
     show(out, "")

@@ -46,12 +46,12 @@ def compare(
 
     ctx = context_of(params, overrides)
     names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
-    found = put_beside(ctx, names, internal=True)
-    page = write(ctx, found)
+    comparison = put_beside(ctx, names, internal=True)
+    page = write(ctx, comparison)
     if as_json:
-        print(json.dumps(found.as_dict(), indent=2))
+        print(json.dumps(comparison.as_dict(), indent=2))
         return
-    found.print(out)
+    comparison.print(out)
     facts(out, {"page (internal)": Verbatim(page)})
 
 

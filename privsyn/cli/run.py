@@ -100,8 +100,8 @@ def plan(
         raise ConfigError(f"--all and --method={method} exclude each other.")
     with show_progress(err) as progress:
         with under_way(progress, "plan: settings"):
-            asked = chosen(params, overrides, method, epsilon, texts, every=every)
-            ctx = context_of(params, asked, day)
+            changes = chosen(params, overrides, method, epsilon, texts, every=every)
+            ctx = context_of(params, changes, day)
             names = [method or ctx.config.first_method]
             if every:
                 names = [name for name in ctx.config.pipeline if name in METHODS]
@@ -132,8 +132,8 @@ def plan(
                 ctx.config.account.public_size,
                 details=details,
             )
-            if said := of_other_accounts(ctx):
-                note(out, said)
+            if advice := of_other_accounts(ctx):
+                note(out, advice)
         _end_as_refused_unless(account.fits)
         return
     together = preview_all(ctx, plans)
@@ -226,8 +226,8 @@ def run(
     began = time.monotonic()
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
-            asked = chosen(params, overrides, method, epsilon, texts)
-            ctx = context_of(params, asked, day, progress)
+            changes = chosen(params, overrides, method, epsilon, texts)
+            ctx = context_of(params, changes, day, progress)
         name = method or ctx.config.first_method
         planned = run_stages(
             ctx,
@@ -319,9 +319,9 @@ def verify(
             hint="Name its ledger: --ledger URL.",
         )
     if key is not None and not (signed is not None and signed.passed):
-        said = signature.UNSIGNED if signed is None else signed.detail
+        reason = signature.UNSIGNED if signed is None else signed.detail
         raise NotAuthenticated(
-            f"{folder} is not authenticated by {key}: {said}.",
+            f"{folder} is not authenticated by {key}: {reason}.",
             hint="Ask whoever handed it out for the key or for a signed copy.",
         )
 
@@ -340,17 +340,20 @@ def check(
     from privsyn.stages.check import first_steps, lines, sizes
 
     ctx = context_of(params, overrides, day)
-    found = count(ctx)
+    counts_by_file = count(ctx)
     if as_json:
-        print(json.dumps({"class": "internal", "files": found}, indent=2))
+        print(json.dumps({"class": "internal", "files": counts_by_file}, indent=2))
     else:
-        for path, counts in found.items():
+        for path, counts in counts_by_file.items():
             facts(out, lines(ctx, counts), title=f"{path} (internal: exact counts of records)")
         method = ctx.config.first_method
-        for said in (*first_steps(ctx, method), *sizes(ctx, next(iter(found.values())), method)):
-            note(out, said)
-    if not all(counts["kept"] for counts in found.values()):
-        empty = next(path for path, counts in found.items() if not counts["kept"])
+        for advice in (
+            *first_steps(ctx, method),
+            *sizes(ctx, next(iter(counts_by_file.values())), method),
+        ):
+            note(out, advice)
+    if not all(counts["kept"] for counts in counts_by_file.values()):
+        empty = next(path for path, counts in counts_by_file.items() if not counts["kept"])
         raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")
 
 
@@ -439,15 +442,15 @@ def record(
             ledger = ctx.ledger
     elif overrides:
         raise ConfigError(f"params file {params} does not exist.", hint="Pass --params.")
-    found, written = write_records(workspace.existing(release), target, stated, ledger)
+    facts_of_release, written = write_records(workspace.existing(release), target, stated, ledger)
     facts(
         out,
         {file.name: Verbatim(file) for file in written},
-        title=f"Records of {found.name}",
+        title=f"Records of {facts_of_release.name}",
     )
-    for setting, what in found.missing.items():
+    for setting, what in facts_of_release.missing.items():
         show(out, f"not stated: {what} ({setting})")
-    if found.missing:
+    if facts_of_release.missing:
         show(out, "Set what you know of these in params.yaml and record it again.")
 
 

@@ -75,17 +75,17 @@ def tune(
         if best.worth_its_epsilon
         else "NOT above its own public prompt by more than the interval"
     )
-    found: dict[str, str] = {"best": f"{_written(best)} ({advice})"}
+    commands: dict[str, str] = {"best": f"{_written(best)} ({advice})"}
     for setting, value in best.settings.items():
-        found[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
-    facts(out, found)
+        commands[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
+    facts(out, commands)
     show(err, f"took {duration(time.monotonic() - began)}; nothing private was read")
 
 
 def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
     if not tries:
         return None
-    found = {}
+    options = {}
     for item in tries:
         setting, equals, text = item.partition("=")
         try:
@@ -97,8 +97,8 @@ def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
                 f"--try {item!r} is not of the form SETTING=[A,B].",
                 hint="Such as --try guidance=[1,3].",
             )
-        found[setting] = values
-    return found
+        options[setting] = values
+    return options
 
 
 def _written(trial: Trial) -> str:

@@ -83,10 +83,10 @@ def accounts(console: Console, statements: list[Statement]) -> None:
 
 def _terms(terms: Terms) -> dict[str, str]:
     """The rules of an account, by name."""
-    said = {key: value for key, value in terms.dump().items() if key != "file"}
+    values = {key: value for key, value in terms.dump().items() if key != "file"}
     return {
         key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-        for key, value in said.items()
+        for key, value in values.items()
     }
 
 

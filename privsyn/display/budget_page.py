@@ -176,10 +176,10 @@ class BudgetPage:
         if edited is not None:
             raise edited
 
-    def problem(self, said: str) -> None:
+    def problem(self, message: str) -> None:
         """Put a warning on the page, once."""
-        if said not in self.problems:
-            self.problems.append(said)
+        if message not in self.problems:
+            self.problems.append(message)
 
     def html(self) -> str:
         """The page, self-contained."""
@@ -213,14 +213,14 @@ def _fits(
             f"has epsilon {room}."
         ]
     what = "release" if copies == 1 else "releases"
-    said = [f"Room for at least {copies:,} more {what} {size}."]
+    sentences = [f"Room for at least {copies:,} more {what} {size}."]
     if balance.period is not None and not preview.fits:
-        said.append(
+        sentences.append(
             f"The next one fits only when earlier ones are older than {balance.period.days} days."
         )
     until = lasts_until(crons, copies, now) if crons else None
     if until is not None:
-        said.append(
+        sentences.append(
             f"On the schedule {' and '.join(crons)}, with new data or a new draw at every run, the "
             f"budget lasts until {until:%d %b %Y}."
         )
@@ -230,11 +230,11 @@ def _fits(
             until = now + pace * copies
         except OverflowError:
             until = None
-        said.append(
+        sentences.append(
             f"At the pace of the newest releases, one every {days:.3g} days, the budget lasts "
             + (f"until {until:%d %b %Y}." if until else "longer than dates reach.")
         )
-    return said
+    return sentences
 
 
 def _pace(entries: Sequence[Entry]) -> timedelta | None:

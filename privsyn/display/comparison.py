@@ -232,18 +232,18 @@ def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Co
             f"the releases are of {len(datasets)} datasets: {', '.join(datasets)}.",
             hint="Compare releases of one dataset.",
         )
-    found = sorted(
+    rows = sorted(
         (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
     )
-    return Comparison(datasets[0], tuple(found), internal)
+    return Comparison(datasets[0], tuple(rows), internal)
 
 
 def paid(ctx: Context) -> list[str]:
     """Releases that are here or stored and passed their suite, none that were made from others."""
-    found = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
+    folders = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
     return [
         folder.name
-        for folder in found
+        for folder in folders
         if folder is not None
         and folder == ctx.workspace.release(folder.name)
         and layout.passed(folder)
@@ -251,13 +251,13 @@ def paid(ctx: Context) -> list[str]:
     ]
 
 
-def write(ctx: Context, found: Comparison) -> Path:
+def write(ctx: Context, comparison: Comparison) -> Path:
     """Write the page of a comparison into the state folder, mode 0600: it is internal."""
-    listed = "\n".join(release.name for release in found.releases)
+    listed = "\n".join(release.name for release in comparison.releases)
     folder = ctx.workspace.internal(f"compare-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
     private_folder(folder)
     with atomic_file(folder / "compare.html", mode=0o600) as stream:
-        stream.write(found.page().encode())
+        stream.write(comparison.page().encode())
     return folder / "compare.html"
 
 
@@ -280,11 +280,11 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
 
 def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
     """A few records, evenly spaced; of images there is nothing to say in words."""
-    found = read_rows(parent)
-    step = max(1, len(found) // SAMPLES)
+    records = read_rows(parent)
+    step = max(1, len(records) // SAMPLES)
     return tuple(
         (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")
-        for label, content in found[::step][:SAMPLES]
+        for label, content in records[::step][:SAMPLES]
         if isinstance(content, str)
     )
 

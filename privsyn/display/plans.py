@@ -104,18 +104,18 @@ def cost_rows(
 def _number(plan: Plan, public_size: int | None) -> str:
     """How many records there will be, how long, and beside how many people."""
     fewest, most = plan.row_bounds
-    said = [f"{most:,}" if fewest == most else f"{most:,} at most"]
+    parts = [f"{most:,}" if fewest == most else f"{most:,} at most"]
     if "texts_at_worst" in plan.derived and fewest != most:
         worst = int(plan.derived["texts_at_worst"])
-        said.append(f"the budget pays for {worst:,} of full length, and more where they are short")
+        parts.append(f"the budget pays for {worst:,} of full length, and more where they are short")
     settings = plan.settings  # as numbers: settings that are files are read by their door alone
     tokens = settings.get("max_tokens", (settings.get("text") or {}).get("max_tokens"))
     if tokens is not None:
-        said.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
+        parts.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
     if public_size is not None:
-        said.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
-    said.append("another number: --texts N")
-    return "; ".join(said)
+        parts.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
+    parts.append("another number: --texts N")
+    return "; ".join(parts)
 
 
 def _accuracy_bought(plan: Plan) -> dict[str, str]:
@@ -133,19 +133,19 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
 
 def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
     """What a person has to approve of a release."""
-    found = []
+    sentences = []
     above = terms.spend_above
     if account.entry is None and above is not None and _judged(plan, account) > above:
-        found.append(f"its cost is reserved (epsilon above {above:g})")
+        sentences.append(f"its cost is reserved (epsilon above {above:g})")
     if terms.publish:
-        found.append("it is published")
-    return found
+        sentences.append("it is published")
+    return sentences
 
 
 def _judged(plan: Plan, account: Preview) -> float:
     """Epsilon by which a release is judged: see ReleaseRequest.judged."""
-    asked = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
-    return asked.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
+    request = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    return request.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
 
 
 def _until(cron: str | None, copies: int) -> str:

@@ -106,7 +106,7 @@ def summary(console: Console, ctx: Context, plan: Plan, *, internal: bool) -> No
     """
     lines = outcome(ctx, plan)
     if not internal:
-        lines = {name: said for name, said in lines.items() if name not in _OF_RECORDS}
+        lines = {name: text for name, text in lines.items() if name not in _OF_RECORDS}
         lines["internal numbers"] = Verbatim(f"privsyn report {plan.id}")
     facts(console, lines, title="Release")
     folder = ctx.workspace.locate(plan.id)
@@ -160,10 +160,10 @@ def _answers(address: str) -> bool:
 
 
 def _validation(folder: Path | None) -> str:
-    said = "not run" if folder is None else validated(folder)
-    if not said.startswith("FAILED"):
-        return said
-    return f"{said}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
+    result = "not run" if folder is None else validated(folder)
+    if not result.startswith("FAILED"):
+        return result
+    return f"{result}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
 
 
 def _utility(ctx: Context, plan: Plan) -> str:
@@ -178,13 +178,13 @@ def _utility(ctx: Context, plan: Plan) -> str:
     metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
     if missed := failed(measured):
         return f"measuring failed ({missed}); what is left lies in {short(file)}"
-    told = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
+    sentences = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
     words = verdict(metrics)
     if words is None:
-        return ", ".join(told) or f"in {short(file)}"
+        return ", ".join(sentences) or f"in {short(file)}"
     if "downstream.accuracy" not in metrics:
-        return ". ".join((words, ", ".join(told)))
-    return f"{words}. By TF-IDF: {', '.join(told)}"
+        return ". ".join((words, ", ".join(sentences)))
+    return f"{words}. By TF-IDF: {', '.join(sentences)}"
 
 
 def short(path: Path) -> Path:

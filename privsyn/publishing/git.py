@@ -163,9 +163,9 @@ def _git(root: Path, *arguments: str, day: str | None = None) -> str:
     )
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
-        said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+        message = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
         raise PublishError(
-            f"git {arguments[0]}: {said.strip()[:300].rstrip('.')}.",
+            f"git {arguments[0]}: {message.strip()[:300].rstrip('.')}.",
             hint="The release is pushed; repair git, then publish again.",
         )
     return done.stdout.strip()

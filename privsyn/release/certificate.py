@@ -158,10 +158,8 @@ def derive(
 
 def origin(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
     """The certificate of the release that was paid for: this one, or its parent."""
-    found: Mapping[str, Any] = (
-        certificate["parents"][0] if "derived" in certificate else certificate
-    )
-    return found
+    paid: Mapping[str, Any] = certificate["parents"][0] if "derived" in certificate else certificate
+    return paid
 
 
 def canonical(certificate: Mapping[str, Any]) -> bytes:
@@ -182,8 +180,8 @@ def seal_reports(folder: Path) -> None:
         StorageError: Disk full or no permission.
     """
     _, certificate = read(folder)
-    said = dict(parse_json(read_file(folder / VALIDATION)))
-    said |= {
+    validation = dict(parse_json(read_file(folder / VALIDATION)))
+    validation |= {
         "certificate_sha256": digest(certificate),
         "privsyn": __version__,
         "reports": {
@@ -193,7 +191,7 @@ def seal_reports(folder: Path) -> None:
         },
     }
     with atomic_file(folder / VALIDATION, mode=0o644) as stream:
-        stream.write(canonical(said | {"seal": seal_of(said)}))
+        stream.write(canonical(validation | {"seal": seal_of(validation)}))
 
 
 def note_reports(folder: Path, ledger: Ledger) -> None:
@@ -326,14 +324,16 @@ def accuracy_figures(mechanism: NoisyAccuracy, right: int, wrong: int) -> dict[s
     }
 
 
-def agree(said: Any, found: Any) -> bool:
+def agree(stated: Any, computed: Any) -> bool:
     """Whether two JSON values are the same but for the last digits of their numbers."""
-    if isinstance(found, dict):
+    if isinstance(computed, dict):
         return (
-            isinstance(said, dict)
-            and said.keys() == found.keys()
-            and all(agree(said[key], value) for key, value in found.items())
+            isinstance(stated, dict)
+            and stated.keys() == computed.keys()
+            and all(agree(stated[key], value) for key, value in computed.items())
         )
-    if isinstance(found, float):
-        return isinstance(said, int | float) and isclose(said, found, rel_tol=1e-9, abs_tol=1e-9)
-    return bool(said == found)
+    if isinstance(computed, float):
+        return isinstance(stated, int | float) and isclose(
+            stated, computed, rel_tol=1e-9, abs_tol=1e-9
+        )
+    return bool(stated == computed)

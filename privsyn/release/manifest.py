@@ -57,10 +57,10 @@ class Manifest:
             VerificationError: It is none, or of another release.
         """
         try:
-            found = parse_json(raw)
-            if found.pop("schema") != SCHEMA:
+            content = parse_json(raw)
+            if content.pop("schema") != SCHEMA:
                 raise ValueError
-            manifest = cls(**found)
+            manifest = cls(**content)
             fine = (
                 manifest.name == name
                 and manifest.lies in (RELEASES, QUARANTINE)

@@ -71,8 +71,8 @@ class ReleaseStore:
 
     def names(self) -> list[str]:
         """All releases that are stored, those in quarantine too, in order of name."""
-        found = {name for store in self._at.values() for name in store.folders()}
-        return sorted(name for name in found if _NAME.fullmatch(name))
+        folders = {name for store in self._at.values() for name in store.folders()}
+        return sorted(name for name in folders if _NAME.fullmatch(name))
 
     def charged(self, account: str | None, known: Collection[str]) -> list[str]:
         """Releases that are stored, charged to an account or to any, and none of the known ones.
@@ -80,7 +80,7 @@ class ReleaseStore:
         Raises:
             StorageError: The store cannot be reached.
         """
-        found = []
+        names = []
         for name in self.names():
             if name in known:
                 continue
@@ -88,8 +88,8 @@ class ReleaseStore:
                 self._charged[name] = manifest.account  # never changes
             paid = self._charged.get(name, "")
             if paid and account in (None, paid):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def manifest(self, name: str) -> Manifest | None:
         """What is stored of a release; None where nothing is, or not all of it yet.
@@ -97,8 +97,8 @@ class ReleaseStore:
         Raises:
             VerificationError: Its manifest was not written by privsyn.
         """
-        found = self._found(name)
-        return None if found is None else found[1]
+        current = self._found(name)
+        return None if current is None else current[1]
 
     def put(self, folder: Path, lies: str, *, passed: bool) -> None:
         """Store a finished folder as it is, in place of what is stored of it.
@@ -186,11 +186,11 @@ class ReleaseStore:
         Raises:
             StorageError: The store cannot be reached.
         """
-        found = set()
+        shown = set()
         for noted in self._shown_by.names(name) if _NAME.fullmatch(name) else ():
             with suppress(ValueError, LookupError, TypeError):
-                found.add(str(json.loads(_content(self._shown_by, noted) or b"")["dag_id"]))
-        return sorted(found)
+                shown.add(str(json.loads(_content(self._shown_by, noted) or b"")["dag_id"]))
+        return sorted(shown)
 
     def fetch(
         self,
@@ -218,24 +218,24 @@ class ReleaseStore:
             VerificationError: What is stored is not what was certified. Nothing here is changed.
             StorageError: The store cannot be reached, or the disk is full.
         """
-        found = self._current(name, certified)
-        while found is not None:
+        current = self._current(name, certified)
+        while current is not None:
             try:
-                return self._fetch(found, root, certified, check)
+                return self._fetch(current, root, certified, check)
             except NoSuchObject:
-                earlier, found = found, self._current(name, certified)
-                if found == earlier:  # else it was changed meanwhile, and what it named is gone
+                earlier, current = current, self._current(name, certified)
+                if current == earlier:  # else it was changed meanwhile, and what it named is gone
                     raise
         return None
 
     def _fetch(
         self,
-        found: tuple[str, Manifest],
+        current: tuple[str, Manifest],
         root: Path,
         certified: str | None,
         check: Callable[[Path], None] | None,
     ) -> Path:
-        place, manifest = found
+        place, manifest = current
         name = manifest.name
         if certified not in (None, manifest.certificate):
             raise VerificationError(
@@ -268,8 +268,10 @@ class ReleaseStore:
 
     def _current(self, name: str, certified: str | None) -> tuple[str, Manifest] | None:
         """Place and manifest of a release, or of the copy from before its commit."""
-        found = self._found(name)
-        return self._draft(name, certified) if found is None and certified is not None else found
+        current = self._found(name)
+        return (
+            self._draft(name, certified) if current is None and certified is not None else current
+        )
 
     def _found(self, name: str) -> tuple[str, Manifest] | None:
         """Place and manifest of a release; the newer one while it moves between places."""
@@ -288,8 +290,8 @@ class ReleaseStore:
         return None if raw is None else Manifest.read(raw, name)
 
     def _write(self, place: str, file: str, manifest: Manifest) -> None:
-        said = json.dumps({"schema": SCHEMA} | asdict(manifest), sort_keys=True, indent=2)
-        self._at[place].put(f"{manifest.name}/{file}", io.BytesIO(said.encode()))
+        content = json.dumps({"schema": SCHEMA} | asdict(manifest), sort_keys=True, indent=2)
+        self._at[place].put(f"{manifest.name}/{file}", io.BytesIO(content.encode()))
 
     def _upload(self, folder: Path, lies: str, place: str, stored: set[str]) -> Manifest:
         """Store the files of a folder that are not stored yet; say what there is to name."""
@@ -316,14 +318,14 @@ class ReleaseStore:
         name, there = manifest.name, set(self._at[place].names(manifest.name))
         if self._found(name) != (place, manifest):
             return  # changed meanwhile: whoever did it tidies up
-        kept = {f"{name}/{_draft(manifest.certificate)}"}
+        keep = {f"{name}/{_draft(manifest.certificate)}"}
         for file, sha in manifest.files.items():
             stored = f"{name}/files/{sha}"
-            kept.add(stored)
+            keep.add(stored)
             if stored not in there:  # another machine that tidied up took it for a leftover
                 with (folder / file).open("rb") as stream:
                     self._at[place].put(stored, stream)
-        for stored in sorted(there - kept):
+        for stored in sorted(there - keep):
             if _OWN.fullmatch(stored.removeprefix(f"{name}/")):
                 self._at[place].remove(stored)
         self._at[QUARANTINE if place == RELEASES else RELEASES].delete(name)

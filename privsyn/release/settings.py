@@ -32,8 +32,8 @@ class SigningConfig(Section):
     @property
     def file(self) -> Path | None:
         """The key's file: what the environment says, else the setting."""
-        said = os.environ.get(KEY_VARIABLE)
-        return Path(os.path.expanduser(said)) if said else self.key
+        path = os.environ.get(KEY_VARIABLE)
+        return Path(os.path.expanduser(path)) if path else self.key
 
 
 Words = Annotated[str, Field(min_length=1, max_length=4000)]

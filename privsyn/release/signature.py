@@ -415,15 +415,15 @@ def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int
         raise VerificationError(f"{SIGNATURE} holds no statement on a release")
     if signed != ours["predicate"]:
         raise VerificationError("the signature is of another certificate")
-    found = {subject["name"]: subject["digest"]["sha256"] for subject in ours["subject"]}
+    digests = {subject["name"]: subject["digest"]["sha256"] for subject in ours["subject"]}
     wrong = {
-        "not signed": sorted(found.keys() - named.keys()),
-        "missing": sorted(named.keys() - found.keys()),
+        "not signed": sorted(digests.keys() - named.keys()),
+        "missing": sorted(named.keys() - digests.keys()),
         "changed": sorted(
-            name for name in found.keys() & named.keys() if found[name] != named[name]
+            name for name in digests.keys() & named.keys() if digests[name] != named[name]
         ),
     }
-    told = [f"{len(names)} {what}: {names[0]!a}" for what, names in wrong.items() if names]
-    if told:
-        raise VerificationError(f"files are not those that were signed: {'; '.join(told)}")
-    return len(found)
+    messages = [f"{len(names)} {what}: {names[0]!a}" for what, names in wrong.items() if names]
+    if messages:
+        raise VerificationError(f"files are not those that were signed: {'; '.join(messages)}")
+    return len(digests)

@@ -133,8 +133,8 @@ def covers_reports(folder: Path, ledger: Ledger) -> bool:
     """Whether a folder's reports are those that the ledger noted when it was validated."""
     _, certificate = read(folder)
     plan = Plan.from_certificate(origin(certificate))
-    found = {check.name: check.passed for check in _reports(folder, plan, certificate, ledger)}
-    return found.get(NOTED) is True and False not in found.values()
+    results = {check.name: check.passed for check in _reports(folder, plan, certificate, ledger)}
+    return results.get(NOTED) is True and False not in results.values()
 
 
 _BROKEN = (
@@ -199,8 +199,8 @@ def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
         else:
             fine = path.name in files and is_plain_file(path)
         wrong += [] if fine else [path.name]
-    said = f"{len(wrong)} not of the release, or no plain file: {wrong[0]!a}" if wrong else ""
-    return Check("nothing else is in the folder", not wrong, said or "files of a release alone")
+    detail = f"{len(wrong)} not of the release, or no plain file: {wrong[0]!a}" if wrong else ""
+    return Check("nothing else is in the folder", not wrong, detail or "files of a release alone")
 
 
 def _reports(
@@ -229,8 +229,8 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
     """
     try:
         raw = read_file(folder / VALIDATION) if is_plain_file(folder / VALIDATION) else b"{}"
-        said = parse_json(raw)
-        named = {VALIDATION: None, **said["reports"]}
+        validation = parse_json(raw)
+        named = {VALIDATION: None, **validation["reports"]}
         wrong = {
             "missing": sorted(set(REPORTS) - set(named))
             + [name for name in REPORTS if not is_plain_file(folder / name)],
@@ -242,15 +242,15 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
                 and sha256_file(folder / name) != sha
             ],
         }
-        if raw != canonical(said) or said["seal"] != seal_of(said):
+        if raw != canonical(validation) or validation["seal"] != seal_of(validation):
             wrong["changed"].insert(0, VALIDATION)
-        found = [f"{what}: {', '.join(names)}" for what, names in wrong.items() if names]
-        if said["certificate_sha256"] != digest(certificate):
-            found.append("of another certificate")
-        if found:
-            return [Check(REPORT, False, "; ".join(found))]
-        if said["privsyn"] != __version__:
-            made = f"made by privsyn {said['privsyn']}, and this is {__version__}"
+        messages = [f"{what}: {', '.join(names)}" for what, names in wrong.items() if names]
+        if validation["certificate_sha256"] != digest(certificate):
+            messages.append("of another certificate")
+        if messages:
+            return [Check(REPORT, False, "; ".join(messages))]
+        if validation["privsyn"] != __version__:
+            made = f"made by privsyn {validation['privsyn']}, and this is {__version__}"
             again = f"not compared with one made anew: {made}; see privsyn report --out"
             return [Check(REPORT, True, "digests as sealed"), Check("page", None, again)]
         return [_page(folder)]
@@ -274,12 +274,12 @@ def _page(folder: Path) -> Check:
         == _without_pictures(parse_json(read_file(folder / REPORT_JSON))),
     }
     other = [name for name, fine in same.items() if not fine]
-    said = (
+    detail = (
         f"{', '.join(other)}: not what certificate, records and checks give"
         if other
         else ("digests as sealed, and the page made again is the same")
     )
-    return Check(REPORT, not other, said)
+    return Check(REPORT, not other, detail)
 
 
 _PICTURES = re.compile(rb"(?<=;base64,)[A-Za-z0-9+/=]*")
@@ -320,8 +320,8 @@ def _noted(
         for file in there
         if not is_plain_file(folder / file) or sha256_file(folder / file) != noted.get(file)
     ]
-    said = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
-    return Check(NOTED, not changed, said)
+    detail = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
+    return Check(NOTED, not changed, detail)
 
 
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
@@ -353,28 +353,28 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
 def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
     """Whether a folder holds exactly the named files, byte for byte, and what is wrong if not."""
     plain = folder.is_dir() and not folder.is_symlink()
-    found = {file.name: file for file in folder.iterdir()} if plain else {}
-    wanted = {Path(file).name: digest for file, digest in named}
+    there = {file.name: file for file in folder.iterdir()} if plain else {}
+    digests = {Path(file).name: digest for file, digest in named}
     wrong = {
         "named elsewhere or twice": [
             file
             for file, count in Counter(file for file, _ in named).items()
             if count > 1 or file != f"{folder.name}/{Path(file).name}"
         ],
-        "missing": sorted(wanted.keys() - found.keys()),
-        "not of the release": sorted(found.keys() - wanted.keys())
+        "missing": sorted(digests.keys() - there.keys()),
+        "not of the release": sorted(there.keys() - digests.keys())
         or ([] if named else [folder.name]),
         "changed": [
             file
-            for file in sorted(wanted.keys() & found.keys())
-            if not found[file].is_file()
-            or found[file].is_symlink()
-            or sha256_file(found[file]) != wanted[file]
+            for file in sorted(digests.keys() & there.keys())
+            if not there[file].is_file()
+            or there[file].is_symlink()
+            or sha256_file(there[file]) != digests[file]
         ],
     }
-    said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
+    messages = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
     count = "1 file" if len(named) == 1 else f"{len(named)} files"
-    return Check(name, not said, "; ".join(said) or f"SHA-256 of {count}")
+    return Check(name, not messages, "; ".join(messages) or f"SHA-256 of {count}")
 
 
 def _newer(certificate: Mapping[str, Any]) -> list[Check]:
@@ -389,8 +389,8 @@ def _audit(plan: Plan) -> list[Check]:
     """Says of a release that an audit lets out that its being here is an answer."""
     if not plan.audit_decides:
         return []
-    said = "evaluate.audit=block: it is published only where a test on private records passes"
-    return [Check("no audit decides", None, f"{said}, which no epsilon covers")]
+    detail = "evaluate.audit=block: it is published only where a test on private records passes"
+    return [Check("no audit decides", None, f"{detail}, which no epsilon covers")]
 
 
 def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:
@@ -461,12 +461,12 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
     if "risk" not in certificate:
         return []
     bounds = risk(event).figures()
-    said = certificate["risk"]
+    stated = certificate["risk"]
     return [
         Check(
             "risk",
-            said.keys() == bounds.keys()
-            and all(bound <= said[name] * (1 + 1e-9) for name, bound in bounds.items()),
+            stated.keys() == bounds.keys()
+            and all(bound <= stated[name] * (1 + 1e-9) for name, bound in bounds.items()),
             f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
         )
     ]
@@ -474,27 +474,27 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
 
 def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     """The accuracy a release pays for: on the certificate if, and as, the two draws say."""
-    said, mechanism = certificate.get("accuracy"), plan.accuracy
-    if mechanism is None and said is None:
+    stated, mechanism = certificate.get("accuracy"), plan.accuracy
+    if mechanism is None and stated is None:
         return []
     name = "accuracy"
-    if mechanism is None or said is None:
-        missing = "paid for" if said is not None else "on the certificate"
+    if mechanism is None or stated is None:
+        missing = "paid for" if stated is not None else "on the certificate"
         return [Check(name, False, f"is not {missing}")]
-    drawn = [said[key] for key in ("right", "wrong")]
-    found = accuracy_figures(mechanism, *drawn)
-    same = all(type(value) is int for value in drawn) and agree(said, found)
-    paid = f"its own epsilon={shown(found['epsilon'])} is part of the event"
+    drawn = [stated[key] for key in ("right", "wrong")]
+    computed = accuracy_figures(mechanism, *drawn)
+    same = all(type(value) is int for value in drawn) and agree(stated, computed)
+    paid = f"its own epsilon={shown(computed['epsilon'])} is part of the event"
     return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
 
 
 def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | None) -> list[Check]:
     """Whether a key signed all files. None where no key was asked for and none signed."""
-    passed, said = signature.check(folder, certificate, key)
+    passed, detail = signature.check(folder, certificate, key)
     announced = _signer(folder)
-    if key is None and announced and said == signature.UNSIGNED:
+    if key is None and announced and detail == signature.UNSIGNED:
         return [Check(SIGNED, None, f"not signed, and the report names the key {announced}")]
-    return [] if key is None and said == signature.UNSIGNED else [Check(SIGNED, passed, said)]
+    return [] if key is None and detail == signature.UNSIGNED else [Check(SIGNED, passed, detail)]
 
 
 def _signer(folder: Path) -> str:
@@ -574,18 +574,22 @@ def _approvals(
     checks = []
     named = paid["ledger"].get("approval")
     if named is not None:
-        found = [one for one in decisions if {"hash": one.hash} == named]
-        fine = bool(found) and found[0].what is What.SPEND and found[0].approved
-        said = f"by {found[0].approver}, row {found[0].seq}" if fine else "there is no such row"
-        checks.append(Check("ledger approval", fine, f"its cost was approved {said}"))
+        approvals = [one for one in decisions if {"hash": one.hash} == named]
+        fine = bool(approvals) and approvals[0].what is What.SPEND and approvals[0].approved
+        detail = (
+            f"by {approvals[0].approver}, row {approvals[0].seq}"
+            if fine
+            else "there is no such row"
+        )
+        checks.append(Check("ledger approval", fine, f"its cost was approved {detail}"))
     about = [
         one for one in decisions if one.what is What.PUBLISH and one.digest == digest(certificate)
     ]
     if about:
         last = about[-1]
         verb = "approved" if last.approved else "REJECTED"
-        said = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"
-        checks.append(Check("approval to publish", last.approved or None, said))
+        detail = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"
+        checks.append(Check("approval to publish", last.approved or None, detail))
     elif terms.publish:
         checks.append(Check("approval to publish", None, "nobody has approved this certificate"))
     return checks

@@ -47,9 +47,9 @@ def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) ->
     )
 
 
-def judged(asked: float, spent: float) -> float:
+def judged(target: float, spent: float) -> float:
     """The epsilon by which words judge a release: as asked for, or its cost if clearly less."""
-    return spent if spent < 0.95 * asked else asked
+    return spent if spent < 0.95 * target else target
 
 
 def of_epsilon(
@@ -67,15 +67,15 @@ def of_epsilon(
     named = f"privacy.epsilon={epsilon:g}"
     if spent is not None and judged(epsilon, spent) != epsilon:
         epsilon, named = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
-    found, scale = strength(epsilon, right), scale_of(epsilon, right)
-    if found is Strength.WEAK:
+    level, scale = strength(epsilon, right), scale_of(epsilon, right)
+    if level is Strength.WEAK:
         return (
-            f"{named} is {found} against somebody who knows all the data but that of one {unit} "
+            f"{named} is {level} against somebody who knows all the data but that of one {unit} "
             f"({scale}). Whether it is enough is for the owner of the data to decide.",
         )
-    if found is Strength.NONE:
+    if level is Strength.NONE:
         return (
-            f"{named} is {found}: somebody who knows all the data but that of one {unit} may find "
+            f"{named} is {level}: somebody who knows all the data but that of one {unit} may find "
             f"out nearly every time if it was used ({scale}). Treat the release like the private "
             "data.",
         )
@@ -114,25 +114,25 @@ def of_release(
 ) -> tuple[str, ...]:
     """Cautions on what one release may cost; ``spent`` and ``right`` as of_epsilon has them."""
     epsilon, delta, unit = privacy.epsilon, privacy.delta, account.unit
-    found = [*of_epsilon(epsilon, unit, spent, right)]
+    cautions = [*of_epsilon(epsilon, unit, spent, right)]
     size = account.public_size
     if size is not None and delta >= 1 / (10 * size):
-        found.append(
+        cautions.append(
             f"privacy.delta={delta:g} is at least one over ten times account.public_size={size}: "
             f"releases that give whole records of some {unit} away would stay within it. Set it "
             f"below {1 / (10 * size):.2g}."
         )
     elif size is None and delta >= LARGE_DELTA:
-        found.append(
+        cautions.append(
             f"privacy.delta={delta:g} is large: it should be below one over ten times the number "
             f"of {unit}s. Set account.public_size to a public estimate of that number."
         )
     if account.delta and delta > account.delta:
-        found.append(
+        cautions.append(
             f"privacy.delta={delta:g} is above account.delta={account.delta:g}: what the account "
             "promises over its life is told at the smaller one."
         )
-    return tuple(found)
+    return tuple(cautions)
 
 
 def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -200,8 +200,8 @@ def protected(dataset: Mapping[str, Any], unit: str) -> str:
 
 def of_unit(unit: str | None, *, by_file: bool = False) -> tuple[str, ...]:
     """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
-    said = not_people(unit, by_file=by_file)
-    return (said.replace(":", " (dataset.unit):", 1),) if said else ()
+    caution = not_people(unit, by_file=by_file)
+    return (caution.replace(":", " (dataset.unit):", 1),) if caution else ()
 
 
 def of_prompts(
@@ -215,25 +215,25 @@ def of_prompts(
         models: The language models as a plan names them.
         own: Whether the settings bring prompts of their own, which need not say what a record is.
     """
-    found = []
+    advice = []
     if document is None and not own and models:
-        found.append(
+        advice.append(
             "dataset.document is not set: the prompts do not say what a text is, and texts come "
             "from anywhere. Set it first, in a few English words such as: message from a patient "
             "to a clinic."
         )
     if (english := [name for name in models if name in ENGLISH]) and _foreign(document, labels):
-        found.append(
+        advice.append(
             f"dataset.document or dataset.labels seem to be in another language than English, and "
             f"{english[0]}, the default prompts, the embedder and the vocabulary know English "
             "alone: see docs/models.md, Other languages."
         )
     if TINY in models:
-        found.append(
+        advice.append(
             "models.language=tiny is there to try things and writes hardly a sentence. For texts "
             "to read: privsyn models fetch smollm2, then models.language=smollm2."
         )
-    return tuple(found)
+    return tuple(advice)
 
 
 def _foreign(document: str | None, labels: Sequence[str]) -> bool:
@@ -329,14 +329,14 @@ def of_sizes(
         )
     if suited is None:
         return ()
-    said = f"{where}: {suited.settings} suit some {math.ceil(suited.records)} records"
+    advice = f"{where}: {suited.settings} suit some {math.ceil(suited.records)} records"
     if there is None:
-        return (f"{said}: privsyn check says whether there are as many.",)
+        return (f"{advice}: privsyn check says whether there are as many.",)
     if suited.records <= (SCARCE if divisor is None else 1) * there.records:
         return ()
     publishes = f" {PUBLISHES}" if counted else ""
     return (
-        f"{said}, and {there.said} leaves {there.records} at most: {suited.otherwise}{publishes}",
+        f"{advice}, and {there.said} leaves {there.records} at most: {suited.otherwise}{publishes}",
     )
 
 
@@ -354,17 +354,22 @@ def of_label_sizes(
     if len(train) < 2:
         return ()
     if mechanism.divisor is not None:
-        wanted = dict.fromkeys(train, mechanism.divisor * buckets / len(train))
+        suited_records = dict.fromkeys(train, mechanism.divisor * buckets / len(train))
     elif mechanism.sized_for is not None and mechanism.sized_for.shares:
         shares = dict(zip(train, mechanism.sized_for.shares, strict=True))
-        wanted = {label: share * mechanism.sized_for.records for label, share in shares.items()}
+        suited_records = {
+            label: share * mechanism.sized_for.records for label, share in shares.items()
+        }
     else:
         return ()
-    few = [label for label, records in train.items() if 0 < records * SCARCE < wanted[label]]
+    few = [
+        label for label, records in train.items() if 0 < records * SCARCE < suited_records[label]
+    ]
     if not few:
         return ()
     named = ", ".join(
-        f"{label} ({train[label]:.0f} records train, and the settings suit {wanted[label]:.0f})"
+        f"{label} ({train[label]:.0f} records train, and the settings suit "
+        f"{suited_records[label]:.0f})"
         for label in few
     )
     return (
@@ -426,17 +431,17 @@ LARGE_NOISE = 0.1
 
 def of_account(account: AccountConfig) -> tuple[str, ...]:
     """Cautions on what an account may spend in its life, one line each."""
-    found = []
+    cautions = []
     if account.epsilon >= VAST_EPSILON:
-        found.append(
+        cautions.append(
             f"account.epsilon={account.epsilon:g} as a lifetime cap holds nothing back: releases "
             f"that spend it are together {Strength.NONE}."
         )
     size = account.public_size
     if account.delta >= (LARGE_DELTA if size is None else 1 / (10 * size)):
         bound = "" if size is None else f" for account.public_size={size}"
-        found.append(f"account.delta={account.delta:g} is large{bound}.")
+        cautions.append(f"account.delta={account.delta:g} is large{bound}.")
     period = account.period
     if period is not None and period.epsilon >= VAST_EPSILON:
-        found.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
-    return tuple(found)
+        cautions.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
+    return tuple(cautions)

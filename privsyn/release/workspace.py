@@ -100,14 +100,14 @@ class Workspace:
 
     def known_releases(self, account: str | None = None) -> list[str]:
         """Ids of the releases, of an account or of any, that lie or are published here, sorted."""
-        found: dict[str, str] = {}
+        releases: dict[str, str] = {}
         for file in self._certificates():
             with suppress(OSError, ValueError, LookupError, TypeError):
-                found[file.parent.name] = read_json(file)["plan"]["account"]
+                releases[file.parent.name] = read_json(file)["plan"]["account"]
         for pointer in (self.root / "releases").glob("*.dvc"):
             with suppress(OSError, yaml.YAMLError, LookupError, TypeError, RecursionError):
-                found[pointer.stem] = yaml.safe_load(read_file(pointer))["meta"]["account"]
-        return sorted(name for name, charged in found.items() if account in (None, charged))
+                releases[pointer.stem] = yaml.safe_load(read_file(pointer))["meta"]["account"]
+        return sorted(name for name, charged in releases.items() if account in (None, charged))
 
     def finished(self) -> list[str]:
         """Ids of all releases that lie or are published here, in order of name."""

@@ -77,9 +77,9 @@ class Records:
             form = f"{failed} of {len(checks)} format checks failed."
         else:
             form = f"All {len(checks)} format checks passed, which say nothing of quality."
-        found = {number.name: number.value for number in self.numbers}
-        if "duplicate share" in found and self.rows > 1:
-            share = found["duplicate share"]
+        values = {number.name: number.value for number in self.numbers}
+        if "duplicate share" in values and self.rows > 1:
+            share = values["duplicate share"]
             whole = f"{self.rows:,} {self.things}"
             form += (
                 f" {share:.1%} of {whole} repeat another."
@@ -91,16 +91,16 @@ class Records:
 
     def sections(self) -> list[ReportSection]:
         """Samples; charts; fields."""
-        found = []
+        sections = []
         if self.shown:
             title, how = "Samples", "Taken from the file at even distances, and not picked."
-            found.append(ReportSection("samples", title, LEAVES, self.shown, advice=how))
+            sections.append(ReportSection("samples", title, LEAVES, self.shown, advice=how))
         if self.charts:
             title = f"What the {self.things} look like"
-            found.append(ReportSection("statistics", title, LEAVES, self.charts))
+            sections.append(ReportSection("statistics", title, LEAVES, self.charts))
         if self.fields:
-            found.append(ReportSection("fields", "What the fields hold", LEAVES, self.fields))
-        return found
+            sections.append(ReportSection("fields", "What the fields hold", LEAVES, self.fields))
+        return sections
 
     def measured(self) -> list[ReportSection]:
         """Numbers, for specialists."""
@@ -146,19 +146,19 @@ def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
 
 def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_rows(file)
-    found = profile(rows, facts.plan.dataset.labels)
+    summary = profile(rows, facts.plan.dataset.labels)
     before = f"{facts.name}-"
-    charts = _charts(found.words, found.median, "words per text", "texts", found.labels)
+    charts = _charts(summary.words, summary.median, "words per text", "texts", summary.labels)
     items = tuple(
         SampleRecord(row.text or "", row.label, (row.id or "").removeprefix(before))
-        for row in found.samples
+        for row in summary.samples
     )
     extremes = (
-        Number("shortest", found.shortest, "words of the shortest text"),
-        Number("longest", found.longest, "words of the longest text"),
+        Number("shortest", summary.shortest, "words of the shortest text"),
+        Number("longest", summary.longest, "words of the longest text"),
     )
-    kept, structured = (SampleRecords(items),), _fields([row.text or "" for row in rows])
-    return Records("texts", len(rows), (*numbers, *extremes), charts, kept, structured)
+    samples, structured = (SampleRecords(items),), _fields([row.text or "" for row in rows])
+    return Records("texts", len(rows), (*numbers, *extremes), charts, samples, structured)
 
 
 def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
@@ -166,39 +166,43 @@ def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
 
     Names and values are those of synthetic records alone: no schema and no real record is read.
     """
-    found = fields(objects(texts))
-    if not found.fields or 2 * found.objects < len(texts):
+    summary = fields(objects(texts))
+    if not summary.fields or 2 * summary.objects < len(texts):
         return ()
-    said = f"{found.objects:,} of {len(texts):,} texts are JSON objects."
-    if found.more:
-        said += f" Of their fields the {len(found.fields)} commonest are shown, {found.more:,} not."
+    sentence = f"{summary.objects:,} of {len(texts):,} texts are JSON objects."
+    if summary.more:
+        sentence += (
+            f" Of their fields the {len(summary.fields)} commonest are shown, {summary.more:,} not."
+        )
     table = Numbers(
         tuple(
             Number(
                 one.name,
-                one.present / found.objects,
+                one.present / summary.objects,
                 f"share of them that have it; {one.different:,} different values",
             )
-            for one in found.fields
+            for one in summary.fields
         )
     )
-    counted = (Counts(one.counts, f"records by {one.name}") for one in found.fields if one.counts)
-    return (Words((said,)), table, *counted)
+    counted = (Counts(one.counts, f"records by {one.name}") for one in summary.fields if one.counts)
+    return (Words((sentence,)), table, *counted)
 
 
 def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_image_rows(file)
-    found = profile_images(rows, facts.plan.dataset.labels)
+    summary = profile_images(rows, facts.plan.dataset.labels)
     of = "mean value of an image, 0 black to 255 white"
-    charts = _charts(found.means, found.median, of, "images", found.labels)
+    charts = _charts(summary.means, summary.median, of, "images", summary.labels)
     sizes = tuple(
         Number(size, count, "images of this size; L is grey, RGB coloured")
-        for size, count in found.sizes
+        for size, count in summary.sizes
     )
-    sheet = sample_sheet(folder, found)
-    names = [name for name, _ in found.labels][: len(found.samples) // COLUMNS]
-    said = f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
-    shown = () if sheet is None else (Picture(said, sheet, wide=True),)
+    sheet = sample_sheet(folder, summary)
+    names = [name for name, _ in summary.labels][: len(summary.samples) // COLUMNS]
+    caption = (
+        f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
+    )
+    shown = () if sheet is None else (Picture(caption, sheet, wide=True),)
     return Records("images", len(rows), (*numbers, *sizes), charts, shown)
 
 
