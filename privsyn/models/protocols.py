@@ -377,10 +377,10 @@ class TrainableModel(Protocol):
         """Digest of weights and tokenizer: enters the release id."""
 
     def check(self, training: Training) -> None:
-        """Try one public prompt, and check that these settings can train it. Changes nothing.
+        """Try a whole release in small on public rows: a step, its files, a text. Changes nothing.
 
         Raises:
-            ModelError: They cannot, or its logits are no numbers.
+            ModelError: These settings cannot train it, or its logits are no numbers.
         """
 
     def trainer(self, training: Training) -> Trainer:

@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,9 @@ def is_out_of_memory(error: BaseException) -> bool:
         or "ALLOC_FAILED" in text
     )
 
+
+_TRIED_TOKENS = 8
+"""Length of the record and the text that ``check`` tries."""
 
 _SAFE = 1 - 2.0**-20
 """Factor on a clipped gradient: room for the roundings of float32."""
@@ -526,19 +530,30 @@ class LoraModel:
         self._fresh = [load()]  # now: one that does not load must fail before budget is spent
 
     def check(self, training: Training) -> None:
-        """See protocols.TrainableModel."""
-        if not self._fresh:
-            self._fresh.append(self._load())
-        network, tokenizer = self._fresh[-1]
+        """A whole release in small, on public rows. See protocols.TrainableModel."""
+        network, tokenizer = self._take()
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
-        if training.student is not None:
-            return  # a student has random weights: this network is not trained
-        within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
-        target_modules(network, training.target_modules, self._source)
-        with torch.no_grad():
-            ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
-            refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
+        if training.student is None:
+            within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
+            target_modules(network, training.target_modules, self._source)
+            with torch.no_grad():
+                ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
+                refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
+        self._fresh.append((network, tokenizer))
+        del network
+        # A step, its files and a text: what fails here costs nothing, and after ``begin`` all.
+        tiny = replace(training, micro_batch=training.records_per_unit, max_tokens=_TRIED_TOKENS)
+        with tempfile.TemporaryDirectory() as name:
+            trainer = self.trainer(tiny)
+            row = trainer.encode(training.labels[0], "A public text.")
+            step = trainer.clipped_sum([[row]]) / CLIP_STEPS  # (numbers,), of a public row alone
+            trainer.update(step, 1e-3)
+            for file, content in trainer.files().items():
+                (Path(name) / file).write_bytes(content)
+            del trainer  # its memory, before the model is read once more
+            self.writer(tiny, Path(name), Sampling()).write(training.labels[:1])
+        self._fresh.append(self._load())  # an adapter changed the one that was tried
 
     def trainer(self, training: Training) -> LoraTrainer:
         """See protocols.TrainableModel."""

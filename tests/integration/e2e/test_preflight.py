@@ -137,6 +137,38 @@ def test_damaged_weights_are_found_whatever_reads_them(make_project, damaged, me
     assert_nothing_was_spent(ctx, planned)
 
 
+TRAINER = "privsyn.models.training.lora.LoraTrainer"
+WRITES = "privsyn.models.training.lora.HFTextModel.continued"
+
+
+@pytest.mark.parametrize(
+    ("student", "part"),
+    [
+        (None, f"{TRAINER}.clipped_sum"),
+        (None, f"{TRAINER}.update"),
+        (None, f"{TRAINER}.files"),
+        (None, "peft.PeftModel.from_pretrained"),
+        (None, WRITES),
+        ("4.4M", f"{TRAINER}.files"),
+        ("4.4M", WRITES),
+    ],
+)
+def test_training_and_writing_are_tried_before_anything_is_spent(
+    make_project, monkeypatch, student, part
+):
+    settings = METHODS["dp_lora"] | {"student": student}
+    ctx = make_project(methods={"dp_lora": settings}).context("evaluate.enabled=false")
+    planned = planned_for(ctx, "dp_lora")
+
+    def fails(*_, **__):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(part, fails)
+    with pytest.raises(ModelError, match="dp_lora cannot use its models: RuntimeError"):
+        draw(ctx, planned)
+    assert_nothing_was_spent(ctx, planned)
+
+
 @pytest.mark.parametrize(
     "schema",
     [
