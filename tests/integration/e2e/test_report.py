@@ -15,6 +15,7 @@ from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.report.outward import outward
+from privsyn.stages.base import open_plan
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.measure import MEASURES, Failures
 from privsyn.stages.partition import partition
@@ -304,7 +305,7 @@ def test_advice_names_no_count_that_a_public_setting_would_follow(tmp_path, unit
     planned = plan(ctx, "private_evolution", open_account=True)
     reserve(ctx, planned)
     partition(ctx, planned)
-    said = _levers(ctx, planned, load_method("private_evolution"))
+    said = _levers(open_plan(ctx, planned))
     assert said.startswith("the number of records (fewer train than the ")
     assert "set these by public numbers alone" in said
     public = f"{planned.mechanism().sized_for.records:.0f} {planned.mechanism().sized_for.settings}"
