@@ -1,4 +1,4 @@
-# make demo | test | fuzz | lint | docs | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
+# make demo | test | test-fast | fuzz | lint | docs | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test core-test install-test fuzz lint docs up down cluster-up cluster-down cluster-test lock constraints clean
+.PHONY: help setup demo test test-fast core-test install-test fuzz lint docs up down cluster-up cluster-down cluster-test lock constraints clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
@@ -18,6 +18,7 @@ help:
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"
+	@echo "make test-fast  tests/unit alone: no process, no Airflow, no DVC"
 	@echo "make core-test  the wheel without extras, in an environment of its own"
 	@echo "make install-test  the wheel with the newest and the oldest that pyproject.toml allows, in environments of their own"
 	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and redis-server"
@@ -39,6 +40,9 @@ setup: .venv/.installed
 demo: setup
 	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' \
 		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' IMAGES='$(IMAGES)' $(BIN)/python -m tools.local.demo $(ARGS)
+
+test-fast: setup
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --benchmark-disable tests/unit $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/system/cluster --ignore tests/system/install $(ARGS)

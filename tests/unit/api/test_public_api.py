@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 
 import pytest
 
@@ -80,15 +78,3 @@ def test_the_package_offers_these_names():
     assert set(privsyn.__all__) <= set(dir(privsyn))
     with pytest.raises(AttributeError, match="no attribute 'Projekt'"):
         privsyn.Projekt  # noqa: B018
-
-
-def test_importing_it_loads_nothing_until_a_name_is_asked_for():
-    code = (
-        "import sys, privsyn; privsyn.__version__; "
-        "print(sorted(name for name in sys.modules if name.startswith('privsyn.'))); "
-        "privsyn.Project; "
-        "print(sorted({'torch', 'transformers', 'pandas', 'mlflow', 'opendp', 'datasets'} "
-        "& set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "[]"]

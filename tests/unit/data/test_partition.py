@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import stat
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -528,35 +525,6 @@ def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
     assert [p.name for p in tmp_path.glob("*out*")] == ["out"]
 
 
-def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Path) -> None:
-    cfg = write(tmp_path / "a.jsonl")
-    script = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "import privsyn.data.partition as module\n"
-        f"sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
-        "from tests.unit.data.test_partition import CELLS, KEY, config\n"
-        "step, before = sys.argv[3], getattr(module, sys.argv[3])\n"
-        "def dying(*args, **more):\n"
-        "    if step == '_write_shards': before(*args, **more)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "setattr(module, step, dying)\n"
-        "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
-    )
-    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
-    for step in ("Spill", "_write_shards", "write_json_atomic", "_move"):
-        out = tmp_path / step / "out"
-        command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-        (dead,) = out.parent.iterdir()
-        assert stat.S_IMODE(dead.stat().st_mode) == 0o700
-        with pytest.raises(DataError, match="not finished"):
-            load_shard(out, 0, CELLS, 3)
-        partition(cfg, KEY, CELLS, out, 3)
-        assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
-        assert sorted(out.parent.iterdir()) == sorted([dead, out])
-
-
 def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match="key"):
@@ -573,59 +541,6 @@ def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
 
 
 # -- size --------------------------------------------------------------------------------------
-
-MEASURED = """
-import re, resource, sys
-from pathlib import Path
-from privsyn.config import DatasetConfig
-from privsyn.data.partition import partition
-from privsyn.data.records import Bucket, Cell, Private
-
-cfg = DatasetConfig(name="d", path=sys.argv[1], unit="u", max_records_per_unit=2)
-cells = [Cell(i, None, i) for i in range(100)]
-partition(cfg, bytes(32), cells, Path(sys.argv[2]), 4)
-status = Path("/proc/self/status")
-if status.exists():  # Linux counts what the parent held before exec into ru_maxrss
-    print(int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) // 2**10)
-else:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**20)
-"""
-WRITE_PARQUET = """
-import sys
-import pyarrow as pa
-from pyarrow import parquet
-
-lines = [line.rstrip() for line in open(sys.argv[1])]
-table = pa.table({"u": pa.array(range(len(lines))), "text": pa.array(lines)})
-options = {"compression": "none", "use_dictionary": False}
-parquet.write_table(table, sys.argv[2], row_group_size=len(lines), **options)
-"""
-
-
-def run(script: str, *arguments: Path) -> str:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.mark.slow
-def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path: Path) -> None:
-    path, out = tmp_path / "a.jsonl", tmp_path / "out"
-    with path.open("w") as stream:
-        for n in range(1_000_000):  # a tenth of them of one unit
-            stream.write(f'{{"u": {n if n % 10 else 0}, "text": "{f"{n:07d} " * 25}"}}\n')
-    assert int(run(MEASURED, path, out)) < 600
-    assert len(load_shard(out, 0, [Cell(i, None, i) for i in range(100)], 4)) == 25
-    assert (out / "shard-00000.jsonl").stat().st_size > 50_000_000
-
-
-@pytest.mark.slow
-def test_one_large_parquet_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
-    lines, path, out = tmp_path / "lines", tmp_path / "a.parquet", tmp_path / "out"
-    with lines.open("w") as stream:
-        stream.writelines(f"{f'{n:07d} ' * 1250}\n" for n in range(20_000))
-    run(WRITE_PARQUET, lines, path)
-    assert path.stat().st_size > 200_000_000
-    assert int(run(MEASURED, path, out)) < 200
 
 
 def test_a_damaged_shard_shows_no_error_behind_ours(tmp_path):

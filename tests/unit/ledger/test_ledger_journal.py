@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,7 +25,6 @@ from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
-ROOT = Path(__file__).parents[3]
 PART = "shard-0"
 HEADER = {"release": "r"}
 SECRET = "vermilion-ocelot-90210"
@@ -269,51 +263,3 @@ def test_a_connection_that_is_cut_in_mid_draw_costs_that_draw_at_most(postgres_u
             journal.draw_all([("c", never)])
     with opened(ledger, place, lease) as journal:
         assert journal.draw_all([("a", never), ("b", lambda: 20)]) == [1, 20]
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from privsyn.ledger.ledger import open_ledger
-from privsyn.vault.release import Vault
-from privsyn.vault.journal import LedgerJournal
-from tests.unit.ledger.ledger_cases import Clock
-
-url, name, folder = sys.argv[1:]
-ledger = open_ledger(url, clock=Clock())
-place = Vault(f"file://{folder}/vault", None).find(ledger, name)
-lease = ledger.leases.acquire(name, "shard-0", ttl=3600)
-journal = LedgerJournal.open(ledger, place, lease, {"release": "r"})
-calls = 0
-
-def draw():
-    global calls
-    calls += 1
-    if calls == 6:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return int.from_bytes(os.urandom(4), "big")
-
-for n in range(0, 9, 3):
-    print(journal.draw_all([(f"t{n + k}", draw) for k in range(3)]), flush=True)
-"""
-
-
-def test_what_a_killed_writer_had_used_its_successor_replays(postgres_url, tmp_path):
-    ledger = open_ledger(postgres_url, clock=Clock())
-    place = begin(ledger, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, postgres_url, place.release_id, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    used = [value for line in done.stdout.splitlines() for value in json.loads(line)]
-    assert len(used) == 3
-    with (
-        ledger.leases.acquire(place.release_id, PART) as lease,
-        opened(ledger, place, lease) as journal,
-    ):
-        assert journal.draw_all([(f"t{n}", never) for n in range(3)]) == used
-        assert len(journal) == 3  # of the call it died in nobody saw a draw

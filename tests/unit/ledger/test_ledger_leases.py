@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +12,6 @@ from privsyn.ledger.ledger import Ledger, open_ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
     Clock,
-    check_after_a_stop,
-    hold_lease,
-    processes,
     reserve,
 )
 
@@ -120,26 +113,6 @@ def test_a_given_up_release_ends_its_leases(begun: Ledger) -> None:
         begun.leases.renew(lease)
 
 
-def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
-    ledger = open_ledger(url)
-    ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
-    gate = processes.Event()
-    child = processes.Process(target=hold_lease, args=(url, "r", "shard-0", gate))
-    child.start()
-    assert gate.wait(300)
-    with pytest.raises(LeaseHeld, match=f"process {child.pid} on"):
-        ledger.leases.acquire("r", "shard-0")
-    with pytest.raises(LeaseHeld):
-        ledger.releases.commit("r", A, B)
-    child.kill()
-    child.join()
-    with ledger.leases.acquire("r", "shard-0") as lease:
-        assert lease.token == 2
-    ledger.verify()
-
-
 def test_a_process_id_used_again_is_not_the_holder() -> None:
     me = Holder.me()
     assert not me.known_dead
@@ -214,29 +187,6 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
     now += 10
     with pytest.raises(LeaseHeld):
         lease.check()
-
-
-def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> None:
-    ledger = open_ledger(url)
-    ledger.accounts.open(PURE)
-    reserve(ledger, "r")
-    ledger.releases.begin("r", "/s", "n")
-    ready, results = processes.Event(), processes.Queue()
-    child = processes.Process(target=check_after_a_stop, args=(url, "r", 1.5, ready, results))
-    child.start()
-    assert ready.wait(300)
-    other = None
-    while other is None:  # a stopped process is not dead: its lease has to run out
-        time.sleep(0.05)
-        with contextlib.suppress(LeaseHeld):
-            other = ledger.leases.acquire("r", "shard-0")
-    assert other.token == 2
-    while results.empty() and child.is_alive():
-        os.kill(child.pid, signal.SIGCONT)
-        time.sleep(0.05)
-    assert results.get(timeout=300) == "LeaseHeld"
-    child.join(300)
-    ledger.leases.release(other)
 
 
 def test_a_heartbeat_that_breaks_ends_the_lease(begun: Ledger) -> None:

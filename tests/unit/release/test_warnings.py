@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from privsyn.config import parse_config
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
@@ -102,53 +101,6 @@ def test_plan_speaks_of_the_epsilon_that_a_release_really_costs(tmp_path):
     planned = plan(open_context(project(tmp_path, methods=few)), "private_prediction")
     assert planned.epsilon < 10
     assert "protection" not in " ".join(planned.warnings)
-
-
-@pytest.mark.airflow
-def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
-    from privsyn.airflow.factory import method_dag
-    from privsyn.airflow.params import form
-
-    limits = {"limits": {"epsilon": 25, "delta": 1e-2}, "public_size": 400}
-    params = project(tmp_path, account=limits)
-    config = parse_config(json.loads(params.read_text()))
-    shown = form(config, "invisible_ink")
-    assert "1 is strong, 10 weak, 40 none" in shown["privacy.epsilon"].description
-    assert "Below 0.00025" in shown["privacy.delta"].description
-    assert shown["privacy.epsilon"].schema["maximum"] == 25
-    assert shown["privacy.delta"].schema["maximum"] == 1e-2
-    assert shown["privacy.epsilon"].resolve() == 20
-    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
-    page = " ".join(method_dag("invisible_ink").doc_md.split())
-    assert "by the factor e^epsilon, plus delta, with epsilon 20 and delta 0.001" in page
-    assert "is weak protection" in page
-    assert "next to nothing" not in page
-
-
-@pytest.mark.airflow
-@pytest.mark.parametrize("unit", ["unit", None])
-def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
-    tmp_path, monkeypatch, unit
-):
-    from privsyn.airflow.factory import method_dag
-    from privsyn.airflow.params import form
-    from privsyn.display.plans import guaranteed
-    from privsyn.stages.base import open_context
-    from privsyn.stages.plan import plan
-
-    data = {"name": "d", "path": "private.jsonl", "unit": unit}
-    kind = {"adjacency": "replace_null", "unit": "record"} if unit is None else {}
-    params = project(tmp_path, dataset=data, account=kind)
-    planned = plan(open_context(params), "invisible_ink")
-    shown = form(parse_config(json.loads(params.read_text())), "invisible_ink")
-    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
-    for told in (
-        " ".join(planned.warnings),
-        guaranteed(planned),
-        shown["privacy.epsilon"].description,
-        " ".join(method_dag("invisible_ink").doc_md.split()),
-    ):
-        assert ("rows, not people, are protected" in told) == (unit is None), told
 
 
 def test_the_report_says_them(tmp_path):

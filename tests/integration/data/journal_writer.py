@@ -1,8 +1,8 @@
 """Six draws through a journal, in a process that kills itself where it is told to.
 
-Usage: python -m tests.unit.data.journal_writer FOLDER WHERE NUMBER. The journal is FOLDER/j. Every
-draw made is a line of FOLDER/calls, whatever becomes of it; what a caller has seen lies in
-FOLDER/used-0 and used-3. The process sends itself SIGKILL at draw NUMBER: WHERE is
+Usage: python -m tests.integration.data.journal_writer FOLDER WHERE NUMBER. The journal is
+FOLDER/j. Every draw made is a line of FOLDER/calls, whatever becomes of it; what a caller has seen
+lies in FOLDER/used-0 and used-3. The process sends itself SIGKILL at draw NUMBER: WHERE is
 
 - ``draw``: in it, once it is made; ``broken draw``: the same, in a journal that draws before it
   writes;

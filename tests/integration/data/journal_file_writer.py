@@ -1,8 +1,8 @@
 """One draw of a file through a journal, in a process that kills itself where it is told to.
 
-Usage: python -m tests.unit.data.journal_file_writer FOLDER WHERE. The journal is FOLDER/j. Every
-draw made is a line of FOLDER/calls; the one in use lies in FOLDER/used. The process sends itself
-SIGKILL
+Usage: python -m tests.integration.data.journal_file_writer FOLDER WHERE. The journal is FOLDER/j.
+Every draw made is a line of FOLDER/calls; the one in use lies in FOLDER/used. The process sends
+itself SIGKILL
 
 - ``draw``: in the draw; ``store``: half through the file's bytes;
 - ``entry``: before the line that notes the file; ``line``: half through it;

@@ -1,0 +1,7 @@
+"""Folders of parts, as the quick tests have them."""
+
+from __future__ import annotations
+
+from tests.unit.data.test_remote_sources import folder
+
+__all__ = ["folder"]

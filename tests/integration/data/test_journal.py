@@ -1,0 +1,97 @@
+"""Journals of processes that are killed: no draw is made twice, and no order of writes but one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def attempt(folder: Path, where: str, number: int) -> int:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.integration.data.journal_writer",
+        str(folder),
+        where,
+        str(number),
+    ]
+    return subprocess.run(command, check=False, cwd=ROOT).returncode
+
+
+def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
+    """What is wrong after a kill and a resume; empty where the journal kept its promise."""
+    assert attempt(folder, where, number) == -signal.SIGKILL
+    early = {p.name: json.loads(p.read_text()) for p in folder.glob("used-*")}
+    assert attempt(folder, "nowhere", 0) == 0
+    calls = [int(line) for line in (folder / "calls").read_text().split()]
+    final = json.loads((folder / "used-3").read_text())
+    wrong = []
+    if len(calls) > 6 + 1:
+        wrong.append("drawn more than once beyond the one unwritten draw")
+    if any(final[: len(values)] != values for values in early.values()):
+        wrong.append("a value in use changed")
+    if not set(final) <= set(calls) or len(final) != 6:
+        wrong.append("not the draws that were made")
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [
+        ("draw", 0),
+        ("draw", 2),
+        ("draw", 4),
+        ("write", 0),
+        ("write", 4),
+        ("fsync", 2),
+        ("fsync", 5),
+        ("room", 0),
+        ("room", 4),
+    ],
+)
+def test_killed_anywhere_it_resumes_with_the_same_draws(
+    tmp_path: Path, where: str, number: int
+) -> None:
+    assert killed_then_resumed(tmp_path, where, number) == []
+
+
+def test_a_journal_written_after_the_draws_is_caught(tmp_path: Path) -> None:
+    assert killed_then_resumed(tmp_path, "broken draw", 5) != []
+
+
+def killed_with_a_file(folder: Path, where: str) -> tuple[int, bool] | None:
+    """Draws made in a killed and a resumed run, and whether the last one is that in use.
+
+    None where the resumed run could not go on.
+    """
+    command = [sys.executable, "-m", "tests.integration.data.journal_file_writer", str(folder)]
+    killed = subprocess.run([*command, where], check=False, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    resumed = subprocess.run(
+        [*command, "nowhere"], check=False, cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    if resumed.returncode:
+        assert "ReleaseLost" in resumed.stderr
+        return None
+    calls = (folder / "calls").read_text().split()
+    return len(calls), (folder / "used").read_text() == calls[-1]
+
+
+@pytest.mark.parametrize(
+    ("where", "draws"), [("draw", 2), ("store", 2), ("entry", 2), ("line", 2), ("used", 1)]
+)
+def test_a_killed_draw_of_a_file_is_made_again_only_where_nobody_saw_it(
+    tmp_path: Path, where: str, draws: int
+) -> None:
+    assert killed_with_a_file(tmp_path, where) == (draws, True)
+
+
+def test_a_digest_noted_before_its_file_is_caught(tmp_path: Path) -> None:
+    assert killed_with_a_file(tmp_path, "notes first") is None

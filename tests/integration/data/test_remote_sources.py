@@ -1,0 +1,121 @@
+"""Records in an object store, read from an S3 server of its own."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from obstore.store import S3Store
+from pyarrow import parquet
+
+from privsyn.data.address import Address
+from privsyn.data.readers.formats import check_source
+from privsyn.data.source import CACHE, fingerprint
+from privsyn.errors import DataError, StorageError
+from tests.unit.data.test_remote_sources import KEY, ROWS, as_lines, config, shards, texts
+
+
+class Bucket:
+    """A bucket of a server of our own."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def make(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("PUT", "/records")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def put(self, name: str, content: bytes) -> None:
+        store = S3Store(
+            "records",
+            endpoint=f"http://127.0.0.1:{self.port}",
+            access_key_id="none",
+            secret_access_key="none",
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        store.put(name, content)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as process:
+        bucket = Bucket(port)
+        while True:
+            try:
+                bucket.make()
+                break
+            except OSError:
+                assert process.poll() is None, "the S3 server did not start"
+                time.sleep(0.1)
+        yield bucket
+        process.kill()
+
+
+@pytest.fixture
+def bucket(server, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return server
+
+
+def test_a_fingerprint_follows_the_content_of_objects(bucket: Bucket, tmp_path: Path) -> None:
+    address = Address("s3://records/moving/a.jsonl")
+    bucket.put("moving/a.jsonl", as_lines(ROWS[:3]))
+    first = fingerprint(address, KEY, cache=tmp_path)
+    assert (tmp_path / CACHE).exists()
+    assert fingerprint(address, KEY, cache=tmp_path) == first
+    bucket.put("moving/a.jsonl", as_lines(ROWS[3:6]))  # of the same length
+    second = fingerprint(address, KEY, cache=tmp_path)
+    assert second not in (first, fingerprint(address, bytes(32)))
+
+
+def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address in ("s3://records/none.jsonl", "s3://records/none/part-*.jsonl"):
+        with pytest.raises(DataError, match=r"s3://records/none.* holds no file"):
+            check_source(config(address))
+        with pytest.raises(DataError, match="does not exist"):
+            fingerprint(Address(address), KEY)
+    bucket.put("scans/a.npz", b"PK")
+    with pytest.raises(DataError, match="not read from an object store"):
+        check_source(config("s3://records/scans/a.npz", images={"size": 8}))
+    with pytest.raises(StorageError, match="nowhere"):
+        check_source(config("s3://nowhere/a/part-*.jsonl"))
+
+
+def test_objects_are_read_as_the_files_they_are_copies_of(
+    bucket: Bucket, folder: Path, tmp_path: Path
+) -> None:
+    for file in folder.rglob("*"):
+        if file.is_file():
+            bucket.put(f"raw/{file.relative_to(folder).as_posix()}", file.read_bytes())
+    expected = [row["text"] for row in ROWS]
+    assert texts(config("s3://records/raw")) == expected
+    assert texts(config("s3://records/raw/part-*")) == expected
+    assert texts(config("s3://records/raw/part-0.jsonl")) == expected[:8]
+    local, remote = shards(config(folder), tmp_path / "1"), tmp_path / "2"
+    assert shards(config("s3://records/raw"), remote) == local
+    # A folder and its copy in a store are one source: a budget is not spent twice on it.
+    address = Address("s3://records/raw")
+    assert fingerprint(address, KEY) == fingerprint(folder, KEY)
+    table = pa.Table.from_pylist(ROWS)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    bucket.put("rows/a.parquet", (tmp_path / "a.parquet").read_bytes())
+    assert texts(config("s3://records/rows/a.parquet")) == expected

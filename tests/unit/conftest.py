@@ -1,0 +1,42 @@
+"""The quick tests start no process, and neither Airflow nor DVC."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+REFUSED = {"airflow", "dvc"}
+ELSEWHERE = "a test that does belongs in tests/integration, or in tests/system where Airflow runs"
+_watching = False
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    """An audit hook: Python has no way to take one back, so it looks at whether a test runs."""
+    if not _watching:
+        return
+    if event in STARTS:
+        raise RuntimeError(f"{event}: tests/unit starts no process; {ELSEWHERE}")
+    if event == "import" and arguments[0] in REFUSED:
+        raise RuntimeError(f"import {arguments[0]}: tests/unit needs it not; {ELSEWHERE}")
+
+
+sys.addaudithook(_refuse)
+
+
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process, or an import of Airflow or DVC, fails the test that asks for it."""
+    import multiprocessing.util
+
+    def spawn(*_: object) -> None:
+        raise RuntimeError(f"multiprocessing: tests/unit starts no process; {ELSEWHERE}")
+
+    # multiprocessing starts its processes below what Python audits.
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn)
+    global _watching
+    _watching = True
+    yield
+    _watching = False
