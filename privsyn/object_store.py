@@ -175,8 +175,8 @@ class FolderStore:
 
     def names(self, folder: str = "") -> list[str]:
         """See ObjectStore."""
-        found = (self._folder / _checked(folder)).rglob("*")
-        return sorted(f.relative_to(self._folder).as_posix() for f in found if f.is_file())
+        paths = (self._folder / _checked(folder)).rglob("*")
+        return sorted(f.relative_to(self._folder).as_posix() for f in paths if f.is_file())
 
     def folders(self) -> list[str]:
         """See ObjectStore."""
@@ -265,8 +265,8 @@ class BucketStore:
     def folders(self) -> list[str]:
         """See ObjectStore."""
         with self._translated("list", ""):
-            found = self._store.list_with_delimiter()["common_prefixes"]
-            return sorted(PurePosixPath(name).name for name in found)
+            paths = self._store.list_with_delimiter()["common_prefixes"]
+            return sorted(PurePosixPath(name).name for name in paths)
 
     def remove(self, name: str) -> None:
         """See ObjectStore."""
@@ -275,10 +275,10 @@ class BucketStore:
 
     def delete(self, folder: str) -> None:
         """See ObjectStore."""
-        found = self.names(_some(folder))
-        if found:
+        paths = self.names(_some(folder))
+        if paths:
             with self._translated("delete", folder):
-                self._store.delete(found)
+                self._store.delete(paths)
 
     def _again(
         self,

@@ -187,11 +187,11 @@ def ask_for(
         ConfigError: Something was neither given nor can be asked.
         DataError: The file cannot be read, or has no such column.
     """
-    said = dict(given)
+    options = dict(given)
 
     def settle(field: str, question: str, proposal: str | None, *, sure: bool) -> None:
         """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
-        if field in said:
+        if field in options:
             return
         if ask is not None:
             answer = ask(question, proposal or "").strip()
@@ -207,7 +207,7 @@ def ask_for(
         else:
             option = _EITHER[prefix] if field == "unit" else named(field)
             raise ConfigError(f"{option} is missing.", hint=question)
-        said[field] = None if answer == "" or nothing(answer) else answer
+        options[field] = None if answer == "" or nothing(answer) else answer
 
     def nothing(answer: str) -> bool:
         return answer.casefold() in NOTHING and (header is None or answer not in header)
@@ -247,25 +247,25 @@ def ask_for(
             refuse_index(names["unit"])
 
     table = _table(path)
-    images = (path.is_dir() and table is None) or path.suffix == ".npz" or "image_size" in said
+    images = (path.is_dir() and table is None) or path.suffix == ".npz" or "image_size" in options
     header: Header | None = None
     for field in ("label", "unit"):
-        if said.get(field) == "":  # else who is protected would be left open by a slip
+        if options.get(field) == "":  # else who is protected would be left open by a slip
             raise ConfigError(f"{named(field)} is empty.", hint=_EMPTY[field, prefix])
     if images:
-        refuse(said)
-        said["text"] = None
+        refuse(options)
+        options["text"] = None
         size = "To how many pixels a side are images brought?"
         settle("image_size", size, "28", sure=False)
         settle("label", "Which column holds the label? (in a folder any word)", "label", sure=True)
         if path.is_dir():
-            said.setdefault("unit", "file")
+            options.setdefault("unit", "file")
     else:
         header = read_header(table or path, setting=named("data"))
         columns, delimiter = header.names, header.delimiter
-        refuse(said)
+        refuse(options)
         usual = "\t" if split_suffix(table or path)[0] == ".tsv" else ","
-        said["delimiter"] = None if delimiter in (None, usual) else delimiter
+        options["delimiter"] = None if delimiter in (None, usual) else delimiter
         text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
         settle("text", listed, text, sure=True)
         settle("document", _WHAT, NONE, sure=True)
@@ -274,33 +274,33 @@ def ask_for(
         settle(
             "label", f"Which column holds the label? ({NONE}: no labels)", label or NONE, sure=True
         )
-    if said["label"] and not said.get("labels"):
+    if options["label"] and not options.get("labels"):
         question = (
             "Which labels are there? All of them, with commas between (they are public, so they "
             "are not read from the file)"
         )
-        said.pop("labels", None)
+        options.pop("labels", None)
         settle("labels", question, None, sure=False)
-    if isinstance(said.get("labels"), str):
-        said["labels"] = label_list(said["labels"])
+    if isinstance(options.get("labels"), str):
+        options["labels"] = label_list(options["labels"])
     unit = None if header is None else likely(header.names, "unit")
     settle("unit", _WHOSE.format(f"; {unit} looks like one" if unit else ""), None, sure=False)
-    if said["unit"]:
-        settle("protects", "What is one of them called?", word_of(said["unit"]), sure=True)
-    settle("public_size", _how_many(said), NONE, sure=True)
+    if options["unit"]:
+        settle("protects", "What is one of them called?", word_of(options["unit"]), sure=True)
+    settle("public_size", _how_many(options), NONE, sure=True)
     for field in _WHOLE_NUMBERS:
-        if said.get(field) is not None:
-            said[field] = int(said[field])
-    number = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
+        if options.get(field) is not None:
+            options[field] = int(options[field])
+    number = usual_number(len(options.get("labels") or ()), options["public_size"], images=images)
     settle("texts", _HOW_MANY_TEXTS, str(number), sure=True)
-    said["texts"] = int(said["texts"])
+    options["texts"] = int(options["texts"])
     for field, question in _STATED.items():
-        if field == "curators" or said["curators"]:
+        if field == "curators" or options["curators"]:
             settle(field, f"{question} (public; {NONE}: not stated yet)", NONE, sure=True)
     if not images:
         settle("mask", _MASK, YES, sure=True)
-        said["mask"] = str(said["mask"]).lower() in _YESES
-    return ProjectAnswers(path=path, **said)
+        options["mask"] = str(options["mask"]).lower() in _YESES
+    return ProjectAnswers(path=path, **options)
 
 
 def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:

@@ -136,18 +136,18 @@ def init(
         "public_size": public_size,
         "texts": texts,
     }
-    said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if said and data is None:
-        raise ConfigError(f"--{next(iter(said)).replace('_', '-')} needs --data.")
-    if said.get("label") in interview.NOTHING:
-        said["label"] = None
+    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if options and data is None:
+        raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
+    if options.get("label") in interview.NOTHING:
+        options["label"] = None
     if rows_are_units:
-        said["unit"] = None
+        options["unit"] = None
     if unit == interview.NONE:
-        said["unit"] = None
+        options["unit"] = None
     new_project.refuse_existing(folder)
     ask = _ask if sys.stdin.isatty() else None
-    answers = interview.ask_for(data.expanduser(), said, ask) if data is not None else None
+    answers = interview.ask_for(data.expanduser(), options, ask) if data is not None else None
     params = new_project.params(answers, method or FIRST)
     written, unchanged = new_project.write(folder, params)
     show(

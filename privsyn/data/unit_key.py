@@ -26,7 +26,7 @@ EXACT = 2**53
 """Floats from here on have lost digits of whole numbers: neighbors became one."""
 
 
-class Place(NamedTuple):
+class UnitPlace(NamedTuple):
     """Place of a unit under the key: independent parts of one keyed hash."""
 
     unit: str
@@ -44,13 +44,13 @@ class UnitKey:
         self._record = hashlib.blake2b(key=key, person=b"privsyn record", digest_size=16)
         self.check = hashlib.blake2b(key=key, person=b"privsyn check", digest_size=16).hexdigest()
 
-    def place(self, unit: str) -> Place:
+    def place(self, unit: str) -> UnitPlace:
         """Name, bucket and share of a unit, by its id alone."""
         hasher = self._unit.copy()
         hasher.update(unit.encode())
         digest = hasher.digest()
         share = (int.from_bytes(digest[32:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
-        return Place(digest[:16].hex(), int.from_bytes(digest[16:32]), share)
+        return UnitPlace(digest[:16].hex(), int.from_bytes(digest[16:32]), share)
 
     def order(self, record: Record) -> str:
         """Decides which of a unit's records are kept, and their order in the bucket."""

@@ -97,8 +97,8 @@ def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishErr
     """DVC's own error, on one line, with the next step."""
     text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
     match = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
-    said = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
-    message = f"dvc {arguments[0]}: {' '.join(said.split())[:300].rstrip('.')}."
+    reason = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
+    message = f"dvc {arguments[0]}: {' '.join(reason.split())[:300].rstrip('.')}."
     if busy:
         return PublishError(message, hint="Another DVC command runs in this project: wait for it.")
     if "are missing from 'params.yaml'" in message:

@@ -109,10 +109,10 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
 
     One that was not available bounds nothing, so it lets nothing through.
     """
-    found = _on_file(ctx, release_id)
-    if found is None:
+    audited = _on_file(ctx, release_id)
+    if audited is None:
         return None
-    return found.get("unavailable", "") is None and found.get("exceeds") is False
+    return audited.get("unavailable", "") is None and audited.get("exceeds") is False
 
 
 def audit_on_file(ctx: Context, plan: Plan) -> dict[str, Any] | None:
@@ -125,5 +125,5 @@ def _on_file(ctx: Context, release_id: str) -> dict[str, Any] | None:
         written = json.loads((ctx.workspace.internal(release_id) / EVALUATION).read_bytes())
     except (OSError, ValueError):
         return None
-    found = written.get("audit") if written.get("release_id") == release_id else None
-    return found if isinstance(found, dict) else None
+    result = written.get("audit") if written.get("release_id") == release_id else None
+    return result if isinstance(result, dict) else None

@@ -123,9 +123,9 @@ class Context:
     @property
     def _who(self) -> dict[str, str]:
         """Who asks, as the driver says; beside it whom this process runs as, where that differs."""
-        said = {key: self.origin[key] for key in WHO if self.origin.get(key)}
+        person = {key: self.origin[key] for key in WHO if self.origin.get(key)}
         mine = os_user()
-        return said | ({"os_user": mine} if said and mine != said.get("user") else {})
+        return person | ({"os_user": mine} if person and mine != person.get("user") else {})
 
     @property
     def ledger_at_hand(self) -> Ledger | None:
@@ -234,10 +234,10 @@ class Context:
             "the held-out records (dataset.test_path)": config.dataset.test_path,
         }
         private: list[tuple[str, Source]] = [
-            (name, found)
+            (name, file)
             for name, path in read.items()
             if path is not None
-            for found in of_any_day(self.source_path(path))
+            for file in of_any_day(self.source_path(path))
         ]
         private += [
             ("the state folder", state),

@@ -139,66 +139,66 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     dataset, account = ctx.config.dataset, ctx.config.account
     kind, bound = modality_of(dataset), dataset.max_records_per_unit
     who = account.unit if dataset.unit is not None else "row"
-    kept, beyond = counts["kept"], counts["records_above_the_bound"]
-    said = {"rows": f"{counts['rows']:,}"}
+    usable, beyond = counts["kept"], counts["records_above_the_bound"]
+    table = {"rows": f"{counts['rows']:,}"}
     if counts["dropped"]:
-        said |= {"kept": f"{kept:,}", "dropped": f"{counts['dropped']:,}"}
+        table |= {"kept": f"{usable:,}", "dropped": f"{counts['dropped']:,}"}
     for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
         advised = advice(reason, counts["labels"])
         many = "1 row" if rows == 1 else f"{rows:,} rows"
-        said[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
+        table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     for label, records in counts["labels"].items():
-        said[f"label {label}"] = f"{records:,}" if records else _NOBODY
-    said[f"{who}s"] = f"{counts['units']:,}"
+        table[f"label {label}"] = f"{records:,}" if records else _NOBODY
+    table[f"{who}s"] = f"{counts['units']:,}"
     if dataset.unit is not None:
         most = counts["records_per_unit_at_most"]
         thing = kind.things.removesuffix("s") if most == 1 else kind.things
-        said[f"{who}s"] += f", with {most:,} {thing} at most"
+        table[f"{who}s"] += f", with {most:,} {thing} at most"
     if beyond:
-        said["not used"] = (
+        table["not used"] = (
             f"{beyond:,} {kind.things}: {counts['units_above_the_bound']:,} {who}s have more than "
             f"{bound}, and {bound} of each {who} {'is' if bound == 1 else 'are'} used "
             "(dataset.max_records_per_unit)"
         )
-    said["used"] = f"{kept - beyond:,} {kind.things}"
+    table["used"] = f"{usable - beyond:,} {kind.things}"
     if dataset.holdout:
-        aside = dataset.holdout * (kept - beyond)
-        said["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
+        aside = dataset.holdout * (usable - beyond)
+        table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
     if span := counts.get("span"):
-        said["values"] = spanned(*span)
+        table["values"] = spanned(*span)
     if counts["duplicate_texts"]:
-        said["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
-    if kind.worded and kept:
-        said["length"] = f"half of the texts have {counts['median_words']:,} words or more"
+        table["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
+    if kind.worded and usable:
+        table["length"] = f"half of the texts have {counts['median_words']:,} words or more"
         method = ctx.config.first_method
         if note := length(f"methods.{method}", ctx.config.method(method), counts):
-            said["too long"] = note
+            table["too long"] = note
     if alike := counts["units_alike"]:
-        said["ids alike"] = (
+        table["ids alike"] = (
             f"{alike:,} {who}s have an id that differs from another by case, spaces, width or "
             "leading zeros alone. If these are the same people, each counts twice: write their ids "
             "alike"
         )
     if floats := counts["float_ids"]:
-        said["ids as floats"] = (
+        table["ids as floats"] = (
             f"{floats:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
             "made numbers of them, which loses digits of long ids. Read the column as text, or as "
             "Int64 in pandas, before it is written"
         )
     if twice := counts.get("decoded_wrongly"):
-        said["wrong letters"] = (
+        table["wrong letters"] = (
             f"{twice:,} texts hold signs such as \u00c3\u00bc in place of one letter: they are in "
             f"UTF-8, and are read as {dataset.encoding}. Set dataset.encoding=utf-8, or repair the "
             "file"
         )
     if note := _too_few(ctx, counts):
-        said["note"] = note
+        table["note"] = note
     if note := whose_rows(dataset, counts):
-        said["who is protected"] = note
+        table["who is protected"] = note
     models = ctx.config.models
     if note := language([models.language] if models.server is None else [], counts):
-        said["language"] = note
-    return {**said, **kind.read_as}
+        table["language"] = note
+    return {**table, **kind.read_as}
 
 
 def spanned(low: float, high: float) -> str:
@@ -252,13 +252,13 @@ def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
     left, holdout = counts["kept"] - counts["records_above_the_bound"], ctx.config.dataset.holdout
     if not 0 < left < _FEW:
         return ""
-    said = f"fewer than {_FEW} records are too few to make or to measure anything by"
+    advice = f"fewer than {_FEW} records are too few to make or to measure anything by"
     if holdout and holdout ** counts["units"] >= _CHANCE:
-        said += (
+        advice += (
             f"; dataset.holdout={holdout:g} may even set all of them aside, and then no release "
             "can be made: dataset.holdout=0 keeps them"
         )
-    return f"{said}."
+    return f"{advice}."
 
 
 def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
@@ -329,14 +329,14 @@ def kept(folder: Path, plan: Plan) -> str | None:
     counts = _counted(folder)
     if counts is None:
         return None
-    said = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
+    summary = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
     if beyond := counts["records_above_the_bound"]:
         left = counts["kept"] - beyond
-        said += f", {left:,} after at most {plan.max_records_per_unit} a {plan.unit}"
+        summary += f", {left:,} after at most {plan.max_records_per_unit} a {plan.unit}"
     if counts["reasons"]:
         (reason, rows), *_ = counts["reasons"].items()
-        said += f"; dropped most often: {rows:,}, {reason}. All reasons: privsyn check"
-    return said
+        summary += f"; dropped most often: {rows:,}, {reason}. All reasons: privsyn check"
+    return summary
 
 
 def _counted(folder: Path) -> dict[str, Any] | None:

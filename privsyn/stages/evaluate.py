@@ -119,7 +119,7 @@ def _measure(
     failures = Failures()
     metrics, plot_into = measure(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
-    said, fell = verdict(numbers), fallen(ctx, plan, numbers)
+    words, fell = verdict(numbers), fallen(ctx, plan, numbers)
     audited: AuditResult | None = None
     plots: list[Path] = []
     with failures.within(_AUDIT):
@@ -133,7 +133,7 @@ def _measure(
         folder / EVALUATION,
         {
             "release_id": plan.id,
-            **({"verdict": said} if said else {}),
+            **({"verdict": words} if words else {}),
             **({"audit": audited.to_json()} if audited else {}),
             **({"warning": fell} if fell else {}),
             **({"failed": failures.found} if failures.found else {}),
@@ -159,7 +159,7 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
     """
     config, dataset = ctx.config, open_plan(ctx, plan).source
     schema = config.validation.json_schema
-    asked = {
+    inputs = {
         "privsyn": __version__,
         "artifact": hashlib.sha256(artifact.read_bytes()).hexdigest(),
         "evaluate": config.evaluate.model_dump(mode="json"),
@@ -169,7 +169,7 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
         "test_path": str(dataset.test_path),
         "schema": None if schema is None else read_schema(config.validation, ctx.files),
     }
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _measured_with(folder: Path, digest: str) -> bool:
@@ -191,12 +191,12 @@ def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> N
     reason = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
     with suppress(Exception):  # such as a full disk, which is what failed
         private_folder(folder)
-        found: dict[str, object] = {"release_id": plan.id, "metrics": []}
+        measured: dict[str, object] = {"release_id": plan.id, "metrics": []}
         with suppress(OSError, ValueError):
-            found = json.loads((folder / EVALUATION).read_bytes())
-            found.pop(_SETTINGS, None)
-        found["failed"] = dict(found.get("failed") or {}) | {_ALL: reason}  # type: ignore[call-overload]
-        write_json_atomic(folder / EVALUATION, found, mode=0o600)
+            measured = json.loads((folder / EVALUATION).read_bytes())
+            measured.pop(_SETTINGS, None)
+        measured["failed"] = dict(measured.get("failed") or {}) | {_ALL: reason}  # type: ignore[call-overload]
+        write_json_atomic(folder / EVALUATION, measured, mode=0o600)
         report(ctx, plan)
 
 
@@ -209,10 +209,10 @@ def not_measured(folder: Path | None) -> str | None:
     if folder is None:
         return None
     try:
-        found = json.loads((folder / EVALUATION).read_bytes())
+        measured = json.loads((folder / EVALUATION).read_bytes())
     except (OSError, ValueError):
         return "evaluation.json cannot be read"
-    reason = found.get("failed", {}).get(_ALL)
+    reason = measured.get("failed", {}).get(_ALL)
     return None if reason is None else str(reason)
 
 

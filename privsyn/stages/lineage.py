@@ -117,13 +117,13 @@ def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
     origin = ctx.origin
     driver, url = origin.get("driver", "privsyn"), origin.get("url")
     by = f"[the run of {origin['dag_id']}]({url})" if url else driver
-    said = (
+    text = (
         f"{plan.rows_said} synthetic records of `{plan.dataset.name}` "
         f"({plan.dataset.version}) by {plan.method}: epsilon {plan.epsilon:.4g}, delta "
         f"{plan.delta:g} per {plan.unit}, {plan.adjacency.value}, charged to the account "
         f"`{plan.account}`. Made by {by}. Nested runs are internal."
     )
-    shown: dict[str, object] = {NOTE: said, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
+    shown: dict[str, object] = {NOTE: text, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
     return shown | ({USER: origin["user"]} if origin.get("user") else {})
 
 

@@ -71,14 +71,14 @@ def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
     encoder is refused by the digest of its files, under whatever name. Reads no record: what it
     says depends on settings and on the models of this machine.
     """
-    wanted = measuring_encoder(ctx)
+    encoder = measuring_encoder(ctx)
     try:
-        own = fingerprint(locate(wanted, check_encoder), ctx.workspace.cache)
+        digest = fingerprint(locate(encoder, check_encoder), ctx.workspace.cache)
     except ModelError as error:
         return f"{error.message} {error.hint or ''}".strip()
     voter = plan.models.get(_VOTER)
-    if voter is not None and voter.revision == own:
-        return f"{wanted} cast the votes of this release. Name another in evaluate.image_encoder."
+    if voter is not None and voter.revision == digest:
+        return f"{encoder} cast the votes of this release. Name another in evaluate.image_encoder."
     return None
 
 
@@ -116,16 +116,16 @@ def public_alone(
     if models.server is not None or (backends and role not in backends.models) or recipe is None:
         return None
     identity = describe_role(models, role, ctx.workspace.cache)
-    asked = {
+    inputs = {
         "model": backends.models[role].revision if backends else identity.revision,
         "recipe": recipe.model_dump(mode="json"),
         "labels": list(labels),
         "every": list(plan.dataset.labels),
     }
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     file = ctx.workspace.cache / "alone" / f"{digest[:32]}.json"
-    if (kept := _kept(file, len(labels))) is not None:
-        return kept
+    if (cached := _kept(file, len(labels))) is not None:
+        return cached
     model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
     if isinstance(recipe, Recipe):
@@ -307,7 +307,7 @@ def _beside(
     if len(plan.dataset.labels) > 1 and any(synthetic[1]) and any(real[1]):
         ours, theirs = (labelled(*side, most) for side in (synthetic, real))
         names = [label for _, label in ours]
-        alone = [list(zip(own, names, strict=True)) for own in public]
+        alone = [list(zip(labels, names, strict=True)) for labels in public]
         return headline(ours, theirs, alone, once.embed, _called(ctx))
     if len(plan.dataset.labels) > 1:
         return []

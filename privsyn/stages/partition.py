@@ -78,10 +78,10 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
             held = ctx.ledger.leases.parts(plan.id)
             for shard in parts:
-                own = header | {"shard": shard}
+                first = header | {"shard": shard}
                 if part_name(shard) not in held:  # else draws were made into one: it must be there
-                    place.create_journal(shard, own)
-                if place.entries(shard, own) or held.get(part_name(shard)):
+                    place.create_journal(shard, first)
+                if place.entries(shard, first) or held.get(part_name(shard)):
                     raise VerificationError(
                         f"release {plan.id} has drawn from a partition that is gone.",
                         hint="Put its scratch back as it was: its cost is paid. Only where that is "

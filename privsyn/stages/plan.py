@@ -96,7 +96,7 @@ def plan(
     )
     settings = method.resolve(given, models, identity.subject)
     terms, of_which = ctx.account.terms, f"a release of {method_name}"
-    asked = ReleaseRequest(
+    request = ReleaseRequest(
         method_name,
         config.privacy.epsilon,
         config.privacy.delta,
@@ -104,7 +104,7 @@ def plan(
         config.account.unit,
         internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
     )
-    terms.refuse(config.account.name, of_which, asked)
+    terms.refuse(config.account.name, of_which, request)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
@@ -126,7 +126,7 @@ def plan(
             "privacy.epsilon.",
         )
     if terms.priced and target.delta > config.account.delta:
-        terms.refuse(config.account.name, of_which, asked.judged(event, config.account.delta))
+        terms.refuse(config.account.name, of_which, request.judged(event, config.account.delta))
     if open_account:
         ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")
         account: Account | None = ctx.open_account()
@@ -210,9 +210,9 @@ def own_prompts(given: Any) -> bool:
 
 def longest(where: str, settings: Any) -> tuple[str, int | None]:
     """The setting that bounds a text's length, and how many tokens it allows; None: no setting."""
-    found = {"": settings, "text.": getattr(settings, "text", None)}
-    part = next((part for part, own in found.items() if hasattr(own, "max_tokens")), "")
-    return f"{where}.{part}max_tokens", getattr(found[part], "max_tokens", None)
+    sections = {"": settings, "text.": getattr(settings, "text", None)}
+    part = next((part for part, section in sections.items() if hasattr(section, "max_tokens")), "")
+    return f"{where}.{part}max_tokens", getattr(sections[part], "max_tokens", None)
 
 
 def about_words(tokens: int) -> int:
@@ -237,13 +237,13 @@ def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
             hint=f"See its settings in params.yaml, under {where}.",
         )
     there = publicly(config.dataset, config.account)
-    found = method.for_texts(
+    sizes = method.for_texts(
         config.method(method_name),
         texts,
         config.dataset.labels,
         None if there is None else there.records,
     )
-    return [f"{where}.{key}={value}" for key, value in found.items()]
+    return [f"{where}.{key}={value}" for key, value in sizes.items()]
 
 
 def _paid_epsilon(config: Config) -> float | None:
@@ -300,17 +300,17 @@ def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
 
 def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
     """Refuse a method that draws texts for a dataset of images, or images of another form."""
-    wanted, drawn = modality_of(config.dataset), drawn_with(models)
-    if wanted.name != drawn.name:
+    modality, drawn = modality_of(config.dataset), drawn_with(models)
+    if modality.name != drawn.name:
         raise ConfigError(
             f"methods.{method} draws {drawn.things}, and dataset {config.dataset.name} holds "
-            f"{wanted.things} ({wanted.chosen}).",
-            hint=f"Set methods.{method}.modality={wanted.name}, or name another dataset."
+            f"{modality.things} ({modality.chosen}).",
+            hint=f"Set methods.{method}.modality={modality.name}, or name another dataset."
             if method == "private_evolution"
             else "Use private_evolution for images.",
         )
-    if wanted.generator is not None:
-        _check_form(config, wanted.form, models[wanted.generator])
+    if modality.generator is not None:
+        _check_form(config, modality.form, models[modality.generator])
 
 
 def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -> None:
@@ -411,7 +411,7 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
     Epsilons, which do not, have it in their name.
     """
     balance = account.balance
-    said = {
+    words = {
         "name": name,
         **balance.figures(),
         "asked": account.loss,
@@ -421,8 +421,8 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
         "copies": account.copies,
         "state": account.entry.state.value if account.entry else None,
     }
-    unknown = {key for key, value in said.items() if _beyond(value)}
-    return said | dict.fromkeys(unknown)
+    unknown = {key for key, value in words.items() if _beyond(value)}
+    return words | dict.fromkeys(unknown)
 
 
 def _beyond(value: Any) -> bool:

@@ -58,9 +58,9 @@ def report(
     """
     folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
     found = graded(ctx, plan) if found is None else found
-    said = compared({one["name"]: one["value"] for one in measured.get("metrics", ())})
+    words = compared({one["name"]: one["value"] for one in measured.get("metrics", ())})
     plots = [Picture(file.stem.replace("_", " "), file.read_bytes()) for file in _plots(folder)]
-    document = inside(outward(find(ctx, plan)), found, said, plots)
+    document = inside(outward(find(ctx, plan)), found, words, plots)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
@@ -93,12 +93,12 @@ def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
         reader=ctx.config.models.server is None,
     )
     metrics = measured.get("metrics", ())
-    found, why = sections(metrics, about), _why_not(about)
+    parts, why = sections(metrics, about), _why_not(about)
     if texts and ctx.config.validation.json_schema is not None:
-        found.append(structured(metrics, why or (None if measured else CUT_OFF)))
+        parts.append(structured(metrics, why or (None if measured else CUT_OFF)))
     if texts:
-        found.append(student_section(students(ctx, plan), plan.id, why))
-    return [*found, disclosed(measured.get("audit"), plan.epsilon)]
+        parts.append(student_section(students(ctx, plan), plan.id, why))
+    return [*parts, disclosed(measured.get("audit"), plan.epsilon)]
 
 
 def _levers(release: OpenPlan) -> str:
@@ -142,7 +142,7 @@ _BY_NOISE = ("noisy_label_split", "label_noise")
 
 def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
     """The students of a release that lie here, and what was measured of them. Internal."""
-    found = []
+    measured = []
     for name in ctx.workspace.here():
         folder = ctx.workspace.locate(name) if name.startswith(f"{plan.id}.") else None
         if folder is None:
@@ -151,8 +151,8 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
             made = ReleaseFacts.read(folder).derived[STUDENTS]["student"]
             metrics = _measured(ctx, name).get("metrics", ())
             values = {str(one["name"]): float(one["value"]) for one in metrics}
-            found.append(StudentMetrics(name, int(made["parameters"]), values))
-    return found
+            measured.append(StudentMetrics(name, int(made["parameters"]), values))
+    return measured
 
 
 def _why_not(about: Availability) -> str | None:
@@ -164,16 +164,16 @@ def _why_not(about: Availability) -> str | None:
 def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
     """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
     try:
-        found = json.loads((ctx.workspace.internal(name) / EVALUATION).read_bytes())
+        evaluation = json.loads((ctx.workspace.internal(name) / EVALUATION).read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return evaluation if isinstance(evaluation, dict) else {}
 
 
 def failed(measured: Mapping[str, Any]) -> str:
     """What of an evaluation could not be measured, in words; empty for nothing."""
-    found = measured.get("failed", {})
-    return "; ".join(f"{name}: {error}" for name, error in found.items())
+    failures = measured.get("failed", {})
+    return "; ".join(f"{name}: {error}" for name, error in failures.items())
 
 
 def _plots(folder: Path) -> list[Path]:
@@ -183,18 +183,18 @@ def _plots(folder: Path) -> list[Path]:
 
 def compared(metrics: Mapping[str, float]) -> str:
     """How good a release is beside what, in a sentence."""
-    said = verdict(metrics)
-    if said is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):
-        said = (
+    words = verdict(metrics)
+    if words is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):
+        words = (
             f"accuracy {metrics['downstream.accuracy']:.3f} of a classifier on held-out real "
             f"records; by naming the commonest label always, {metrics['downstream.majority']:.3f}"
         )
         if {"downstream.real", "downstream.real_records"} <= set(metrics):
             records = f"{metrics['downstream.real_records']:.0f} real records"
-            said += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
-    if said is None:
+            words += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
+    if words is None:
         return "With nothing: the comparison was not measured."
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def in_words(section: ReportSection) -> str:

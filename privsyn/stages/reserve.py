@@ -161,7 +161,7 @@ def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
     """
     account = ctx.config.account
     known = ctx.ledger.releases.sources(fingerprint=ctx.fingerprint(path))
-    others = [held for held in known if held.account != account.name]
+    others = [entry for entry in known if entry.account != account.name]
     if others and not account.strict:
-        said = paid_elsewhere(account.name, others)
-        log.warning("%s. Without account.strict=false this is refused.", said)
+        warning = paid_elsewhere(account.name, others)
+        log.warning("%s. Without account.strict=false this is refused.", warning)

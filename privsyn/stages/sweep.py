@@ -38,12 +38,12 @@ def sweep(ctx: Context) -> list[str]:
         StorageError: Something cannot be deleted.
     """
     known = {entry.release_id for entry in ctx.ledger.releases.all()}
-    found = set(ctx.workspace.scratches())
-    if found:
+    scratches = set(ctx.workspace.scratches())
+    if scratches:
         wipe_dead(ctx.workspace.scratch("").parent)
     if ctx.vault is not None:
-        found |= set(ctx.vault.releases()) & known
-    return [name for name in sorted(found) if _swept(ctx, name, known)]
+        scratches |= set(ctx.vault.releases()) & known
+    return [name for name in sorted(scratches) if _swept(ctx, name, known)]
 
 
 def _swept(ctx: Context, name: str, known: set[str]) -> bool:

@@ -71,8 +71,8 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float]) -> str | None
         return None
     for earlier in _before(ctx, plan):
         with suppress(OSError, ValueError, LookupError, TypeError):
-            found = read_json(ctx.workspace.internal(earlier.release_id) / EVALUATION)["metrics"]
-            before = {metric["name"]: float(metric["value"]) for metric in found}
+            metrics = read_json(ctx.workspace.internal(earlier.release_id) / EVALUATION)["metrics"]
+            before = {metric["name"]: float(metric["value"]) for metric in metrics}
             return _below(
                 Point(plan.id, numbers[ACCURACY], numbers[LOW], numbers[HIGH]),
                 Point(earlier.release_id, before[ACCURACY], before[LOW], before[HIGH]),
@@ -83,11 +83,11 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float]) -> str | None
 
 def _before(ctx: Context, plan: Plan) -> list[Entry]:
     """Finished releases before one by its method on its account, newest first."""
-    own = ctx.ledger.releases.get(plan.id).number
+    number = ctx.ledger.releases.get(plan.id).number
     return [
         entry
         for entry in reversed(ctx.ledger.releases.all(plan.account))
-        if entry.number < own and entry.method == plan.method and entry.state is State.COMMITTED
+        if entry.number < number and entry.method == plan.method and entry.state is State.COMMITTED
     ]
 
 

@@ -153,24 +153,24 @@ class _Project:
     def of(cls, ctx: Context, method: str, records: str) -> _Project:
         name, content, own_columns = _records(ctx, records)
         config = _throw_away(ctx, method, own_columns)
-        asked = (
+        inputs = (
             json.dumps(config, sort_keys=True, default=str) + hashlib.sha256(content).hexdigest()
         )
-        folder = ctx.workspace.state / "tune" / hashlib.sha256(asked.encode()).hexdigest()[:16]
+        folder = ctx.workspace.state / "tune" / hashlib.sha256(inputs.encode()).hexdigest()[:16]
         private_folder(folder)
         path = folder / name
         if not path.exists():
             with atomic_file(path) as stream:
                 stream.write(content)
         config["dataset"]["path"] = str(path)
-        own = replace(
+        options = replace(
             ctx,
             workspace=Workspace(folder),
             as_filed=False,
             # privacy: a setting of a trial may name the private file as a public one.
             also_private=ctx.private_places,
         )
-        return cls(own, method, parse_config(config))
+        return cls(options, method, parse_config(config))
 
     def trial(self, settings: Mapping[str, Any], on_trial: Callable[[Trial], None] | None) -> Trial:
         """One release and its evaluation, or what is on file of it."""
@@ -189,11 +189,11 @@ class _Project:
         return trial
 
     def _made(self, settings: Mapping[str, Any]) -> Trial:
-        own = {**(self.config.methods.get(self.method) or {}), **settings}
+        options = {**(self.config.methods.get(self.method) or {}), **settings}
         began = time.process_time()
         try:
             config = parse_config(
-                self.config.model_dump(mode="json") | {"methods": {self.method: own}}
+                self.config.model_dump(mode="json") | {"methods": {self.method: options}}
             )
             ctx = replace(self.ctx, config=config)
             ctx.tracker = NullTracker()
@@ -245,10 +245,10 @@ def _refuse_too_few(ctx: Context, planned: Plan) -> None:
     Raises:
         DataError: Too few public records are held out, or too few texts are asked for.
     """
-    held = sum(bool(record.label) for record in held_out(ctx, planned))
-    if held < FEWEST:
+    labeled = sum(bool(record.label) for record in held_out(ctx, planned))
+    if labeled < FEWEST:
         raise DataError(
-            f"of the public records {held} with a label of dataset.labels are held out: too few "
+            f"of the public records {labeled} with a label of dataset.labels are held out: too few "
             f"to tell settings apart; {FEWEST} are the least.",
             hint=f"Bring some hundred; {HELD_OUT:.0%} of them are held out.",
         )

@@ -144,8 +144,8 @@ def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
     paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
     right = risk(load(plan.event)).right
     account = ctx.config.account
-    found = of_release(paid, account, plan.epsilon, right) + of_account(account)
-    return (*found, BY_AUDIT) if ctx.config.evaluate.audit == "block" else found
+    warnings = of_release(paid, account, plan.epsilon, right) + of_account(account)
+    return (*warnings, BY_AUDIT) if ctx.config.evaluate.audit == "block" else warnings
 
 
 def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:

@@ -69,10 +69,10 @@ class Run:
         refuse_given_up(ctx, plan.id)
         vault = vault_of(ctx, ctx.ledger.releases.get(plan.id))
         if vault is not None:
-            found = vault.find(ctx.ledger, plan.id)
-            if found is None:
+            row = vault.find(ctx.ledger, plan.id)
+            if row is None:
                 raise ReleaseLost(f"release {plan.id} has ended: its place in the vault is gone.")
-            there = cls(found.nonce, found.shards)
+            there = cls(row.nonce, row.shards)
             there.begin(ctx, plan)
             return there
         scratch = ctx.workspace.scratch(plan.id)
@@ -97,8 +97,8 @@ class Run:
         scratch = ctx.workspace.scratch(plan.id)
         entry = ctx.ledger.releases.begin(plan.id, str(scratch), self.nonce)
         first = Path(entry.scratch or scratch)
-        held = Run.load(first)
-        if held is not None and held.nonce == self.nonce and not os.path.samefile(first, scratch):
+        other = Run.load(first)
+        if other is not None and other.nonce == self.nonce and not os.path.samefile(first, scratch):
             raise LeaseHeld(
                 f"release {plan.id}: {scratch} is a copy of {first}, where it was begun.",
                 hint="Resume it there: of two copies one would draw again what the other has "
@@ -117,8 +117,8 @@ class Run:
         vault = vault_of(ctx, ctx.ledger.releases.get(plan.id))
         shards = plan.shards if shards is None else shards
         if vault is not None:
-            found = vault.pin(ctx.ledger, plan.id, shards)
-            return cls(found.nonce, found.shards)
+            row = vault.pin(ctx.ledger, plan.id, shards)
+            return cls(row.nonce, row.shards)
         return cls._pinned(ctx.workspace.scratch(plan.id), shards)
 
     @classmethod
@@ -370,8 +370,8 @@ class VaultPlace(Place):
         """See Place. Objects lie under the lease's token: who was overtaken replaces none."""
         if journal is None:
             self.create_journal(part, header or {})
-            with self.journal(part, header or {}, lease) as own:
-                return self.hand_on(part, lease, names, journal=own)
+            with self.journal(part, header or {}, lease) as draws:
+                return self.hand_on(part, lease, names, journal=draws)
 
         def stored() -> bytes:
             objects = {}
@@ -420,11 +420,11 @@ def at(ctx: Context, release_id: str) -> Iterator[Place]:
     if vault is None:
         yield Place(ctx, release_id, scratch)
         return
-    found = vault.find(ctx.ledger, release_id)
-    if found is None:
+    row = vault.find(ctx.ledger, release_id)
+    if row is None:
         raise ReleaseLost(f"release {release_id} has ended: its place in the vault is gone.")
     with _cache(ctx, scratch) as folder:
-        yield VaultPlace(ctx, found, folder)
+        yield VaultPlace(ctx, row, folder)
 
 
 def vault_of(ctx: Context, entry: Entry) -> Vault | None:

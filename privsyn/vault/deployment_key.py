@@ -23,9 +23,9 @@ VARIABLE = "PRIVSYN_VAULT_KEY"
 class DeploymentKey:
     """The key, not shown."""
 
-    def __init__(self, key: bytes, said: str) -> None:
+    def __init__(self, key: bytes, value: str) -> None:
         self.__key = key
-        self.said = said
+        self.said = value
         self.id = key_id(key)
 
     def __repr__(self) -> str:
@@ -46,9 +46,9 @@ def load(file: Path | None) -> DeploymentKey:
     Raises:
         ConfigError: There is none, it cannot be read, others may read it, or it is no key.
     """
-    said = os.environ.get(VARIABLE)
-    if said:
-        return DeploymentKey(_decoded(said.encode(), VARIABLE), VARIABLE)
+    value = os.environ.get(VARIABLE)
+    if value:
+        return DeploymentKey(_decoded(value.encode(), VARIABLE), VARIABLE)
     if file is None:
         raise ConfigError(
             f"services.vault needs a key, and neither {VARIABLE} nor services.vault_key is set.",

@@ -31,7 +31,7 @@ class Samples(SampleForm[T], Protocol[T]):
 
 
 @dataclass(frozen=True)
-class Texts(TextForm):
+class TextSamples(TextForm):
     """Samples that are strings."""
 
     api: VariationAPI[str]
@@ -39,7 +39,7 @@ class Texts(TextForm):
 
 
 @dataclass(frozen=True)
-class Images(ImageForm):
+class ImageSamples(ImageForm):
     """Samples that are uint8 arrays of one shape. A record that is damaged has no vote [E6]."""
 
     api: VariationAPI[Pixels]
@@ -47,7 +47,7 @@ class Images(ImageForm):
 
 
 @dataclass(frozen=True)
-class Kind:
+class SampleKind:
     """A modality to private evolution.
 
     Attributes:
@@ -59,13 +59,14 @@ class Kind:
     samples: Callable[[PrivateEvolutionConfig, Backends], Samples[Any]]
 
 
-KINDS: Mapping[str, Kind] = {
-    "text": Kind(
+KINDS: Mapping[str, SampleKind] = {
+    "text": SampleKind(
         ("embedder", "text"),
-        lambda cfg, models: Texts(TextVariation(cfg.text, models.text), models.embedder),
+        lambda cfg, models: TextSamples(TextVariation(cfg.text, models.text), models.embedder),
     ),
-    "image": Kind(
-        ("image_embedder", "image"), lambda cfg, models: Images(models.image, models.image_embedder)
+    "image": SampleKind(
+        ("image_embedder", "image"),
+        lambda cfg, models: ImageSamples(models.image, models.image_embedder),
     ),
 }
 """By the modality's name."""

@@ -249,7 +249,7 @@ def _draw(
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Predictions:
     """Predictions of one token, over the tokens that may be drawn.
 
     Attributes:
@@ -302,7 +302,7 @@ class _Batch:
 
     def predict(
         self, number: int, text: Sequence[int], allowed: NDArray[np.int64] | None = None
-    ) -> _Step:
+    ) -> _Predictions:
         """Predictions after the tokens so far of text ``number``, over the allowed tokens."""
         settings, (public, private) = self._settings, self._at(number, text)
         z_public = public.logits()[0]
@@ -326,7 +326,7 @@ class _Batch:
             if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
         public = z_public[allowed].astype(np.float64)
-        return _Step(allowed, public, scores.held(), probabilities)
+        return _Predictions(allowed, public, scores.held(), probabilities)
 
     def read(self, on_read: Callable[[int], None]) -> None:
         """Read the references, once. ``told`` hears of it as one part, however many they are."""

@@ -16,6 +16,7 @@ from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.handover.export import export
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.stages import audit as stage
 from privsyn.stages import lineage
 from privsyn.stages.evaluate import evaluate
@@ -301,10 +302,7 @@ def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeyp
     monkeypatch.setattr(
         type(ctx.lineage), "withdraw_model", lambda _, model, release: runs.append(release)
     )
-    read = lineage.certificate.read
-    monkeypatch.setattr(
-        lineage, "certificate", SimpleNamespace(read=lambda f: (b"", read(f)[1] | {"model": {}}))
-    )
+    monkeypatch.setattr(ReleaseFacts, "has_model", True)
     monkeypatch.setattr(lineage, "register", lambda *_: runs.append("announced"))
     validate(ctx, planned)
     assert ("validation.json" in logged, runs) == (False, [planned.id])
