@@ -99,21 +99,27 @@ def compare(
         test: Held-out real records, at least one.
         replicates: Bootstrap samples.
     """
+    import sklearn.linear_model  # noqa: F401  # before the limit, which covers what is loaded
+    from threadpoolctl import threadpool_limits
+
     rng = np.random.default_rng(_SEED)
     draws = {
         name: [data] if isinstance(data, Labelled) else list(data)
         for name, data in trained_on.items()
     }
-    points = {
-        name: np.mean([_hits(data, test).mean() for data in each]) for name, each in draws.items()
-    }
-    drawn: dict[str, list[float]] = {name: [] for name in trained_on}
-    # One permutation of test rows for all sets: gains are differences on the same records.
-    for _ in range(replicates):
-        rows = rng.integers(0, len(test), len(test))
-        for name, each in draws.items():
-            hits = [_hits(data.resampled(rng), test)[rows].mean() for data in each]
-            drawn[name].append(float(np.mean(hits)))
+    # With so few rows more threads only wait. To set the limit takes as long as a small fit.
+    with threadpool_limits(limits=1):
+        points = {
+            name: np.mean([_hits(data, test).mean() for data in each])
+            for name, each in draws.items()
+        }
+        drawn: dict[str, list[float]] = {name: [] for name in trained_on}
+        # One permutation of test rows for all sets: gains are differences on the same records.
+        for _ in range(replicates):
+            rows = rng.integers(0, len(test), len(test))
+            for name, each in draws.items():
+                hits = [_hits(data.resampled(rng), test)[rows].mean() for data in each]
+                drawn[name].append(float(np.mean(hits)))
     samples = {name: np.array(values) for name, values in drawn.items()}
     first, *others = trained_on
     return Scores(
@@ -143,12 +149,10 @@ def _hits(train: Labelled, test: Labelled) -> NDArray[np.bool_]:
     if len(answers) == 1:
         return np.asarray(test.labels == answers[0])
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=1):  # with so few rows more threads only wait
-        model = LogisticRegression(C=_STRENGTH, max_iter=1000)
-        model.fit(train.vectors, train.labels)
-        return np.asarray(model.predict(test.vectors) == test.labels)
+    model = LogisticRegression(C=_STRENGTH, max_iter=1000)
+    model.fit(train.vectors, train.labels)
+    return np.asarray(model.predict(test.vectors) == test.labels)
 
 
 MAX_FEATURES = 50_000
