@@ -33,6 +33,7 @@ from tests.integration.e2e.small_project import (
     rows,
     stand_in,
 )
+from tests.system.dags.templates import copy_airflow, copy_mlflow, keep_dag
 
 
 @pytest.fixture(scope="module", autouse=True)  # a session's would reach the tests of other folders
@@ -80,7 +81,11 @@ def driven(
     base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     base.cli("stage", "plan", "--method", method)
     shutil.rmtree(base.root / "plans")
+    copy_mlflow(base.root)
     found = {name: Driven(base.copy(base.root.with_name(name)), "", method) for name in DRIVERS}
+
+    copy_airflow(found["airflow"].project.root)
+    keep_dag(found["airflow"].project.root, method)
 
     pointer = f"plans/{method}.json"
     order = json.dumps([{"method": method}])

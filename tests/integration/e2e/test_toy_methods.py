@@ -34,6 +34,7 @@ from tests.integration.e2e.small_project import (
     rows,
 )
 from tests.integration.e2e.test_trained_method import WORDS
+from tests.system.dags.templates import copy_airflow, copy_mlflow, keep_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -72,6 +73,7 @@ def begun(method, tmp_path_factory):
     (made.root / "dags" / f"{method}.py").write_text(DAG.format(method=method))
     python(made, "-m", "privsyn", "stage", "plan", "--method", method)
     shutil.rmtree(made.root / "plans")
+    copy_mlflow(made.root)
     return made
 
 
@@ -95,6 +97,8 @@ def drive(project, method, driver):
     if driver == "cli":
         return [python(project, "-m", "privsyn", "run", "--method", method)]
     if driver == "airflow":
+        copy_airflow(project.root)
+        keep_dag(project.root, method)
         order = json.dumps([{"method": method}])
         return [python(project, str(RUN_DAG), str(project.root), order)]
     plan = f"plans/{method}.json"

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.system.dags.templates import copy_airflow
+
 ROOT = Path(__file__).parents[3]
 CANARY = "purple-walrus-4711"
 LABELS = ("Billing", "Symptoms")
@@ -31,6 +33,8 @@ class DagProject:
         ``params`` is a params.yaml or a folder of projects; by default the project's own.
         """
         answer = self.root / "answer.json"
+        if script != "parse_dags.py":
+            copy_airflow(self.root)
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name(script)), str(self.root), *arguments],
             cwd=self.root,

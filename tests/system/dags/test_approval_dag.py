@@ -11,6 +11,7 @@ import yaml
 from privsyn.ledger.ledger import open_ledger
 from privsyn.release import certificate, verification
 from tests.system.dags.conftest import CANARY, make_project
+from tests.system.dags.templates import keep_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 ASKER = "dag_test"  # whom Airflow names as who triggered the run
@@ -36,6 +37,7 @@ ORDERS = {
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = make_project(tmp_path_factory.mktemp("approvals"))
+    keep_dag(project.root, "invisible_ink")
     params = yaml.safe_load((project.root / "params.yaml").read_text())
     params["account"]["approval"] = {"spend_above": 1, "publish": True, "two_people": True}
     params["evaluate"] = {"enabled": False}

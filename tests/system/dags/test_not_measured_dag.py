@@ -9,6 +9,7 @@ import pytest
 
 from privsyn.models.references import BUILTIN
 from tests.system.dags.conftest import make_project
+from tests.system.dags.templates import keep_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     made = make_project(tmp_path_factory.mktemp("project"))
+    keep_dag(made.root, "invisible_ink")
     shutil.copytree(BUILTIN, made.root / "model")
     return made
 

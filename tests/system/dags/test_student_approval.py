@@ -13,6 +13,7 @@ from privsyn.release import certificate
 from privsyn.tracking.mlflow import MlflowTracker
 from tests.integration.e2e.small_project import METHODS, STUDENT, build_project
 from tests.system.dags.conftest import DagProject
+from tests.system.dags.templates import keep_dag
 from tests.system.dags.test_approval_dag import ASKER, NO, YES
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -37,6 +38,7 @@ def project(tmp_path_factory):
         performance={"shards": 1},
         schedule={TEACHER: {"retries": 0, "retry_delay_seconds": 0}},
     )
+    keep_dag(project.root, TEACHER)
     return DagProject(project.root)
 
 
