@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +13,11 @@ from privsyn.dp.accountant import shown
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
-    Composed,
     DiscreteGaussian,
-    Disjoint,
-    Event,
     Gaussian,
     Pure,
-    Rounds,
     SampledGaussian,
+    leaves,
 )
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
@@ -371,7 +368,7 @@ class ReleaseFacts:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """Which mechanisms read the records, each once."""
-        words = {_MECHANISMS[type(leaf)]: None for leaf in _leaves(self.plan.privacy_event())}
+        words = {_MECHANISMS[type(leaf)]: None for leaf in leaves(self.plan.privacy_event())}
         return tuple(words)
 
     @property
@@ -425,11 +422,3 @@ class ReleaseFacts:
             for name, what in WANTED.items()
             if not getattr(self.deployment, name)
         }
-
-
-def _leaves(event: Event) -> Iterator[Event]:
-    if isinstance(event, Composed | Rounds | Disjoint):
-        for part in event.events:
-            yield from _leaves(part)
-    else:
-        yield event
