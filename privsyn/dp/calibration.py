@@ -150,8 +150,9 @@ def calibrate_composed(
     """
     safe = by_zcdp
     stages = [(roughly, 1.15, max(tolerance, 1e-4)), (epsilon_at, 1.02, tolerance)]
-    if allocated(make(by_zcdp))[0] is not None:
-        safe = _by_one_place(make, target, by_zcdp)
+    drawn, _ = allocated(make(by_zcdp))
+    if drawn is not None:
+        safe = _by_one_place(make, drawn.places, target, by_zcdp)
         stages = [(epsilon_at, 1.01, max(tolerance, 1e-4))]
     for price, widest, near in stages:
         if price(make(safe), target.delta) > target.epsilon:
@@ -168,18 +169,16 @@ def calibrate_composed(
 _RANGE_TOLERANCE = 1e-5
 
 
-def _by_one_place(make: Callable[[float], Event], target: Guarantee, by_zcdp: float) -> float:
+def _by_one_place(
+    make: Callable[[float], Event], places: int, target: Guarantee, by_zcdp: float
+) -> float:
     """Where to begin with a random allocation: the parameter whose places have the mu they may."""
 
-    def mu(event: Event, _: float) -> float:
-        drawn, _others = allocated(event)
-        return math.sqrt(gaussian_mu_squared(drawn.event)) if drawn else 0.0
+    def mu(event: Event, _: float = 0.0) -> float:
+        return math.sqrt(gaussian_mu_squared(event))  # of one place: without the secret
 
-    drawn, _ = allocated(make(by_zcdp))
-    if drawn is None or not 0 < mu(drawn, 0.0) < math.inf:
-        return by_zcdp
-    most = random_allocation.largest_mu(drawn.places, target.epsilon, target.delta)
-    if mu(drawn, 0.0) >= most:
+    most = random_allocation.largest_mu(places, target.epsilon, target.delta)
+    if not 0 < mu(make(by_zcdp)) < most:
         return by_zcdp
     aim = Guarantee(most, target.delta)  # of mu in place of epsilon
     return calibrate(make, aim, by_zcdp, _AMPLIFIED * by_zcdp, True, price=mu, tolerance=1e-4)

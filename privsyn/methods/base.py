@@ -19,6 +19,7 @@ from typing import (
 )
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import Disjoint, Event, RandomAllocation
 from privsyn.models.language.articles import with_document
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from privsyn.data.draws import Draws
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
-    from privsyn.dp.events import Event
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
     from privsyn.models.protocols import (
@@ -92,8 +92,6 @@ class PricingFacts:
         The number of a unit's bucket is the same for all labels, so the buckets of one number are
         one place.
         """
-        from privsyn.dp.events import Disjoint, RandomAllocation
-
         labels = max(1, len(self.labels))
         if self.secret_places and buckets > 1:
             return RandomAllocation(Disjoint((event,), labels), buckets)
