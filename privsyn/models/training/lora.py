@@ -553,7 +553,6 @@ class LoraModel:
                 (Path(name) / file).write_bytes(content)
             del trainer  # its memory, before the model is read once more
             self.writer(tiny, Path(name), Sampling()).write(training.labels[:1])
-        self._fresh.append(self._load())  # an adapter changed the one that was tried
 
     def trainer(self, training: Training) -> LoraTrainer:
         """See protocols.TrainableModel."""
