@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -111,3 +112,14 @@ def postgres_url() -> Iterator[str]:
     finally:
         with engine.begin() as connection:
             connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def docs_site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hook that adds pages and leads links to them."""
+    if not os.environ.get("CI"):
+        pytest.importorskip("mkdocs", reason="mkdocs is not installed: make setup")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
+    from tools import docs_site
+
+    return docs_site

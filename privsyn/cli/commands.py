@@ -241,7 +241,7 @@ def die_with_task() -> None:
     """Have this process end with the Airflow task that started it, if one did.
 
     A task that is killed by SIGKILL can clean nothing up, so its child asks the kernel (Linux) for
-    a SIGKILL at its death. This runs in the child: between fork and exec only C is safe.
+    a SIGKILL at its death. The child does so itself: between fork and exec only C is safe.
     """
     task = os.environ.pop(TASK, None)  # what this process starts is no child of the task
     if task is not None and sys.platform == "linux":

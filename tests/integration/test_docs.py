@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from tests.unit.test_docs import ROOT, docs_site  # noqa: F401  # docs_site is a fixture
+from tests.unit.test_docs import ROOT
 
 
 @pytest.mark.slow
-def test_the_site_builds(docs_site, tmp_path):  # noqa: F811
+def test_the_site_builds(docs_site, tmp_path):
     """Strictly: no dead link, no page beside the nav; and nothing in it of this machine."""
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]

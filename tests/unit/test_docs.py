@@ -271,17 +271,6 @@ def test_the_site_names_every_document():
     assert named(nav) - made == documents
 
 
-@pytest.fixture
-def docs_site(monkeypatch):
-    """The hook that adds pages and leads links to them."""
-    if not os.environ.get("CI"):
-        pytest.importorskip("mkdocs", reason="mkdocs is not installed: make setup")
-    monkeypatch.syspath_prepend(ROOT)
-    from tools import docs_site
-
-    return docs_site
-
-
 @pytest.mark.parametrize(
     ("written", "read"),
     [
