@@ -83,7 +83,7 @@ def measure(path: Path, arguments: argparse.Namespace) -> dict[str, float]:
     out, tally = path.with_suffix(".buckets"), Tally()
     before = peak()
     began, cpu = time.perf_counter(), time.process_time()
-    partition(config, KEY, cells, out, arguments.shards, tally=tally)
+    partition(config, KEY, cells, out, arguments.shards, seed="s", tally=tally)
     seconds, cpu, partitioned = time.perf_counter() - began, time.process_time() - cpu, peak()
     began = time.process_time()
     tally.report(LABELS, 2)

@@ -247,7 +247,7 @@ def audited(
     run = released(project(folder, bench), backends, noise)
     scored = scores(contributions(run, bench.names), bench.units)
     key = UnitKey(run.ctx.open_account().partition_key.reveal())
-    inside = np.array([key.place(unit).share >= 0.5 for unit in bench.names])
+    inside = np.array([key.name(unit)[1] >= 0.5 for unit in bench.names])
     order, named = np.argsort(scored, kind="stable"), bench.units // 4
     right = int(inside[order[-named:]].sum() + (~inside[order[:named]]).sum())
     guesses = Guesses(bench.units, 2 * named, right, both=True)

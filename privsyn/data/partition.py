@@ -238,6 +238,7 @@ def partition(
     out: Path,
     n_shards: int,
     *,
+    seed: str,
     before_finish: Callable[[], None] | None = None,
     tally: Tally | None = None,
 ) -> None:
@@ -253,6 +254,7 @@ def partition(
         cells: All cells of the release; per label their buckets are numbered from 0 without gaps.
         out: Folder to write, mode 0700; the files in it have mode 0600.
         n_shards: Number of shards.
+        seed: Secret of the release, drawn before any record was read: buckets are filled by it.
         before_finish: Called once, when the files of the shards are durable and before the
             partition counts as finished; not where another attempt finished before. If it raises,
             the partition is not finished.
@@ -267,7 +269,7 @@ def partition(
     """
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
-    secret = UnitKey(key)
+    secret = UnitKey(key, seed)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
     if finished(out, marker):
@@ -303,7 +305,7 @@ def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
     secret = UnitKey(key)
     if cfg.holdout:
         for record in read_records(cfg):
-            if secret.place(record.reveal().unit).share < cfg.holdout:
+            if secret.name(record.reveal().unit)[1] < cfg.holdout:
                 yield record
     if cfg.test_path is not None:
         yield from read_records(cfg, cfg.test_path)
@@ -324,10 +326,10 @@ def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
     with atomic_file(file) as stream:
         for private in read_records(cfg):
             record = private.reveal()
-            place = secret.place(record.unit)
-            if place.share < cfg.holdout:
+            unit, share = secret.name(record.unit)
+            if share < cfg.holdout:
                 row = json.dumps([record.label, record.content])
-                stream.write(f"{place.unit}{secret.order(record)}{row}\n".encode("ascii"))
+                stream.write(f"{unit}{secret.order(record)}{row}\n".encode("ascii"))
 
 
 def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
@@ -359,7 +361,7 @@ def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
     """
     secret = UnitKey(key)
     for record in read_records(cfg):
-        if secret.place(record.reveal().unit).share >= cfg.holdout:
+        if secret.name(record.reveal().unit)[1] >= cfg.holdout:
             yield record
 
 
@@ -391,10 +393,11 @@ def _spill(
         group = prefixes.get(record.label)
         if not group:
             continue
-        unit, bucket, share = key.place(record.unit)
+        unit, share = key.name(record.unit)
         if share < held_out:
             continue
-        shard, cell = group[bucket % len(group)]
+        # One number for all labels: a unit's records are in buckets of one number [B19].
+        shard, cell = group[key.bucket(record.unit) % len(group)]
         order = order_of(record)
         add(
             f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from privsyn.data.records import Record
@@ -26,31 +26,48 @@ EXACT = 2**53
 """Floats from here on have lost digits of whole numbers: neighbors became one."""
 
 
-class UnitPlace(NamedTuple):
-    """Place of a unit under the key: independent parts of one keyed hash."""
-
-    unit: str
-    bucket: int
-    share: float
-
-
 class UnitKey:
-    """The secret key of the lineage and the hashes made with it."""
+    """The secret key of the lineage, and the hashes made with it.
 
-    def __init__(self, key: bytes) -> None:
+    Privacy. Names, shares and the order of records are the same in every release of the lineage.
+    Buckets are not: every release hashes units with a random seed of its own, so that its buckets
+    are independent of those of other releases, as [B19] in dp/bounds.md asks. The seed lies beside
+    the partition and is deleted with it. After that nobody can compute a bucket, not even with the
+    key.
+
+    Args:
+        key: 16 to 64 secret bytes.
+        seed: Secret of the release, for ``bucket``: random text that no other release has.
+    """
+
+    def __init__(self, key: bytes, seed: str = "") -> None:
         if not 16 <= len(key) <= 64:
             raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
-        self._unit = hashlib.blake2b(key=key, person=b"privsyn unit", digest_size=40)
-        self._record = hashlib.blake2b(key=key, person=b"privsyn record", digest_size=16)
-        self.check = hashlib.blake2b(key=key, person=b"privsyn check", digest_size=16).hexdigest()
 
-    def place(self, unit: str) -> UnitPlace:
-        """Name, bucket and share of a unit, by its id alone."""
+        def keyed(purpose: bytes, size: int) -> hashlib.blake2b:
+            return hashlib.blake2b(key=key, person=b"privsyn " + purpose, digest_size=size)
+
+        self._unit, self._record = keyed(b"unit", 24), keyed(b"record", 16)
+        # privacy: of fixed length, so that no two pairs of seed and unit run together alike
+        fresh = hashlib.sha256(seed.encode()).digest()
+        self._bucket, check = keyed(b"bucket", 16), keyed(b"check", 16)
+        self._bucket.update(fresh)
+        check.update(fresh)
+        self.check = check.hexdigest()
+
+    def name(self, unit: str) -> tuple[str, float]:
+        """Name and share of a unit, by its id alone."""
         hasher = self._unit.copy()
         hasher.update(unit.encode())
         digest = hasher.digest()
-        share = (int.from_bytes(digest[32:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
-        return UnitPlace(digest[:16].hex(), int.from_bytes(digest[16:32]), share)
+        share = (int.from_bytes(digest[16:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
+        return digest[:16].hex(), share
+
+    def bucket(self, unit: str) -> int:
+        """A number for the unit in this release, uniform below 2^128."""
+        hasher = self._bucket.copy()
+        hasher.update(unit.encode())
+        return int.from_bytes(hasher.digest())
 
     def order(self, record: Record) -> str:
         """Decides which of a unit's records are kept, and their order in the bucket."""

@@ -100,6 +100,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                     release.cells,
                     place.folder / BUCKETS,
                     files,
+                    seed=run.seed,
                     before_finish=before_finish,
                     tally=tally,
                 )

@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,13 @@ class Run:
     Attributes:
         nonce: Known to the ledger from ``begin`` on: another scratch cannot pass for this one.
         shards: Parts the run was started with; a resumed run keeps them.
+        seed: Secret of the release's buckets. It lies in the scratch or in the vault alone, and is
+            deleted with the records there; the ledger never learns it.
     """
 
     nonce: str
     shards: int
+    seed: str = field(repr=False)
 
     @classmethod
     def load(cls, scratch: Path) -> Run | None:
@@ -72,13 +75,13 @@ class Run:
             row = vault.find(ctx.ledger, plan.id)
             if row is None:
                 raise ReleaseLost(f"release {plan.id} has ended: its place in the vault is gone.")
-            there = cls(row.nonce, row.shards)
+            there = cls(row.nonce, row.shards, row.key.seed)
             there.begin(ctx, plan)
             return there
         scratch = ctx.workspace.scratch(plan.id)
         run = cls.load(scratch)
         # A nonce nobody knows makes the ledger tell a lost scratch from one that lies elsewhere.
-        (run or cls(secrets.token_hex(16), 0)).begin(ctx, plan)
+        (run or cls(secrets.token_hex(16), 0, "")).begin(ctx, plan)
         if run is None:
             raise ReleaseLost(f"release {plan.id} has no scratch in {scratch}.")
         return run
@@ -118,7 +121,7 @@ class Run:
         shards = plan.shards if shards is None else shards
         if vault is not None:
             row = vault.pin(ctx.ledger, plan.id, shards)
-            return cls(row.nonce, row.shards)
+            return cls(row.nonce, row.shards, row.key.seed)
         return cls._pinned(ctx.workspace.scratch(plan.id), shards)
 
     @classmethod
@@ -126,7 +129,7 @@ class Run:
         run = cls.load(scratch)
         if run is None:
             private_folder(scratch)
-            mine = cls(secrets.token_hex(16), shards)
+            mine = cls(secrets.token_hex(16), shards, secrets.token_hex(32))
             draft = scratch / f".run-{mine.nonce}"
             write_json_atomic(draft, asdict(mine), mode=0o600)
             try:

@@ -143,6 +143,11 @@ class ReleaseKey:
         except (InvalidTag, ValueError):
             raise _changed(f"entry {number} of {part}") from None
 
+    @property
+    def seed(self) -> str:
+        """The secret that fills the release's buckets: gone with the key."""
+        return _derived(self._key, b"", b"allocation").hex()
+
     def digest(self, value: bytes) -> str:
         """A digest that tells nothing to who lacks the key: 30 hexadecimal digits."""
         key = _derived(self._key, b"", b"digest")

@@ -17,7 +17,7 @@ _watching = False
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     """An audit hook: Python has no way to take one back, so it looks at whether a test runs."""
-    if not _watching or event == "subprocess.Popen" and arguments[0] in COUNTS_CORES:
+    if not _watching or (event == "subprocess.Popen" and arguments[0] in COUNTS_CORES):
         return
     if event in STARTS:
         raise RuntimeError(f"{event}: tests/unit starts no process; {ELSEWHERE}")

@@ -31,7 +31,7 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Pat
         "setattr(module, step, dying)\n"
         "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
     )
-    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
     for step in ("Spill", "_write_shards", "write_json_atomic", "_move"):
         out = tmp_path / step / "out"
         command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
@@ -40,7 +40,7 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Pat
         assert stat.S_IMODE(dead.stat().st_mode) == 0o700
         with pytest.raises(DataError, match="not finished"):
             load_shard(out, 0, CELLS, 3)
-        partition(cfg, KEY, CELLS, out, 3)
+        partition(cfg, KEY, CELLS, out, 3, seed="s")
         assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
         assert sorted(out.parent.iterdir()) == sorted([dead, out])
 

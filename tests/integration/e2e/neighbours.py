@@ -69,8 +69,8 @@ def _units(ctx: Context) -> list[str]:
     key = UnitKey(ctx.open_account().partition_key.reveal())
     holdout = ctx.config.dataset.holdout
     names = [f"unit {i}" for i in range(1000)]
-    kept = [name for name in names if key.place(name).share >= holdout]
-    held = [name for name in names if key.place(name).share < holdout]
+    kept = [name for name in names if key.name(name)[1] >= holdout]
+    held = [name for name in names if key.name(name)[1] < holdout]
     return [*kept[:3], *held[:1]]
 
 

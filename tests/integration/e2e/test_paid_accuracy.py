@@ -160,7 +160,7 @@ def test_held_out_units_alone_are_counted_once_each_whatever_test_path_says(make
     reserve(ctx, planned)
     finish(ctx, planned, fake)
     key = ctx.open_account().partition_key.reveal()
-    held = {f"u{i}" for i in range(20) if UnitKey(key).place(f"u{i}").share < 0.25}
+    held = {f"u{i}" for i in range(20) if UnitKey(key).name(f"u{i}")[1] < 0.25}
     assert held
     [total] = [drawn.values for drawn in noise.drawn if drawn.draw == "laplace"]
     assert sum(total) == len(held) * 2**20

@@ -55,7 +55,7 @@ def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
     tmp_path: Path,
 ) -> None:
     cfg = write(tmp_path / "a.jsonl")
-    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     cells_of: dict[str, Counter[int]] = {}
     for index, texts in buckets(tmp_path / "out", 3).items():
         for text in texts:
@@ -80,7 +80,7 @@ def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
 def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
     tmp_path: Path,
 ) -> None:
-    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 1)
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 1, seed="s")
     hashes: dict[str, set[str]] = {}
     labels: dict[str, set[str | None]] = {}
     for index, rows in by_unit(tmp_path / "out").items():
@@ -94,11 +94,11 @@ def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
 
 def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
-    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     with cfg.path.open("a") as stream:
         for n in range(5):
             stream.write(json.dumps({"user": 99, "label": LABELS[n % 2], "text": f"99:{n}"}) + "\n")
-    partition(cfg, KEY, CELLS, tmp_path / "2", 1)
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1, seed="s")
     before, after = by_unit(tmp_path / "1"), by_unit(tmp_path / "2")
     added = [row for rows in after.values() for row in rows if row[1].startswith("99:")]
     assert len(added) == 3
@@ -124,12 +124,12 @@ def test_the_key_decides_cells_kept_records_and_their_order(tmp_path: Path) -> N
     kept, order, cell = {}, {}, {}
     for key in (one, other):
         out = tmp_path / key.hex()
-        partition(cfg, key, CELLS[:2], out, 1)
+        partition(cfg, key, CELLS[:2], out, 1, seed="s")
         texts = buckets(out, 1, CELLS[:2])
         kept[key] = set(chain(*texts.values()))
         order[key] = {index: [t for t in own if t in kept[one]] for index, own in texts.items()}
         wide = tmp_path / f"{key.hex()}-wide"
-        partition(cfg, key, CELLS, wide, 1)
+        partition(cfg, key, CELLS, wide, 1, seed="s")
         found = buckets(wide, 1)
         cell[key] = {
             (text.partition(":")[0], CELLS[index].label): index
@@ -151,21 +151,21 @@ def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
     tmp_path: Path,
 ) -> None:
     cfg = write(tmp_path / "a.jsonl")
-    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     wanted = buckets(tmp_path / "1", 1)
     lines = cfg.path.read_text().splitlines(keepends=True)
     cfg.path.write_text("".join(reversed(lines)))
     shuffled = list(reversed(CELLS))
-    partition(cfg, KEY, shuffled, tmp_path / "2", 7)
+    partition(cfg, KEY, shuffled, tmp_path / "2", 7, seed="s")
     assert buckets(tmp_path / "2", 7, shuffled) == wanted
-    partition(cfg, bytes(32), CELLS, tmp_path / "3", 1)
+    partition(cfg, bytes(32), CELLS, tmp_path / "3", 1, seed="s")
     assert buckets(tmp_path / "3", 1) != wanted
 
 
 def test_more_shards_than_cells_and_empty_buckets(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": 1, "label": "a", "text": "x"}\n')
-    partition(config(path), KEY, CELLS, tmp_path / "out", 20)
+    partition(config(path), KEY, CELLS, tmp_path / "out", 20, seed="s")
     found = buckets(tmp_path / "out", 20)
     assert sorted(map(len, found.values())) == [0] * 9 + [1]
     assert load_shard(tmp_path / "out", 15, CELLS, 20) == []
@@ -174,7 +174,7 @@ def test_more_shards_than_cells_and_empty_buckets(tmp_path: Path) -> None:
 def test_labels_without_a_cell_are_left_out(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
     cells = [Cell(4, "a", 0)]
-    partition(cfg, KEY, cells, tmp_path / "out", 1)
+    partition(cfg, KEY, cells, tmp_path / "out", 1, seed="s")
     (bucket,) = load_shard(tmp_path / "out", 0, cells, 1)
     assert 0 < len(bucket.contents.reveal()) <= 40 * 3
 
@@ -183,7 +183,7 @@ def test_without_labels_or_units(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text\n" + "".join(f"t{n}\n" for n in range(300)))
     cells = [Cell(i, None, i) for i in range(3)]
-    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 2)
+    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 2, seed="s")
     found = buckets(tmp_path / "out", 2, cells)
     assert sorted(chain(*found.values())) == sorted(f"t{n}" for n in range(300))
     assert all(60 < len(texts) < 140 for texts in found.values())
@@ -195,14 +195,14 @@ def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     cells = [Cell(0, None, 0)]
-    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 1)
+    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 1, seed="s")
     assert sorted(buckets(tmp_path / "out", 1, cells)[0]) == sorted(texts)
 
 
 def test_repeated_records_of_a_unit_count_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": 1, "label": "a", "text": "x"}\n' * 5)
-    partition(config(path), KEY, CELLS, tmp_path / "out", 1)
+    partition(config(path), KEY, CELLS, tmp_path / "out", 1, seed="s")
     assert list(chain(*buckets(tmp_path / "out", 1).values())) == ["x"] * 3
 
 
@@ -210,10 +210,10 @@ def test_a_unit_with_very_many_records_is_bounded_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
-    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
     monkeypatch.setattr("privsyn.data.partition._GATHERED", 1000)
-    partition(cfg, KEY, CELLS, tmp_path / "2", 1)
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1, seed="s")
     assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
 
 
@@ -262,7 +262,7 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
             row = {"user": user, "label": labels[n % 3], "text": text}
             stream.write(json.dumps(row) + "\n")
     cfg = config(path, unit=unit, labels=labels, max_records_per_unit=most, holdout=holdout)
-    partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards)
+    partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards, seed="s")
     content = b"".join(file.read_bytes() for file in sorted((tmp_path / "out").iterdir()))
     assert hashlib.sha256(content).hexdigest()[:32] == GOLDEN[holdout, most, shards, unit]
     assert max(made) + (gathered < 1 << 25) >= splits
@@ -272,7 +272,7 @@ def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> N
     cfg = write(tmp_path / "a.jsonl", n_users=200).model_copy(
         update={"holdout": 0.25, "max_records_per_unit": 5}
     )
-    partition(cfg, KEY, CELLS, tmp_path / "out", 2)
+    partition(cfg, KEY, CELLS, tmp_path / "out", 2, seed="s")
     used = {t.split(":")[0] for texts in buckets(tmp_path / "out", 2).values() for t in texts}
     held = [private.reveal() for private in read_holdout(cfg, KEY)]
     held_units = {record.unit for record in held}
@@ -302,7 +302,7 @@ def test_the_holdout_adds_the_test_file_and_may_be_empty(tmp_path: Path) -> None
 def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
     out = tmp_path / "deep" / "out"
-    partition(cfg, KEY, CELLS, out, 3)
+    partition(cfg, KEY, CELLS, out, 3, seed="s")
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
     assert sorted(p.name for p in out.iterdir()) == [
         "complete.json",
@@ -320,10 +320,10 @@ def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
 
 def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
-    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     wanted = buckets(tmp_path / "out", 3)
     cfg.path.unlink()
-    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     assert buckets(tmp_path / "out", 3) == wanted
 
 
@@ -346,13 +346,20 @@ def test_a_finished_partition_is_not_remade_with_other_settings(
     tmp_path: Path, named: str, key: bytes, n_cells: int, n_shards: int, settings: dict[str, Any]
 ) -> None:
     cfg = write(tmp_path / "a.jsonl")
-    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     wanted = buckets(tmp_path / "out", 3)
     with pytest.raises(VerificationError, match=named):
-        partition(cfg.model_copy(update=settings), key, CELLS[:n_cells], tmp_path / "out", n_shards)
+        partition(
+            cfg.model_copy(update=settings),
+            key,
+            CELLS[:n_cells],
+            tmp_path / "out",
+            n_shards,
+            seed="s",
+        )
     assert buckets(tmp_path / "out", 3) == wanted
     same = {"path": tmp_path / "elsewhere.jsonl", "labels": ("b", "a")}
-    partition(cfg.model_copy(update=same), KEY, CELLS, tmp_path / "out", 3)
+    partition(cfg.model_copy(update=same), KEY, CELLS, tmp_path / "out", 3, seed="s")
     if named in ("shards", "cells"):
         with pytest.raises(VerificationError, match=named):
             load_shard(tmp_path / "out", 0, CELLS[:n_cells], n_shards)
@@ -361,7 +368,7 @@ def test_a_finished_partition_is_not_remade_with_other_settings(
 def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not finished"):
         load_shard(tmp_path / "none", 0, CELLS, 3)
-    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
     (tmp_path / "out" / "shard-00001.jsonl").unlink()
     with pytest.raises(VerificationError, match=r"shard-00001\.jsonl is gone"):
         load_shard(tmp_path / "out", 1, CELLS, 3)
@@ -372,13 +379,13 @@ def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
 
 def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
-    partition(cfg, KEY, CELLS, out, 3)
+    partition(cfg, KEY, CELLS, out, 3, seed="s")
     marker = json.loads((out / "complete.json").read_text())
     (out / "complete.json").write_text(json.dumps(marker | {"format": 1}))
     with pytest.raises(VerificationError, match="another value of format"):
         load_shard(out, 0, CELLS, 3)
     with pytest.raises(VerificationError, match="another value of format"):
-        partition(cfg, KEY, CELLS, out, 3)
+        partition(cfg, KEY, CELLS, out, 3, seed="s")
 
 
 @pytest.mark.parametrize(
@@ -392,7 +399,7 @@ def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: bytes) -> None:
-    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
     with (tmp_path / "out" / "shard-00000.jsonl").open("ab") as stream:
         stream.write(damage)
     with pytest.raises(VerificationError, match="damaged") as caught:
@@ -411,15 +418,15 @@ def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
     (scratch / "journal-0").touch()
     out = scratch / "out"
     with pytest.raises(DataError, match="does not exist"):
-        partition(config(tmp_path / "none.jsonl"), KEY, CELLS, out, 3)
+        partition(config(tmp_path / "none.jsonl"), KEY, CELLS, out, 3, seed="s")
     cfg = write(tmp_path / "a.jsonl", n_users=2000)
     with pytest.raises(StorageError, match="cannot write"), full_disk(5000):
-        partition(cfg, KEY, CELLS, out, 3)
+        partition(cfg, KEY, CELLS, out, 3, seed="s")
     with pytest.raises(StorageError, match="cannot write"), full_disk(60_000):
-        partition(cfg, KEY, CELLS, out, 3)
+        partition(cfg, KEY, CELLS, out, 3, seed="s")
     assert [p.name for p in scratch.iterdir()] == ["journal-0"]
     out.mkdir()  # an empty folder is no partition
-    partition(cfg, KEY, CELLS, out, 3)
+    partition(cfg, KEY, CELLS, out, 3, seed="s")
     assert sorted(p.name for p in scratch.iterdir()) == ["journal-0", "out"]
 
 
@@ -428,25 +435,25 @@ def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path: Path) 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
     with pytest.raises(VerificationError, match=r"complete\.json is gone"):
-        partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+        partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
-        partition(cfg, KEY, CELLS, tmp_path / "file", 3)
+        partition(cfg, KEY, CELLS, tmp_path / "file", 3, seed="s")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.jsonl", "file", "mine", "out"]
 
 
 @pytest.mark.parametrize("lost", ["shard-00001.jsonl", "complete.json"])
 def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path: Path, lost: str) -> None:
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
-    partition(cfg, KEY, CELLS, out, 3)
+    partition(cfg, KEY, CELLS, out, 3, seed="s")
     kept = (out / lost).read_bytes()
     (out / lost).unlink()
     left = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     with pytest.raises(VerificationError, match=f"{lost} is gone"):
-        partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+        partition(cfg, KEY, CELLS, out, 3, seed="s", before_finish=never)
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == left
     (out / lost).write_bytes(kept)
-    partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+    partition(cfg, KEY, CELLS, out, 3, seed="s", before_finish=never)
 
 
 def never() -> None:
@@ -464,10 +471,10 @@ def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
             load_shard(out, 0, CELLS, 2)
 
     with pytest.raises(AssertionError, match="not to be called"):
-        partition(cfg, KEY, CELLS, out, 2, before_finish=never)
+        partition(cfg, KEY, CELLS, out, 2, seed="s", before_finish=never)
     assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]
     for _ in range(2):
-        partition(cfg, KEY, CELLS, out, 2, before_finish=before_finish)
+        partition(cfg, KEY, CELLS, out, 2, seed="s", before_finish=before_finish)
     assert seen == [["shard-00000.jsonl", "shard-00001.jsonl"]]
 
 
@@ -479,12 +486,12 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
     """The paused one sees another input, so that whose files stay can be told."""
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     stale = cfg.model_copy(update={"path": write(tmp_path / "b.jsonl", n_users=7).path})
-    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
+    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
     calls = []
 
     def other() -> None:
         monkeypatch.undo()
-        partition(cfg, KEY, CELLS, out, 3, before_finish=lambda: calls.append("other"))
+        partition(cfg, KEY, CELLS, out, 3, seed="s", before_finish=lambda: calls.append("other"))
         if fails:
             raise StorageError("the paused one fails after the other finished")
 
@@ -502,7 +509,7 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
 
         monkeypatch.setattr(module, paused_in, paused)
     with pytest.raises(StorageError, match="paused") if fails else nullcontext():
-        partition(stale, KEY, CELLS, out, 3, before_finish=before_finish)
+        partition(stale, KEY, CELLS, out, 3, seed="s", before_finish=before_finish)
     assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl", "out", "wanted"]
     early = paused_in in ("_spill", "_write_shards")
@@ -516,25 +523,25 @@ def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
 
     def overtaken(*arguments: Any) -> None:
         monkeypatch.undo()
-        partition(cfg, KEY, CELLS, out, 3)
+        partition(cfg, KEY, CELLS, out, 3, seed="s")
         move(*arguments)
 
     monkeypatch.setattr(module, "_move", overtaken)
     with pytest.raises(VerificationError, match="another value of shards"):
-        partition(cfg, KEY, CELLS, out, 4)
+        partition(cfg, KEY, CELLS, out, 4, seed="s")
     assert [p.name for p in tmp_path.glob("*out*")] == ["out"]
 
 
 def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match="key"):
-        partition(cfg, b"short", CELLS, tmp_path / "out", 1)
+        partition(cfg, b"short", CELLS, tmp_path / "out", 1, seed="s")
     with pytest.raises(ValueError, match="numbered"):
-        partition(cfg, KEY, [Cell(0, "a", 1)], tmp_path / "out", 1)
+        partition(cfg, KEY, [Cell(0, "a", 1)], tmp_path / "out", 1, seed="s")
     with pytest.raises(ValueError, match="index"):
-        partition(cfg, KEY, [Cell(0, "a", 0), Cell(0, "b", 0)], tmp_path / "out", 1)
+        partition(cfg, KEY, [Cell(0, "a", 0), Cell(0, "b", 0)], tmp_path / "out", 1, seed="s")
     with pytest.raises(ValueError, match="shards"):
-        partition(cfg, KEY, CELLS, tmp_path / "out", 0)
+        partition(cfg, KEY, CELLS, tmp_path / "out", 0, seed="s")
     with pytest.raises(ValueError, match="shard"):
         load_shard(tmp_path / "out", 3, CELLS, 3)
     assert not (tmp_path / "out").exists()
@@ -544,7 +551,7 @@ def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
 
 
 def test_a_damaged_shard_shows_no_error_behind_ours(tmp_path):
-    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
     (tmp_path / "out" / "shard-00000.jsonl").write_bytes(b"{")
     with pytest.raises(VerificationError) as caught:
         load_shard(tmp_path / "out", 0, CELLS, 3)

@@ -39,7 +39,7 @@ def texts(cfg: DatasetConfig) -> list[str]:
 
 
 def shards(cfg: DatasetConfig, out: Path) -> list[bytes]:
-    partition(cfg, KEY, CELLS, out, 2)
+    partition(cfg, KEY, CELLS, out, 2, seed="s")
     return [file.read_bytes() for file in sorted(out.iterdir())]
 
 

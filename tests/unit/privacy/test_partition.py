@@ -11,13 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chisquare
 
 from privsyn.data.partition import load_shard, partition, read_holdout
-from privsyn.data.records import Cell
+from privsyn.data.records import Cell, Record
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.unit_key import UnitKey
 from privsyn.dp.adjacency import Adjacency
 
 KEY = bytes(range(32))
@@ -49,7 +53,7 @@ def lay_out(rows: Sequence[Row], *, unit: str | None = "u", holdout: float = 0.3
             holdout=holdout,
         )
         out = Path(folder) / "out"
-        partition(cfg, KEY, CELLS, out, 2)
+        partition(cfg, KEY, CELLS, out, 2, seed="s")
         found = [
             (f"cell {bucket.cell.index}", text)
             for shard in range(2)
@@ -135,6 +139,39 @@ def test_one_record_more_of_a_unit_moves_at_most_what_the_bound_allows(
     }
     lost = Counter(before.get(record[0], [])) - Counter(after.get(record[0], []))
     assert sum(lost.values()) <= 1  # the new record displaces at most one of its own unit
+
+
+def allocation(
+    seed: str, key: bytes = KEY, units: int = 3000, buckets: int = 4
+) -> NDArray[np.intp]:
+    """The bucket of each of some units in the release of a seed."""
+    names = UnitKey(key, seed)
+    return np.array([names.bucket(f"u{unit}") % buckets for unit in range(units)])
+
+
+def dependence(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+    """How unlikely two allocations are if they are uniform and independent: a p-value."""
+    table = np.zeros((4, 4))
+    np.add.at(table, (first, second), 1)
+    return float(chisquare(table.ravel()).pvalue)
+
+
+def test_every_release_allocates_units_anew_and_independently() -> None:
+    """What [B19] asks: uniform, and told by no other release, by the key or by the seed alone."""
+    first = allocation("seed of one")
+    for other in (allocation("seed of two"), allocation("seed of one", key=bytes(32))):
+        assert dependence(first, other) > 1e-6
+    assert (first == allocation("seed of one")).all()  # a resumed release stays as it was
+    assert dependence(first, first) < 1e-12  # and this is how one that is used twice looks
+
+
+def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records() -> None:
+    names = {lay: UnitKey(KEY, lay) for lay in ("a", "b", "")}
+    for unit in range(100):
+        assert len({secret.name(f"u{unit}") for secret in names.values()}) == 1
+        record = Record(f"u{unit}", "a", "text")
+        assert len({secret.order(record) for secret in names.values()}) == 1
+    assert len({secret.check for secret in names.values()}) == 3
 
 
 def test_a_nulled_row_moves_no_other_where_rows_are_units() -> None:
