@@ -25,7 +25,7 @@ from privsyn.data.draws import Draws
 from privsyn.data.journal import Journal
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal
@@ -46,7 +46,7 @@ def in_a_file(folder: Path) -> Iterator[Draws]:
 def in_a_ledger(url: str, folder: Path) -> Iterator[Draws]:
     """A journal as releases in a vault have it."""
     os.environ[VARIABLE] = base64.b64encode(secrets.token_bytes(32)).decode()
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(AccountSpec("a", "d", "person", "add_remove", 3.0, 0.0, unit_column="u"))
     ledger.releases.reserve("a", "r", Pure(1.0), method="m", guarantee=Guarantee(1.0, 0.0))
     vault = Vault(f"file://{folder / 'vault'}", None)

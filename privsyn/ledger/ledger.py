@@ -25,7 +25,16 @@ class Ledger:
     """Accounts, releases, approvals, leases and sealed draws in one database.
 
     Every method, of its parts too, is one transaction and may raise ``LedgerUnavailable``. A
-    question creates no database, and is answered from one consistent state.
+    question creates no database, and is answered from one consistent state. To construct a ledger
+    creates and asks nothing.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql://user@host/name``.
+        clock: Time of entries and leases. Workers that share a ledger should agree on it to within
+            a fraction of a lease's life. The times of the history never decrease: a clock that is
+            behind the last row writes that row's time, and its own beside it.
+        timeout: Longest wait for another process's write, in seconds.
+        requester: Whoever asks, for the record: user, driver, and of Airflow DAG and run.
 
     Attributes:
         database: Where all of them are.
@@ -34,6 +43,9 @@ class Ledger:
         approvals: What people allowed.
         leases: Who draws.
         draws: Rows of releases that several machines draw.
+
+    Raises:
+        ConfigError: Not such a URL, or PostgreSQL without its driver.
     """
 
     def __init__(
@@ -105,36 +117,13 @@ class Ledger:
             return audit.verify(connection)
 
 
-def open_ledger(
-    url: str,
-    *,
-    clock: Callable[[], datetime] = utc_now,
-    timeout: float = TIMEOUT,
-    requester: Mapping[str, str] | None = None,
-) -> Ledger:
-    """The ledger at a SQLAlchemy URL. Nothing is created or asked before the first call.
-
-    Args:
-        url: ``sqlite:///path`` or ``postgresql://user@host/name``.
-        clock: Time of entries and leases. Workers that share a ledger should agree on it to within
-            a fraction of a lease's life. The times of the history never decrease: a clock that is
-            behind the last row writes that row's time, and its own beside it.
-        timeout: Longest wait for another process's write, in seconds.
-        requester: Whoever asks, for the record: user, driver, and of Airflow DAG and run.
-
-    Raises:
-        ConfigError: Not such a URL, or PostgreSQL without its driver.
-    """
-    return Ledger(url, clock=clock, timeout=timeout, requester=requester)
-
-
 def open_existing(url: str) -> Ledger:
     """The ledger at a URL, which must be there: to ask it about a release.
 
     Raises:
         LedgerUnavailable: There is none.
     """
-    book = open_ledger(url)
+    book = Ledger(url)
     if not book.exists():
         raise LedgerUnavailable(
             f"there is no ledger at {book.where}; the release was not checked.",

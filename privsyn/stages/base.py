@@ -24,7 +24,7 @@ from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
@@ -114,7 +114,7 @@ class Context:
                 "ledger here would forget what is spent.",
                 hint="Set services.ledger to an absolute URL, or run without --temp and --queue.",
             )
-        return open_ledger(
+        return Ledger(
             self.config.services.ledger or self.workspace.ledger_url,
             clock=self.clock,
             requester=self._who,

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from privsyn import cli
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends
 from tests.integration.e2e.small_project import stand_in
 
@@ -150,7 +150,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, co
 def test_a_locked_ledger_is_said_and_nothing_is_spent(make_project, run, monkeypatch):
     project = make_project()
     assert run(project, "stage", "plan")[0] == 0
-    monkeypatch.setitem(open_ledger.__kwdefaults__, "timeout", 1)
+    monkeypatch.setitem(Ledger.__init__.__kwdefaults__, "timeout", 1)
     holder = sqlite3.connect(project.root / ".privsyn" / "ledger.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     try:

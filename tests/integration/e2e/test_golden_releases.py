@@ -15,7 +15,7 @@ import pytest
 
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.events import Gaussian, dump
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 
@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Ledger:
     with sqlite3.connect(tmp_path / "ledger.db") as database:
         database.executescript((GOLDEN / "ledger.sql").read_text())
     database.close()
-    return open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    return Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
 def test_there_is_one_of_every_method() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Event, Gaussian
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.stages.base import Context
 
 FIRST = datetime(2026, 8, 30, 11, 28, tzinfo=UTC)
@@ -21,7 +21,7 @@ def release_id(number: int) -> str:
 
 def ledger_at(ctx: Context, moment: datetime, **who: str) -> Ledger:
     url = ctx.config.services.ledger or ctx.workspace.ledger_url
-    return open_ledger(url, clock=lambda: moment, requester=who)
+    return Ledger(url, clock=lambda: moment, requester=who)
 
 
 def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) -> None:

@@ -23,7 +23,7 @@ from privsyn.ledger import schema
 from privsyn.ledger.database import _parse
 from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import DatasetSource, State
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.postgres_roles import PRIVILEGES, grants
 from privsyn.ledger.schema import MIGRATIONS
 from privsyn.ledger.spec import Terms
@@ -42,7 +42,7 @@ def roles(postgres_url: str) -> Iterator[Roles]:
     """A ledger of the owner, and a role of the app that the shipped SQL was run for."""
     schema = postgres_url.partition("search_path%3D")[2] or postgres_url.rpartition("=")[2]
     role = f'app "{secrets.token_hex(4)}"'
-    open_ledger(postgres_url).migrate()
+    Ledger(postgres_url).migrate()
     engine = sa.create_engine(_parse(postgres_url), poolclass=sa.NullPool)
     quoted = role.replace('"', '""')
     with engine.begin() as connection:
@@ -76,7 +76,7 @@ def run(url: str, statement: str) -> None:
 
 @pytest.fixture
 def ledger(roles: Roles) -> Ledger:
-    ledger = open_ledger(roles.app)
+    ledger = Ledger(roles.app)
     ledger.accounts.open(SPEC)
     finish(ledger, "r1")
     reserve(ledger, "r2")
@@ -125,7 +125,7 @@ def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
     with pytest.raises(LedgerUnavailable, match="only the owner of the ledger loosens"):
         ledger.accounts.loosen("clinic", Terms(), "in a hurry")
     assert ledger.accounts.terms("clinic").spend_above == 0.5
-    open_ledger(roles.owner).accounts.loosen("clinic", Terms(), "a mistake, says the officer")
+    Ledger(roles.owner).accounts.loosen("clinic", Terms(), "a mistake, says the officer")
     assert ledger.verify().entries == 3
 
 
@@ -218,9 +218,7 @@ def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> No
     role = _parse(roles.app).username
     assert ledger.releases.get("r1").reserved_by == {"db_user": role}
     with pytest.raises(BudgetExceeded):
-        reserve(
-            open_ledger(roles.app, requester={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0)
-        )
+        reserve(Ledger(roles.app, requester={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0))
     assert ledger.releases.refusals()[0].refused_by == {"user": "bob", "db_user": role}
     with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
         run(roles.app, APPENDED.format(by="'{}'"))
@@ -246,7 +244,7 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
 def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
     run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
     with pytest.raises(LedgerUnavailable, match="permission denied"):
-        open_ledger(roles.app).accounts.open(SPEC)
+        Ledger(roles.app).accounts.open(SPEC)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 64])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.vault.deployment_key import VARIABLE
 from tests.unit.ledger.ledger_cases import Clock
 from tests.unit.ledger.test_ledger_journal import PART, begin, never, opened
@@ -27,13 +27,13 @@ def key(monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.vault.release import Vault
 from privsyn.vault.journal import LedgerJournal
 from tests.unit.ledger.ledger_cases import Clock
 
 url, name, folder = sys.argv[1:]
-ledger = open_ledger(url, clock=Clock())
+ledger = Ledger(url, clock=Clock())
 place = Vault(f"file://{folder}/vault", None).find(ledger, name)
 lease = ledger.leases.acquire(name, "shard-0", ttl=3600)
 journal = LedgerJournal.open(ledger, place, lease, {"release": "r"})
@@ -52,7 +52,7 @@ for n in range(0, 9, 3):
 
 
 def test_what_a_killed_writer_had_used_its_successor_replays(postgres_url, tmp_path):
-    ledger = open_ledger(postgres_url, clock=Clock())
+    ledger = Ledger(postgres_url, clock=Clock())
     place = begin(ledger, tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", KILLED, postgres_url, place.release_id, str(tmp_path)],

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from privsyn.errors import LeaseHeld
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, check_after_a_stop, hold_lease, processes, reserve
 from tests.unit.ledger.test_ledger_leases import A, B
 
 
 def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")
@@ -36,7 +36,7 @@ def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
 
 
 def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")

@@ -15,7 +15,7 @@ from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import balances, chain, database
 from privsyn.ledger.entries import Change
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec
 from tests.unit.ledger.ledger_cases import (
     PURE,
@@ -46,7 +46,7 @@ def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: E
         worker.join(timeout=300)
     assert sorted(outcome for outcome, _ in told) == ["in"] * 3 + ["out"] * 5
     assert len({key for _, key in told}) == 1  # one account, one partition key
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     assert len(ledger.releases.all()) == 3
     assert ledger.accounts.balance("clinic").spent <= ledger.accounts.balance("clinic").budget
     assert ledger.verify().rows == 4
@@ -110,7 +110,7 @@ def test_without_begin_immediate_both_would_spend(
 
 
 def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     gate = processes.Event()
@@ -126,7 +126,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
 
 def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     results = processes.Queue()
     child = processes.Process(target=fill_the_disk, args=(url, 3 * 4096, results))

@@ -29,7 +29,7 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.data.artifacts import sha256_file
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.release import layout
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, build_project, rows
 from tools.local.cluster import Cluster
@@ -219,7 +219,7 @@ def released(machines: Machines) -> str:
     machines.kill("scheduler")
     machines.cluster.start(machines.ports)  # what is gone: the scheduler, and the worker
     machines.until(lambda: machines.state(run) == "success", run=run)
-    (entry,) = open_ledger(machines.cluster.database("ledger")).releases.all()
+    (entry,) = Ledger(machines.cluster.database("ledger")).releases.all()
     assert entry.state == "COMMITTED"
     return entry.release_id
 

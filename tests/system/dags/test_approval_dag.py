@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.release import certificate, verification
 from tests.system.dags.conftest import CANARY, make_project
 from tests.system.dags.templates import keep_dag
@@ -54,7 +54,7 @@ def runs(project):
 
 @pytest.fixture(scope="module")
 def ledger(project, runs):
-    return open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+    return Ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.release import certificate, verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -49,7 +49,7 @@ def runs(project):
 
 @pytest.fixture(scope="module")
 def ledger(project, runs):
-    return open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+    return Ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
 
 
 def plan(run):

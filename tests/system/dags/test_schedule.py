@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.system.dags.conftest import make_project
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -163,7 +163,7 @@ def answers(project):
 
 @pytest.fixture(scope="module")
 def ledger(project, answers):
-    return open_ledger(f"sqlite:///{project.root / 'projects' / '.privsyn' / 'ledger.db'}")
+    return Ledger(f"sqlite:///{project.root / 'projects' / '.privsyn' / 'ledger.db'}")
 
 
 @pytest.fixture(scope="module")

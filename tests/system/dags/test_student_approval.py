@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from privsyn.ledger.ledger import open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate
 from privsyn.tracking.mlflow import MlflowTracker
@@ -79,7 +79,7 @@ def test_an_approved_student_is_published_and_not_asked_about_again(project, run
     assert runs["approved already"]["asked"] == {}
     (folder,) = project.root.glob("releases/*.student-????????")
     assert folder.name in DvcPublisher(project.root).published()
-    ledger = open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+    ledger = Ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
     (entry,) = ledger.releases.all()
     said = [(one.name, one.approved) for one in ledger.approvals.decisions(entry.release_id)]
     assert said == [(entry.release_id, True), (folder.name, False), (folder.name, True)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import Clock
 
 
@@ -26,10 +26,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ledger(url: str, clock: Clock) -> Ledger:
-    return open_ledger(url, clock=clock)
+    return Ledger(url, clock=clock)
 
 
 @pytest.fixture
 def lite(tmp_path: Path, clock: Clock) -> Ledger:
     """On SQLite, where the database makes no difference."""
-    return open_ledger(sqlite_url(tmp_path), clock=clock)
+    return Ledger(sqlite_url(tmp_path), clock=clock)

@@ -15,7 +15,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
 from privsyn.ledger.entries import Entry
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
 
 PURE = AccountSpec(
@@ -57,7 +57,7 @@ def finish(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
 
 def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, results: Any) -> None:
     """One of several processes that find no ledger and want more than the account has."""
-    ledger = open_ledger(url, timeout=300)
+    ledger = Ledger(url, timeout=300)
     gate.wait()
     try:
         key = ledger.accounts.open(spec).key_id
@@ -70,7 +70,7 @@ def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, resu
 
 
 def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     with ledger.leases.acquire(release, part, ttl=3600):
         gate.set()
         time.sleep(600)
@@ -78,7 +78,7 @@ def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
 
 def check_after_a_stop(url: str, release: str, ttl: float, ready: Any, results: Any) -> None:
     """Hold a lease without a heartbeat, as right after waking up, stop, and ask it."""
-    lease = open_ledger(url).leases.acquire(release, "shard-0", ttl=ttl)
+    lease = Ledger(url).leases.acquire(release, "shard-0", ttl=ttl)
     lease.check()
     ready.set()
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -94,7 +94,7 @@ def _named(call: Callable[[], object]) -> str:
 
 
 def hang_in_a_write(url: str, gate: Any) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     with ledger.database.write() as connection:
         connection.exec_driver_sql("UPDATE ledger_entry SET state = 'VOID'")
         connection.exec_driver_sql("DELETE FROM ledger_history")
@@ -110,7 +110,7 @@ def fill_the_disk(url: str, room: int, results: Any) -> None:
     path = url.removeprefix("sqlite:///")
     size = os.path.getsize(path) + room
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     done = 0
     try:
         for number in range(1000):

@@ -26,7 +26,7 @@ from privsyn.dp.events import (
     SampledGaussian,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.schema import moment
 from privsyn.ledger.spec import AccountSpec
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
@@ -44,7 +44,7 @@ def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
 
 
 def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
-    made = [open_ledger(f"sqlite:///{tmp_path}/{n}.db").accounts.open(RENYI) for n in (1, 2)]
+    made = [Ledger(f"sqlite:///{tmp_path}/{n}.db").accounts.open(RENYI) for n in (1, 2)]
     assert made[0].partition_key != made[1].partition_key
     assert made[0].key_id != made[1].key_id
 
@@ -237,7 +237,7 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
 
 def test_preview_creates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "not" / "there" / "ledger.db"
-    ledger = open_ledger(f"sqlite:///{path}")
+    ledger = Ledger(f"sqlite:///{path}")
     rho = calibrate_rho(Guarantee(3.0, 1e-6))
     seen = ledger.accounts.preview(RENYI, ZCDP(rho))
     assert seen.fits

@@ -17,7 +17,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
 from privsyn.ledger import chain, schema
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
@@ -28,13 +28,13 @@ A, B = "a" * 64, "b" * 64
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "ledger.db"
     clock = Clock()
-    fill(open_ledger(f"sqlite:///{path}", clock=clock), clock)
+    fill(Ledger(f"sqlite:///{path}", clock=clock), clock)
     return path
 
 
 @pytest.fixture
 def full(filled: Path, tmp_path: Path) -> Ledger:
-    return open_ledger(f"sqlite:///{shutil.copy(filled, tmp_path)}")
+    return Ledger(f"sqlite:///{shutil.copy(filled, tmp_path)}")
 
 
 def fill(ledger: Ledger, clock: Clock) -> Ledger:

@@ -18,7 +18,7 @@ from privsyn.errors import (
     LedgerUnavailable,
 )
 from privsyn.ledger import schema
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 
@@ -30,7 +30,7 @@ def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.db"
     before = os.umask(0)
     try:
-        ledger = open_ledger(f"sqlite:///{path}")
+        ledger = Ledger(f"sqlite:///{path}")
         ledger.accounts.open(PURE)
         with ledger.database.write() as connection:
             connection.exec_driver_sql("CREATE TABLE grows (x)")
@@ -44,7 +44,7 @@ def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o750)  # noqa: S103
-    open_ledger(f"sqlite:///{tmp_path}/ledger.db").accounts.open(PURE)
+    Ledger(f"sqlite:///{tmp_path}/ledger.db").accounts.open(PURE)
     assert mode(tmp_path) == 0o750
 
 
@@ -52,7 +52,7 @@ def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     odd = tmp_path / "a b?c#d%e"
     odd.mkdir()
     monkeypatch.chdir(odd)
-    ledger = open_ledger("sqlite:///ledger.db")
+    ledger = Ledger("sqlite:///ledger.db")
     monkeypatch.chdir("/")  # a relative path means where it was given
     ledger.accounts.open(PURE)
     assert (odd / "ledger.db").stat().st_size > 0
@@ -70,9 +70,9 @@ def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
-    open_ledger(url).accounts.open(PURE)
-    impatient = open_ledger(url, timeout=0.2)
-    with open_ledger(url).database.write():
+    Ledger(url).accounts.open(PURE)
+    impatient = Ledger(url, timeout=0.2)
+    with Ledger(url).database.write():
         with pytest.raises(LedgerUnavailable, match=r"is locked: .* more than 0\.2 s") as refused:
             reserve(impatient, "r")
         assert impatient.accounts.balance("clinic").spent == 0  # reading goes on
@@ -83,12 +83,12 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
 def test_a_short_lock_is_waited_out(url: str) -> None:
     import threading
 
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with open_ledger(url).database.write():
+        with Ledger(url).database.write():
             held.set()
             go.wait(30)
 
@@ -102,17 +102,17 @@ def test_a_short_lock_is_waited_out(url: str) -> None:
 
 def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    open_ledger(url).accounts.open(PURE)
+    Ledger(url).accounts.open(PURE)
     holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     with pytest.raises(LedgerUnavailable, match="is locked"):
-        open_ledger(url, timeout=0.2).accounts.balance("clinic")
+        Ledger(url, timeout=0.2).accounts.balance("clinic")
     holder.close()
 
 
 def test_an_unreachable_server_is_told_without_secrets() -> None:
     url = "postgresql://zoe:hunter2@127.0.0.1:1/ledger?application_name=hunter3"
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     for call in (lambda: ledger.accounts.open(PURE), lambda: ledger.releases.all(), ledger.verify):
         with pytest.raises(LedgerUnavailable) as refused:
             call()
@@ -129,7 +129,7 @@ def test_a_database_without_an_encoding_is_used(
 ) -> None:
     """As one made under the C locale: the driver hands its texts out as bytes, unless told."""
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
-    ledger = open_ledger(postgres_url, clock=Clock())
+    ledger = Ledger(postgres_url, clock=Clock())
     ledger.accounts.open(PURE)
     ledger.verify()
     assert ledger.accounts.balance(PURE.name).spent == 0
@@ -137,7 +137,7 @@ def test_a_database_without_an_encoding_is_used(
 
 def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> None:
     url = sa.make_url(postgres_url).set(username="nobody-here", password="nobody-here")
-    ledger = open_ledger(url.render_as_string(hide_password=False))
+    ledger = Ledger(url.render_as_string(hide_password=False))
     with pytest.raises(LedgerUnavailable) as refused:
         ledger.releases.all()
     assert "nobody-here" not in str(refused.value)
@@ -155,33 +155,33 @@ def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> Non
 )
 def test_bad_urls_are_config_errors(url: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named) as refused:
-        open_ledger(url)
+        Ledger(url)
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_text("not a database, whatever its name " * 99)
-    ledger = open_ledger(f"sqlite:///{path}")
+    ledger = Ledger(f"sqlite:///{path}")
     for call in (ledger.releases.all, lambda: ledger.accounts.open(PURE)):
         with pytest.raises(LedgerUnavailable, match="file is not a database"):
             call()
-    folder = open_ledger(f"sqlite:///{tmp_path}")
+    folder = Ledger(f"sqlite:///{tmp_path}")
     with pytest.raises(LedgerUnavailable, match="cannot be used"):
         folder.releases.all()
-    below = open_ledger(f"sqlite:///{path}/ledger.db")
+    below = Ledger(f"sqlite:///{path}/ledger.db")
     with pytest.raises(LedgerUnavailable, match="cannot be created"):
         below.accounts.open(PURE)
 
 
 def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    maker = open_ledger(f"sqlite:///{path}")
+    maker = Ledger(f"sqlite:///{path}")
     maker.accounts.open(PURE)
     reserve(maker, "r")
     maker.releases.begin("r", "/s", "n")
     lease = maker.leases.acquire("r", "shard-0")
-    reader = open_ledger(f"sqlite:///{path}")
+    reader = Ledger(f"sqlite:///{path}")
     assert len(reader.releases.all()) == 1
     backup = path.read_bytes()
     path.unlink()
@@ -205,7 +205,7 @@ def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
 
 def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.db"
-    ledger = open_ledger(f"sqlite:///{path}")
+    ledger = Ledger(f"sqlite:///{path}")
     for call in (
         lambda: reserve(ledger, "r"),
         lambda: ledger.releases.begin("r", "/s", "n"),
@@ -219,7 +219,7 @@ def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     for known in (["r1"], {"r2", "r1"}):  # their folders are there, the ledger is not
         with pytest.raises(AccountMismatch, match=r"does not know release r1\b.*its backup"):
             ledger.accounts.open(PURE, known_releases=known)
@@ -254,7 +254,7 @@ def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:
 
 
 def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_ledger(url).accounts.open(PURE)
+    Ledger(url).accounts.open(PURE)
     ran = []
 
     def add_column(connection: sa.Connection) -> None:
@@ -263,7 +263,7 @@ def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_column))
     for _ in range(2):
-        ledger = open_ledger(url)
+        ledger = Ledger(url)
         ledger.accounts.balance("clinic")  # a question brings it up to date as well
         assert ran == [1]
         reserve(ledger, "r")
@@ -272,7 +272,7 @@ def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.M
 
 
 def test_a_failed_step_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_ledger(url).accounts.open(PURE)
+    Ledger(url).accounts.open(PURE)
 
     def half(connection: sa.Connection) -> None:
         connection.exec_driver_sql("DROP TABLE ledger_lease")
@@ -281,18 +281,18 @@ def test_a_failed_step_leaves_the_old_ledger(url: str, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, half))
         with pytest.raises(ZeroDivisionError):
-            reserve(open_ledger(url), "r")
-    ledger = open_ledger(url)
+            reserve(Ledger(url), "r")
+    ledger = Ledger(url)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")
     ledger.leases.acquire("r", "shard-0")
 
 
 def test_a_newer_ledger_is_refused(url: str) -> None:
-    open_ledger(url).accounts.open(PURE)
-    with open_ledger(url).database.write() as connection:
+    Ledger(url).accounts.open(PURE)
+    with Ledger(url).database.write() as connection:
         connection.execute(sa.insert(schema.migrations).values(version=99, applied_at="x"))
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     for call in (ledger.releases.all, lambda: ledger.accounts.open(PURE)):
         with pytest.raises(BudgetError, match=r"schema version 99.*Upgrade privsyn"):
             call()

@@ -22,7 +22,7 @@ from privsyn.errors import (
 from privsyn.ledger import chain, schema
 from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.decisions import What
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig, PolicyConfig, approval_of
 from privsyn.ledger.spec import NONE, AccountSpec, Terms
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish
@@ -69,7 +69,7 @@ def approve(ledger: Ledger, release: str, by: str, *, approved: bool = True) -> 
 def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
     """The same ledger, asked by somebody else."""
     url = ledger.database._url.render_as_string(hide_password=False)
-    return open_ledger(url, clock=ledger.database.clock, requester={"user": user, "driver": driver})
+    return Ledger(url, clock=ledger.database.clock, requester={"user": user, "driver": driver})
 
 
 # --- terms ----------------------------------------------------------------------------------------

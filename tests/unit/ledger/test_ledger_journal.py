@@ -19,7 +19,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
@@ -243,7 +243,7 @@ def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
 
 
 def test_a_connection_that_is_cut_in_mid_draw_costs_that_draw_at_most(postgres_url, tmp_path):
-    ledger = open_ledger(postgres_url, clock=Clock())
+    ledger = Ledger(postgres_url, clock=Clock())
     place = begin(ledger, tmp_path)
     lease = ledger.leases.acquire(place.release_id, PART, ttl=3600)
 

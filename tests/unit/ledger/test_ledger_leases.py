@@ -8,7 +8,7 @@ import pytest
 from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable, ReleaseLost
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
     Clock,
@@ -129,7 +129,7 @@ def test_without_start_times_the_process_id_decides(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")

@@ -23,7 +23,7 @@ from privsyn.errors import (
 from privsyn.ledger import schema
 from privsyn.ledger.database import _parse
 from privsyn.ledger.entries import DatasetSource, Entry, State
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, finish, reserve
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
@@ -62,7 +62,7 @@ def noted(url: str, who: dict[str, str]) -> dict[str, str]:
 
 
 def test_every_row_says_who(url: str, clock: Clock) -> None:
-    ann, bob = (open_ledger(url, clock=clock, requester=who) for who in (ANN, BOB))
+    ann, bob = (Ledger(url, clock=clock, requester=who) for who in (ANN, BOB))
     ann.accounts.open(PURE)
     reserve(ann, "r")
     bob.releases.begin("r", "/s", "n")
@@ -83,7 +83,7 @@ def test_nobody_is_named_where_nobody_is_known(lite: Ledger) -> None:
 
 
 def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
-    ann, bob = (open_ledger(url, requester=who) for who in (ANN, BOB))
+    ann, bob = (Ledger(url, requester=who) for who in (ANN, BOB))
     ann.accounts.open(PURE)
     reserve(ann, "r")
     ann.releases.void("r", "why")
@@ -91,7 +91,7 @@ def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
 
 
 def test_an_edited_name_is_found(url: str) -> None:
-    ledger = open_ledger(url, requester=ANN)
+    ledger = Ledger(url, requester=ANN)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     with ledger.database.write() as connection:
@@ -104,7 +104,7 @@ def test_an_edited_name_is_found(url: str) -> None:
 
 
 def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
-    ledger = open_ledger(url, clock=clock, requester=BOB)
+    ledger = Ledger(url, clock=clock, requester=BOB)
     ledger.accounts.open(PURE)
     reserve(ledger, "r", Pure(2.0))
     rows = len(ledger.history())
@@ -311,11 +311,11 @@ def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
     """Two accounts ask for one file at the same time: both look, one of them pays."""
     names = [f"clinic{i}" for i in range(4)]
     for name in names:
-        open_ledger(url).accounts.open(dataclasses.replace(PURE, name=name, dataset=name))
+        Ledger(url).accounts.open(dataclasses.replace(PURE, name=name, dataset=name))
     start = Barrier(len(names))
 
     def pay(name: str) -> str:
-        ledger = open_ledger(url)
+        ledger = Ledger(url)
         start.wait()
         try:
             ledger.releases.reserve(
@@ -335,6 +335,6 @@ def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
     assert said.count("paid") == 1
     winner = names[said.index("paid")]
     assert all(f"account {winner} has paid" in words for words in said if words != "paid")
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     assert [entry.account for entry in ledger.releases.all()] == [winner]
     assert {refusal.account for refusal in ledger.releases.refusals()} == set(names) - {winner}

@@ -19,7 +19,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger.entries import Entry, State
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -304,7 +304,7 @@ def test_names_that_cannot_be_file_names_are_refused(lite: Ledger, name: str) ->
 def test_no_order_of_calls_exceeds_the_cap(
     tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[str, int, float]]
 ) -> None:
-    ledger = open_ledger(f"sqlite:///{tmp_path_factory.mktemp('walk')}/ledger.db")
+    ledger = Ledger(f"sqlite:///{tmp_path_factory.mktemp('walk')}/ledger.db")
     ledger.accounts.open(RENYI)
     spent_at_begin: dict[str, float] = {}
     for call, number, cost in calls:

@@ -17,7 +17,7 @@ from privsyn.dp.events import ZCDP, Gaussian, Pure, dump
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
-from privsyn.ledger.ledger import Ledger, open_ledger
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
 
 EPSILON, DELTA = 3.0, 1e-6
@@ -85,7 +85,7 @@ def make(tmp_path: Path) -> Callable[[], Ledger]:
     made: list[Ledger] = []
 
     def fresh() -> Ledger:
-        ledger = open_ledger(f"sqlite:///{tmp_path}/{len(made)}.db")
+        ledger = Ledger(f"sqlite:///{tmp_path}/{len(made)}.db")
         ledger.accounts.open(AccountSpec("a", "d", "person", "add_remove", EPSILON, DELTA))
         made.append(ledger)
         return ledger
@@ -135,11 +135,11 @@ def test_the_minimum_over_orders_would_double_delta() -> None:
 def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: float) -> None:
     spec = AccountSpec("a", "d", "person", "add_remove", epsilon, DELTA)
     url = f"sqlite:///{tmp_path}/ledger.db"
-    open_ledger(url).accounts.open(spec)
-    fixed = open_ledger(url).accounts.balance("a")
+    Ledger(url).accounts.open(spec)
+    fixed = Ledger(url).accounts.balance("a")
     share = DELTA * Split().renyi
     assert fixed.order == filter_order(epsilon, share) == pytest.approx(order, rel=0.01)
-    ledger = open_ledger(url)
+    ledger = Ledger(url)
     for number in range(3):  # spending moves neither order nor budget
         event = ZCDP(fixed.budget / fixed.order / 4)
         ledger.releases.reserve(
