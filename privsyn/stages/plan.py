@@ -163,7 +163,7 @@ def plan(
         delta=cost.delta,
         rho=rho(event),
         event=dump(event),
-        derived=dict(mechanism.derived if derived is None else derived),
+        derived=dict(mechanism.derived),
         invariants=(),
         warnings=(
             *of_prompts(

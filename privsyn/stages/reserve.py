@@ -16,6 +16,7 @@ from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.ledger.releases import paid_elsewhere
 from privsyn.methods.base import TrainsModel
 from privsyn.models.language.loading import check_prompt
+from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
@@ -130,8 +131,16 @@ def _check_plan(ctx: Context, plan: Plan) -> None:
     today = make_plan(
         replace(ctx, config=config), plan.method, open_account=True, derived=plan.derived
     )
-    free = {"warnings", "shards", "dates"}
-    if today.model_dump(exclude=free) != plan.model_dump(exclude=free):
+    free, computed = {"warnings", "shards", "dates"}, {"derived", "epsilon"}
+    same = today.model_dump(exclude=free | computed) == plan.model_dump(exclude=free | computed)
+    # Sums of an FFT differ in the last digits between processors, so these two are compared as
+    # verify does. The event, which is charged and drawn with, is the same to the last digit.
+    if (
+        not same
+        or not agree(plan.derived, today.derived)
+        or not agree(plan.epsilon, today.epsilon)
+        or today.epsilon > plan.epsilon * (1 + 1e-12)
+    ):
         raise ConfigError(
             f"the plan of release {plan.id} was made from other settings or by another version.",
             hint="Plan again: privsyn stage plan",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -85,6 +86,58 @@ def test_an_edited_number_is_priced_as_it_would_draw(tmp_path, name, key, factor
         return
     assert not dearer
     assert dict(entry.event) == dump(event)  # charged for what it would draw
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_last_digits_of_a_plan_are_the_processor_s(tmp_path, name):
+    """A plan made elsewhere may be reserved here; the event that is charged is the plan's own."""
+    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
+    ctx = project.context()
+    planned = plan(ctx, name, open_account=True)
+    solved = {*SOLVED.values(), "private_tokens"}
+    nudged = {k: v if k in solved else v * (1 + 1e-12) for k, v in planned.derived.items()}
+    elsewhere = planned.model_copy(
+        update={"derived": nudged, "epsilon": planned.epsilon * (1 + 1e-11)}
+    )
+    assert elsewhere != planned
+    entry = reserve(ctx, elsewhere)
+    assert dict(entry.event) == planned.event == dump(open_plan(ctx, elsewhere).event)
+    partition(ctx, elsewhere)
+    assert begun(ctx, elsewhere) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: {"epsilon": plan.epsilon * (1 - 1e-11)},  # verify would refuse what it claims
+        lambda plan: {"epsilon": plan.epsilon * (1 + 1e-8)},
+        lambda plan: {"rho": math.nextafter(plan.rho, math.inf)},
+        lambda plan: {"event": in_the_last_digit(plan.event)},
+        lambda plan: {"derived": {k: v * (1 + 1e-8) for k, v in plan.derived.items()}},
+        lambda plan: {"derived": plan.derived | {"other": 1.0}},
+    ],
+    ids=["less epsilon", "more epsilon", "rho", "event", "derived", "one more"],
+)
+def test_more_than_the_last_digits_of_a_plan_is_refused(tmp_path, change):
+    project = build_project(
+        tmp_path / "project", methods={"invisible_ink": METHODS["invisible_ink"]}
+    )
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    edited = planned.model_copy(update=change(planned))
+    assert edited != planned
+    with pytest.raises(ConfigError, match="made from other settings"):
+        reserve(ctx, edited)
+    assert ctx.ledger.releases.find(planned.id) is None
+
+
+def in_the_last_digit(event):
+    """An event whose fractions are those of another by one unit in the last place."""
+    if isinstance(event, dict):
+        return {key: in_the_last_digit(value) for key, value in event.items()}
+    if isinstance(event, list):
+        return [in_the_last_digit(value) for value in event]
+    return math.nextafter(event, math.inf) if isinstance(event, float) else event
 
 
 LINEAR = {"ensemble": "linear", "sequence_length": 3}
