@@ -30,7 +30,6 @@ from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "privsyn"
-TEMPLATE = "template"  # a new project's own files, by links: no part of the package's code
 DOCUMENTS = {
     "SECURITY.md": "project/security.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -113,8 +112,8 @@ def _notebook_page(source: str) -> str:
 def modules() -> dict[str, str]:
     """Modules of the package with a docstring, and its first paragraph's first line."""
     found = {}
-    for folder, inner, names in os.walk(PACKAGE, followlinks=True):  # privsyn/airflow is a link
-        inner[:] = [name for name in inner if name not in ("__pycache__", TEMPLATE)]
+    for folder, inner, names in os.walk(PACKAGE):
+        inner[:] = [name for name in inner if name != "__pycache__"]
         for name in names:
             if not name.endswith(".py") or name == "__main__.py":
                 continue

@@ -19,8 +19,9 @@ from privsyn.publishing.git import PROJECT_FILES, in_git
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 
-TEMPLATE = Path(__file__).parents[1] / "template"
-"""The files of the repository's own project, as an installed package holds them."""
+_PACKAGE = Path(__file__).parents[1]
+TEMPLATE = _PACKAGE / "template" if (_PACKAGE / "template").is_dir() else _PACKAGE.parent
+"""The repository's own project files: ``setup.py`` copies them into a wheel."""
 IMAGES = {
     "modality": "image",
     "rounds": 3,
@@ -219,7 +220,7 @@ def write(
         # What git must not see is added, whoever wrote the file.
         ignored = folder / ".gitignore"
         lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.exists() else []
-        template = (TEMPLATE / "gitignore").read_text(encoding="utf-8").splitlines()
+        template = (TEMPLATE / ".gitignore").read_text(encoding="utf-8").splitlines()
         if missing := [line for line in template if line not in lines]:
             _write(ignored, "\n".join([*lines, *missing]) + "\n")
             written.append(ignored)

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from privsyn import __version__
+
 ROOT = Path(__file__).parents[2]
 SOURCES = (
-    "privsyn", "operators", "dags", "tests", "pyproject.toml", "README.md", "LICENSE", "NOTICE",
+    "privsyn", "operators", "dags", "tests", "pyproject.toml", "setup.py", "README.md", "LICENSE",
+    "NOTICE",
 )  # fmt: skip
 PROJECT = ("params.yaml", "dvc.yaml", ".gitignore")
 
@@ -33,19 +36,22 @@ def run(folder: Path, *command: str, **environment: str) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The files of a wheel that is built from a copy of the sources, unpacked."""
+    """The files of a wheel that is built from an archive of a copy of the sources, unpacked."""
     root = tmp_path_factory.mktemp("wheel")
     source = root / "source"
     source.mkdir()
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in (*SOURCES, *PROJECT):
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
+            shutil.copytree(ROOT / name, source / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, source)
-    build = "from setuptools import build_meta; build_meta.build_wheel('..')"
-    done = run(source, "-W", "ignore", "-c", build)
-    assert done.returncode == 0, done.stderr[-2000:]
+    for place, kind in ((source, "sdist"), (root / f"privsyn-{__version__}", "wheel")):
+        build = f"from setuptools import build_meta; build_meta.build_{kind}('..')"
+        done = run(place, "-W", "ignore", "-c", build)
+        assert done.returncode == 0, done.stderr[-2000:]
+        if kind == "sdist":
+            shutil.unpack_archive(root / f"privsyn-{__version__}.tar.gz", root, filter="data")
     [wheel] = root.glob("*.whl")
     target = root / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -55,18 +61,25 @@ def installed(tmp_path_factory):
 
 def test_a_wheel_adds_one_name_and_holds_the_operators_and_the_template(installed):
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"privsyn"}
-    operators = {file.name for file in (ROOT / "operators").glob("*.py")}
+    operators = {file.name for file in (ROOT / "privsyn/airflow").glob("*.py")}
     assert {file.name for file in (installed / "privsyn/airflow").glob("*.py")} == operators
     template = installed / "privsyn" / "template"
     for name in ("params.yaml", "dvc.yaml"):
         assert (template / name).read_text() == (ROOT / name).read_text()
-    assert (template / "gitignore").read_text() == (ROOT / ".gitignore").read_text()
+    assert (template / ".gitignore").read_text() == (ROOT / ".gitignore").read_text()
     dags = {file.name for file in (ROOT / "dags").iterdir() if file.is_file()}
     assert {file.name for file in (template / "dags").iterdir() if file.is_file()} == dags
     pages = {file.name for file in (ROOT / "privsyn/report/templates").iterdir()}
     assert {file.name for file in (installed / "privsyn/report/templates").iterdir()} == pages
     [entries] = installed.glob("*.dist-info/entry_points.txt")
     assert "privsyn.airflow.plugin:PrivsynPlugin" in entries.read_text()
+
+
+def test_no_file_of_the_repository_is_a_link():
+    """A ZIP archive and some file systems have none."""
+    known = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True)
+    modes = {line.split()[0] for line in known.stdout.splitlines()}
+    assert modes == {"100644", "100755"}
 
 
 def test_it_carries_the_tested_versions_of_every_python_it_allows(installed):

@@ -20,7 +20,7 @@ from privsyn.config import parse_config
 
 ROOT = Path(__file__).parents[2]
 NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
-CODE = ("benchmarks", "dags", "operators", "privsyn", "tests", "tools")
+CODE = ("benchmarks", "dags", "privsyn", "tests", "tools")
 EXAMPLES = sorted(
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
     for file in (ROOT / "privsyn").rglob("*.py")
@@ -70,7 +70,6 @@ PYTHON = [
     file.relative_to(ROOT).as_posix()
     for file in ROOT.rglob("*.py")
     if file.relative_to(ROOT).parts[0] in CODE
-    and not {"airflow", "template"} & set(file.relative_to(ROOT).parts[1:2])  # links
 ]
 
 
@@ -138,9 +137,9 @@ def rooms() -> dict[str, set[str]]:
 
     The small tools beside the rooms count for none of them, but for the config.
     """
-    names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")} - {"airflow"}
+    names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")}
     found: dict[str, set[str]] = {}
-    for package in (*(f"privsyn/{name}" for name in names), "operators"):
+    for package in (f"privsyn/{name}" for name in names):
         own = package.replace("/", ".").removeprefix("privsyn.")
         wanted: set[str] = set()
         for file in (ROOT / package).rglob("*.py"):
@@ -157,7 +156,7 @@ def rooms() -> dict[str, set[str]]:
 
 def test_the_table_of_packages_says_what_they_import():
     page = (ROOT / "docs/architecture.md").read_text()
-    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+|operators)` \| .* \| ([^|]*) \|$", page))
+    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+)` \| .* \| ([^|]*) \|$", page))
     imported = rooms()
     assert table.keys() == imported.keys()
     for package, cell in table.items():
@@ -237,7 +236,7 @@ def test_sections_of_params_in_the_documents_are_accepted():
 
 def test_the_messages_of_troubleshooting_are_those_of_the_code():
     """Between what differs (`<...>`), every message quoted stands in some string of the package."""
-    files = [*(ROOT / "privsyn").rglob("*.py"), *(ROOT / "operators").glob("*.py")]
+    files = (ROOT / "privsyn").rglob("*.py")
     trees = [ast.parse(file.read_text()) for file in files]
     said = "\n".join(
         node.value

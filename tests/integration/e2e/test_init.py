@@ -10,7 +10,7 @@ import yaml
 
 from privsyn import cli
 from privsyn.api.interview import label_list, likely, word_of
-from privsyn.api.new_project import TEMPLATE, yaml_of
+from privsyn.api.new_project import yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
 
@@ -48,13 +48,6 @@ def tickets(tmp_path) -> Path:
     file = tmp_path / "My tickets.csv"
     file.write_text(f"no,kind,customer_id,body\n1,Bug,c1,{CANARY}\n{CANARY},{CANARY}\n")
     return file
-
-
-def test_what_is_shipped_is_the_repositorys_own():
-    assert (TEMPLATE / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
-    assert (TEMPLATE / "dvc.yaml").read_text() == (ROOT / "dvc.yaml").read_text()
-    names = {file.name for file in (ROOT / "dags").iterdir()}
-    assert {file.name for file in (TEMPLATE / "dags").iterdir()} == names
 
 
 def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attr
 from airflow.providers.openlineage.conf import namespace
@@ -32,9 +32,6 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
-
-if TYPE_CHECKING:
-    from privsyn.airflow.base import StageOperator
 
 FACET = "privsyn_privacy"
 SCHEMA = "urn:privsyn:openlineage:privacy:1"
@@ -74,13 +71,11 @@ class PrivacyDatasetFacet(_Privacy, DatasetFacet):  # type: ignore[misc]
     """What a released dataset cost. Public. See _Privacy."""
 
 
-def lineage_of(
-    operator: StageOperator, dag_id: str, *, failed: bool = False
-) -> OperatorLineage | None:
+def lineage_of(operator: Any, dag_id: str, *, failed: bool = False) -> OperatorLineage | None:
     """What a task read, wrote and cost. None before there is a plan.
 
     Args:
-        operator: Of the task, after it ran.
+        operator: The StageOperator of the task, after it ran.
         dag_id: Its DAG.
         failed: The task failed: nothing is told of what it found or wrote.
     """
@@ -124,7 +119,7 @@ def lineage_of(
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=paid)
 
 
-def _project(operator: StageOperator, dag_id: str) -> Project:
+def _project(operator: Any, dag_id: str) -> Project:
     """The project of a task: by its params.yaml, which a DAG of one's own may name."""
     params = Path(operator.params_path) if operator.params_path else params_file()
     try:

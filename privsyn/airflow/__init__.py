@@ -1,0 +1,53 @@
+"""Airflow operators and DAGs. The names that other DAGs use are offered here, loaded on demand."""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+OLDEST = (3, 3)
+"""Airflow before it has no retry policies and no task store, which retries are counted in."""
+
+
+def _refuse_older() -> None:
+    """Refuse an Airflow that is too old by name, before an import of it fails.
+
+    Raises:
+        ImportError: It is. Airflow shows it as the import error of each DAG file.
+    """
+    try:
+        found = version("apache-airflow-core")
+    except PackageNotFoundError:
+        return
+    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+        raise ImportError(
+            f"privsyn.airflow needs Airflow {'.'.join(map(str, OLDEST))} or later, and this is "
+            f"{found}. Upgrade Airflow, or make releases by the command line: privsyn run."
+        )
+
+
+_refuse_older()
+
+_PUBLIC = {
+    "release_task": "factory",
+    "release_group": "factory",
+    "method_dag": "factory",
+    "PlanOperator": "budget",
+    "ReserveBudgetOperator": "budget",
+    "SettleBudgetOperator": "budget",
+    "PreflightOperator": "generate",
+    "PartitionOperator": "generate",
+    "TrainOperator": "generate",
+    "GenerateShardOperator": "generate",
+    "CertifyOperator": "generate",
+    "ValidateOperator": "quality",
+    "EvaluateOperator": "quality",
+    "PublishOperator": "publish",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded on demand."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'privsyn.airflow' has no attribute {name!r}")
+    return getattr(import_module(f"privsyn.airflow.{_PUBLIC[name]}"), name)
