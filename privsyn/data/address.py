@@ -1,4 +1,4 @@
-"""Where private records lie in an object store: an address instead of a path of this machine."""
+"""Addresses of private records in an object store, such as ``s3://bucket/folder``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Address(PurePosixPath):
-    """An object, all objects below a prefix, or those that a pattern in its last part names.
+    """Address of one object, of all objects below a prefix, or of those that match a pattern.
 
-    No file of this machine: it has names and suffixes as a path has, and nothing that opens it but
-    the readers. Credentials are no part of it; they come from the environment.
+    It has names and suffixes like a path, but only the readers can open it. It holds no
+    credentials: they come from the environment.
 
     >>> Address("s3://bucket/raw/part-*.parquet").suffixes
     ['.parquet']
@@ -28,13 +28,14 @@ class Address(PurePosixPath):
 
     @classmethod
     def parsed(cls, text: str) -> Address:
-        """The address that a setting holds.
+        """Parse the address in a setting.
 
         Raises:
-            ValueError: It is none, or holds more than an address. A secret in it is not quoted.
+            ValueError: The text is not an address, or holds more. The message quotes no secret.
         """
         parts = urlsplit(text)
         scheme = parts.scheme.lower()
+        # First, because this message shows nothing of the text: it may hold a password.
         if "@" in text or parts.query or parts.fragment:
             raise ValueError(
                 "an address holds no user, password, version or signature: give credentials in "
@@ -42,23 +43,24 @@ class Address(PurePosixPath):
             )
         if scheme not in SCHEMES:
             raise ValueError(
-                f"{scheme}:// is no place that records are read from: name a path of this machine, "
+                f"records cannot be read from {scheme}:// addresses: name a path of this machine, "
                 f"or an address that begins with {', '.join(f'{known}://' for known in SCHEMES)}"
             )
         names = parts.path.strip("/").split("/")
         if not parts.netloc or _WILD.search(parts.netloc) or ":" in parts.netloc:
-            raise ValueError(f"{scheme}:// is to be followed by the name of a bucket")
+            raise ValueError(f"{scheme}:// must be followed by the name of a bucket")
         if any(name in ("", ".", "..") for name in names):
-            raise ValueError("an address names an object or a folder below the bucket, in full")
+            raise ValueError("an address must name an object or a folder below the bucket")
         if any(_WILD.search(name) for name in names[:-1]):
             raise ValueError("only the last part of an address may be a pattern")
         return cls(f"{scheme}://{parts.netloc}/{'/'.join(names)}")
 
     def __str__(self) -> str:
+        # A pure path joins repeated slashes.
         return super().__str__().replace(":/", "://", 1)
 
     def is_absolute(self) -> bool:
-        """It is not below the project folder."""
+        """True: an address is never relative to the project folder."""
         return True
 
     @property
@@ -73,16 +75,16 @@ class Address(PurePosixPath):
 
     @property
     def pattern(self) -> str | None:
-        """Its last part where that is a pattern."""
+        """The last part if it is a pattern, else None."""
         return self.name if _WILD.search(self.name) else None
 
     def names(self, key: str) -> bool:
-        """Whether the pattern names an object of the folder it stands in."""
+        """Whether the pattern matches an object of its folder."""
         folder, _, name = key.rpartition("/")
         return folder == "/".join(self.parts[2:-1]) and fnmatchcase(name, self.name)
 
     def touches(self, other: str) -> bool:
-        """Whether another address is this one, lies in it or holds it; patterns as their folder.
+        """Whether one address contains the other or both are equal; a pattern counts as its folder.
 
         >>> Address("s3://bucket/raw/part-*.parquet").touches("S3://bucket/raw/words.txt")
         True
@@ -102,16 +104,16 @@ class Address(PurePosixPath):
 
 
 Source = Path | Address
-"""Where records are read from."""
+"""A place to read records from."""
 
 
 def is_address(value: str) -> bool:
-    """Whether a setting's value begins like ``scheme://``, also after ``Path`` has read it."""
+    """Whether a value begins like ``scheme://``, also after ``Path`` has merged the slashes."""
     return bool(_ADDRESS.match(value)) or bool(re.match(r"(s3a?|gs|az|abfss?|https?):/", value))
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one URL is the other, or lies in it, or holds it; patterns as their folder.
+    """Whether two URLs are equal or one contains the other. A pattern counts as its folder.
 
     >>> overlap("s3://bucket", "S3://bucket/vault"), overlap("s3://bucket/a", "s3://bucket/ab")
     (True, False)
@@ -122,10 +124,10 @@ def overlap(one: str, other: str) -> bool:
 
 
 def source(value: Any) -> Any:
-    """A path of this machine, ``file://`` or not, or an address: what ``dataset.path`` may be."""
+    """Parse ``dataset.path``: a path of this machine, also as ``file://``, or an address."""
     if not isinstance(value, str):
         return value
-    if _ONE_SLASH.match(value):  # as a path it would be quoted, with a password in it
+    if _ONE_SLASH.match(value):  # an error about a missing path would show a password in it
         raise ValueError("an address begins with two slashes: s3://bucket/object")
     if not _ADDRESS.match(value):
         return value
@@ -134,6 +136,7 @@ def source(value: Any) -> Any:
         if parts.netloc or not parts.path.strip("/"):
             raise ValueError("file:// is followed by an absolute path: file:///secure/records")
         return unquote(parts.path)
+    # The scheme decides: a wrong one raises there with the known ones.
     return Address.parsed(value)
 
 

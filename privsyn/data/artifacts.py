@@ -1,4 +1,4 @@
-"""How often each of very many hashes occurs, exactly, in bounded memory."""
+"""Files that appear whole or not at all, private folders, and counts of very many hashes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from privsyn.errors import StorageError
 
 _TOGETHER = 1 << 20
-"""Hashes in memory before they are sorted and go to the file."""
+"""Hashes in memory before they are sorted and written to the file."""
 
 
 class Hashes:
-    """Hashes of 64 bits, such as ``hash`` gives: sorted runs of them in a nameless file."""
+    """Exact counts of 64-bit hashes in bounded memory: sorted runs in a nameless file."""
 
     def __init__(self) -> None:
         self._last: array[int] = array("q")
@@ -34,7 +34,7 @@ class Hashes:
         self._runs = 0
 
     def add(self, number: int) -> None:
-        """Count one.
+        """Count one hash.
 
         Raises:
             OSError: The folder for temporary files is full.
@@ -49,13 +49,14 @@ class Hashes:
             self._last = array("q")
 
     def counts(self) -> Iterator[NDArray[np.int64]]:
-        """How often each distinct one occurs, those of one range of values after the other."""
+        """Occurrences of each distinct hash, batch by batch; shape of a batch: (distinct,)."""
         last = np.sort(np.frombuffer(self._last, np.int64))
         runs = [last]
         if self._file is not None:
             self._file.flush()
             whole = np.memmap(self._file, np.int64, "r", shape=(self._runs, _TOGETHER))
             runs += list(whole)
+        # Equal ranges of values: hashes are uniform, so a batch is about as large as one run.
         edges = np.linspace(-(2.0**63), 2.0**63, len(runs) + 1)[1:-1].astype(np.int64)
         cuts = [[0, *np.searchsorted(run, edges).tolist(), len(run)] for run in runs]
         for n in range(len(runs)):
@@ -71,10 +72,10 @@ class ArtifactRef:
     """A reference to a finished file.
 
     Attributes:
-        path: Where it lies.
+        path: Where the file is.
         sha256: Digest of its bytes, hexadecimal.
         media_type: Such as ``application/jsonl``.
-        rows: Number of rows, or None where the file has none.
+        rows: Number of rows, or None for a file without rows.
     """
 
     path: Path
@@ -146,6 +147,7 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        # Next to the target: a rename is atomic within one file system only.
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # of any folder above it
         raise storage_error("write", path, error) from error
@@ -154,6 +156,7 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fchmod(stream.fileno(), mode)
+            # Before the rename, or a power cut could leave the new name with an empty file.
             os.fsync(stream.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
@@ -184,10 +187,10 @@ _PROBE_BYTES = 1 << 14
 
 
 def check_writable(folder: Path) -> None:
-    """Write a small file into a folder, or into the nearest one there is above it, and delete it.
+    """Write and delete a small file in a folder, or in the nearest folder above it that exists.
 
     Raises:
-        StorageError: It cannot be written, is no folder, or its disk is full.
+        StorageError: It cannot be written, is not a folder, or its disk is full.
     """
     place = folder
     while not os.path.lexists(place) and place != place.parent:
@@ -195,6 +198,8 @@ def check_writable(folder: Path) -> None:
     probe = place / f".probe.{secrets.token_hex(4)}.tmp"
     try:
         with open(probe, "xb", opener=private_opener) as stream:
+            # Some bytes and a sync: a full disk or quota accepts a new name and fails at its
+            # content.
             stream.write(bytes(_PROBE_BYTES))
             stream.flush()
             os.fsync(stream.fileno())
@@ -211,16 +216,16 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # network file systems without it
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems refuse
             raise
     finally:
         os.close(descriptor)
 
 
 def wipe(path: Path) -> None:
-    """Delete a folder and all in it. A missing one is fine; a link is removed, not followed.
+    """Delete a folder with its content. A missing one is fine; a link is removed, not followed.
 
-    Deleted is not overwritten: on journalling file systems and flash storage overwriting proves
+    The bytes are not overwritten: on journaling file systems and flash storage overwriting proves
     nothing. Put the project on an encrypted disk if that matters.
 
     Raises:
@@ -239,7 +244,7 @@ def wipe(path: Path) -> None:
 
 
 def storage_error(action: str, path: Path, error: OSError) -> StorageError:
-    """The error of a failed file operation, with the next step."""
+    """Error for a failed file operation, with the next step."""
     reason = error.strerror or type(error).__name__
     hints = {
         errno.ENOSPC: "Free some space and run again.",

@@ -1,4 +1,4 @@
-"""Images as records: read whatever is given, one canonical form, contact sheets.
+"""Images as records: any input in one canonical form, PNG files, contact sheets.
 
 Guarantee. ``read_image`` is a function of the bytes of one record and of public settings: it never
 raises on a record, keeps nothing between records, and prints, warns and logs nothing of what it
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Mode = Literal["L", "RGB"]
-"""Grey levels, or red, green and blue: one byte each."""
+"""L: gray levels. RGB: red, green and blue. One byte each."""
 
 Pixels = NDArray[np.uint8]
-"""Shape (height, width) where grey, (height, width, 3) where in colour."""
+"""Shape (height, width) for gray, (height, width, 3) for color."""
 
 Window = tuple[float, float]
-"""The values that are black and white, of images with more than 8 bits a value."""
+"""The black and the white value of images with more than 8 bits per value."""
 
 
 @dataclass(frozen=True)
 class Deep:
-    """An image of more than 8 bits a value, where no setting says what is black and white.
+    """An image with more than 8 bits per value, while no setting says what is black and white.
 
     Attributes:
         low: Its least value. Internal.
@@ -50,16 +50,16 @@ class Deep:
 
 
 FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
-"""What Pillow may decode. MPO is what many cameras write into a .jpg."""
+"""What Pillow may decode. Many cameras write MPO into a .jpg."""
 MOST_PIXELS = 1 << 26
 MOST_BYTES = 1 << 28
 _ORIENTATION = 0x0112
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = 4 + 4 + 13 + 4
-"""Bytes of the chunk IHDR, which is the first."""
+"""Bytes of the first chunk, IHDR."""
 _SHEET_CELL = (96, 128)
-"""Least and largest side of a picture on a sheet, in pixels: others are enlarged or reduced."""
+"""Smallest and largest side of a picture on a sheet, in pixels; others are resized."""
 _SHEET_GAP = 2
 
 
@@ -68,21 +68,22 @@ def read_image(
 ) -> Pixels | Deep | None:
     """The canonical form of a private image.
 
-    The first frame of an animation, turned as its EXIF orientation says, laid over white where it
-    is transparent, in ``mode``, stretched to a square by antialiased bicubic resampling. Values of
-    more than 8 bits (16 bits, floating point) are brought to 8 by ``window``, the same for every
-    image: what one spans says nothing of how another is read.
+    Takes the first frame of an animation, turns it by its EXIF orientation, puts transparent parts
+    over white, converts it to ``mode``, and stretches it to a square by antialiased bicubic
+    resampling. Values of more than 8 bits (16 bits, floating point) are mapped to 8 by ``window``.
+    The window is the same for every image, so one image's range does not change how another is
+    read.
 
     Args:
         raw: An image file.
         size: Side of the result in pixels.
-        mode: ``L`` for grey, ``RGB`` for colour.
+        mode: ``L`` for gray, ``RGB`` for color.
         window: Black and white of values of more than 8 bits.
 
     Returns:
-        Shape (size, size), or (size, size, 3) for ``RGB``. Deep where it needs a window and there
-        is none. None where the bytes are no image in one
-        of ``FORMATS``, are cut off or damaged, or hold more than ``MOST_PIXELS`` pixels.
+        Shape (size, size), or (size, size, 3) for ``RGB``. Deep if it needs a window and none is
+        set. None if the bytes are not an image in one of ``FORMATS``, are damaged, or hold more
+        than ``MOST_PIXELS`` pixels.
     """
     if len(raw) > MOST_BYTES:
         return None
@@ -93,11 +94,12 @@ def read_image(
         try:
             with Image.open(io.BytesIO(raw), formats=formats) as image:
                 if image.width * image.height > MOST_PIXELS:
+                    # Before it is decoded: a small file can hold an image that fills the memory.
                     return None
                 image.draft(None, (4 * size, 4 * size))  # JPEG: decode at 1/2, 1/4 or 1/8 at once
                 image.load()
                 plain = _flat(_upright(image), mode, window)
-        except MemoryError:
+        except MemoryError:  # the machine's fault, not the record's: the run must end
             raise
         except Exception:  # decoders raise whatever their parsers raise
             return None
@@ -110,19 +112,20 @@ def from_array(
     """The canonical form of a private image that is an array of numbers.
 
     Args:
-        values: Shape (height, width) or (height, width, 1, 3 or 4); or, where the last axis is
-            none of these, (1, 3 or 4, height, width). The fourth channel is opacity. Booleans are
-            black and white; numbers that are not uint8 are read as by read_image.
+        values: Shape (height, width), (height, width, 1, 3 or 4), or (1, 3 or 4, height, width).
+            The fourth channel is opacity. Booleans are black and white. Numbers that are not uint8
+            are mapped by the window, as in ``read_image``.
         size: Side of the result in pixels.
-        mode: ``L`` for grey, ``RGB`` for colour.
+        mode: ``L`` for gray, ``RGB`` for color.
         window: Black and white of numbers that are not uint8.
 
     Returns:
-        As read_image; None where a value is no number, or beyond ``MOST_PIXELS``.
+        As read_image; None if a value is not finite, or there are more than ``MOST_PIXELS``.
     """
     from PIL import Image
 
     if values.ndim == 3 and values.shape[2] not in (1, 3, 4):
+        # (channels, height, width) -> (height, width, channels)
         values = np.moveaxis(values, 0, 2)
     if values.size > 4 * MOST_PIXELS or 0 in values.shape:
         return None
@@ -135,7 +138,7 @@ def from_array(
 
 
 def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
-    """The array itself where it is one image.
+    """Return the array if it is an image.
 
     Raises:
         ValueError: Not uint8, not of shape (height, width) or (height, width, 3), or empty.
@@ -148,10 +151,10 @@ def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
 
 
 def encode(pixels: Pixels) -> bytes:
-    """A PNG file of the pixels and nothing else: equal pixels, equal bytes on one installation.
+    """A PNG file of the pixels alone. Equal pixels have equal bytes on one installation.
 
     Raises:
-        ValueError: See check_pixels.
+        ValueError: The array is not an image.
     """
     from PIL import Image
 
@@ -168,7 +171,7 @@ def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
         notes: Texts of Latin-1 by keyword: 1 to 79 characters, by the PNG specification, 11.3.4.3.
 
     Raises:
-        ValueError: It is something else than a PNG file, or a text is not of Latin-1.
+        ValueError: It is not a PNG file, or a text is not Latin-1.
     """
     if not png.startswith(_PNG_START):
         raise ValueError("not a PNG file")
@@ -198,7 +201,7 @@ def decode_png(png: bytes) -> Pixels:
             raise
         except Exception:  # decoders raise whatever their parsers raise
             raise ValueError("not a PNG file that can be read") from None
-    raise ValueError("a PNG file that is neither grey nor RGB with 8 bits")
+    raise ValueError("a PNG file that is neither gray nor RGB with 8 bits")
 
 
 def to_content(pixels: Pixels) -> str:
@@ -223,7 +226,7 @@ def contact_sheet(images: Sequence[Pixels], columns: int) -> bytes:
         columns: Images in a row, at least one.
 
     Raises:
-        ValueError: No images or no columns; or see check_pixels.
+        ValueError: There is no image or no column, or an array is not an image.
     """
     from PIL import Image
 
@@ -232,9 +235,9 @@ def contact_sheet(images: Sequence[Pixels], columns: int) -> bytes:
     height, width = _cell(images[0].shape[0], images[0].shape[1])
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
-    grey = all(pixels.ndim == 2 for pixels in images)
+    gray = all(pixels.ndim == 2 for pixels in images)
     size = (columns * (width + _SHEET_GAP), rows * (height + _SHEET_GAP))
-    page = Image.new("L" if grey else "RGB", (size[0] + _SHEET_GAP, size[1] + _SHEET_GAP), "white")
+    page = Image.new("L" if gray else "RGB", (size[0] + _SHEET_GAP, size[1] + _SHEET_GAP), "white")
     for number, pixels in enumerate(images):
         picture = Image.fromarray(check_pixels(pixels))
         shrinks = picture.width > width or picture.height > height
@@ -252,9 +255,10 @@ def contact_sheet(images: Sequence[Pixels], columns: int) -> bytes:
 
 @cache
 def _readable() -> tuple[str, ...]:
-    """The formats this installation can read; Pillow knows them only when it has looked."""
+    """The formats that this installation can read."""
     from PIL import Image
 
+    # Image.OPEN is filled by this call alone.
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
@@ -268,7 +272,7 @@ def _cell(height: int, width: int) -> tuple[int, int]:
 
 
 def _upright(image: Image) -> Image:
-    """The image turned as its EXIF orientation says; an unreadable orientation counts as none."""
+    """The image turned by its EXIF orientation; an unreadable orientation is ignored."""
     from PIL.Image import Transpose
 
     turns = {
@@ -288,7 +292,7 @@ def _upright(image: Image) -> Image:
 
 
 def _flat(image: Image, mode: Mode, window: Window | None) -> Image | Deep | None:
-    """The image in ``mode``, without transparency and with 8 bits; None where a value is none."""
+    """The image in ``mode``, opaque, with 8 bits; None if a value is not finite."""
     from PIL import Image as images
 
     if image.mode in (*_DEEP, "F"):
@@ -305,7 +309,7 @@ def _flat(image: Image, mode: Mode, window: Window | None) -> Image | Deep | Non
 
 
 def _bytes(values: NDArray[np.generic], window: Window | None) -> Pixels | Deep | None:
-    """Numbers as 0 to 255; None where one is no number."""
+    """Numbers as 0 to 255; None if one is not finite."""
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)
     if values.dtype == np.bool_:

@@ -14,15 +14,15 @@ padded with spaces: their lengths depend on the keys alone, for values of up to 
 A journal is made once, before the first draw can happen, and only opened from then on: one that is
 missing has been lost with its draws, and is never taken for a new one. The ledger keeps a count of
 the entries (``len(journal)``) that only grows, so that one of a backup is not taken for the newest.
-It is told with each renewal of the lease that the part is drawn under, a third of its 60 s life
-apart, before a finished part is handed on, and when a process ends other than by a kill. What a
-killed process drew in its last 20 s may be uncounted: to put an older copy of the scratch back
-in its place then goes unnoticed, if that copy is as new as the last count.
+The count is sent with each renewal of the lease (every 20 s of its 60 s), before a finished part is
+published, and when a process ends other than by a kill. Draws of a killed process's last 20 s may
+be uncounted. If the scratch folder is then replaced by an older copy that is as new as the last
+count, nobody notices.
 
-What a draw was made from may have to outlive it too: a population that votes are cast for, say.
-``keep`` puts such public values into files beside the journal, each before it is used, and the
-journal holds their digests. ``draw_file`` does the same with a draw too large for a line, such as
-the state of a model in training. All these files have mode 0600 in a folder of mode 0700.
+A public value that draws depend on, such as a population that records vote for, must be stored,
+too. ``keep`` writes such values to files beside the journal, each before it is used, and the
+journal holds their digests. ``draw_file`` does the same for a draw that is too large for a line,
+such as the state of a model in training. These files have mode 0600 in a folder of mode 0700.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from privsyn.errors import LeaseHeld, ReleaseLost
 
 
 class Journal(Draws):
-    """An open journal in a file, held by one process at a time. See ``Draws`` for what it does.
+    """A journal in a file of this machine, open in one process at a time.
 
     ``Journal.create`` makes the file, ``Journal.open`` opens it; as a context manager it closes the
     file and frees the lock.
@@ -70,17 +70,17 @@ class Journal(Draws):
 
     @classmethod
     def create(cls, path: Path, header: Mapping[str, Any]) -> None:
-        """Make a journal without a draw, durably; does nothing where it is there already.
+        """Make an empty journal, durably. Does nothing if it exists.
 
-        To be called before anything may be drawn, and never by what draws.
+        Call it before anything can be drawn. Code that draws must never call it.
 
         Args:
             path: The file; mode 0600. Its folder must exist.
             header: What the draws belong to (release, part, plan digest): plain JSON values.
 
         Raises:
-            VerificationError: A file is there with another header, or is damaged.
-            StorageError: The file cannot be written; none is there then.
+            VerificationError: The file exists with another header, or is damaged.
+            StorageError: The file cannot be written; nothing is left behind.
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
@@ -105,7 +105,7 @@ class Journal(Draws):
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
-        """Open a journal and lock it; never makes one.
+        """Open a journal and lock it. Never makes a file.
 
         Args:
             path: The file.
@@ -118,11 +118,13 @@ class Journal(Draws):
             StorageError: The file cannot be opened or written.
         """
         try:
+            # Never O_CREAT: an empty journal would draw everything a second time. O_NOFOLLOW: a
+            # link could lead out of the private folder.
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
         except FileNotFoundError:
             raise ReleaseLost(
                 f"journal {path} is gone; its draws cannot be replayed.",
-                hint="Restore the file, or give the release up: its cost stays charged.",
+                hint="Restore the file, or mark the release as lost: its cost stays charged.",
             ) from None
         except OSError as error:
             raise storage_error("open", path, error) from error
@@ -147,6 +149,7 @@ class Journal(Draws):
             hint="Wait for it to end, then run again.",
         )
         try:
+            # The kernel frees the lock when the process dies, so a crash leaves no stale lock.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -156,7 +159,7 @@ class Journal(Draws):
             same = os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
         except FileNotFoundError:
             same = False
-        if not same:  # deleted between opening and locking: draws would go to a nameless file
+        if not same:  # deleted or replaced before the lock: draws would go to a nameless file
             raise refusal
 
     def _load(self, header: Mapping[str, Any]) -> None:
@@ -173,6 +176,7 @@ class Journal(Draws):
         refuse_other(self._path, bodies[0], header_of(header))
         self._replay(bodies[1:], lambda number: damaged(self._path, number + 2))
         self._length = whole
+        # A new line must not continue the torn one.
         if whole < len(data):
             self._truncate()
         # Lines of a killed process may be in the page cache only, and are about to be used.
@@ -189,6 +193,7 @@ class Journal(Draws):
     def _try_room(self, key: str, room: int) -> None:
         """Check for room: write as many blanks as the line will have, and remove them."""
         blank, _ = line_of(entry_of(key, None, room), 0)
+        # Blanks are written, not reserved with fallocate, which network file systems lack.
         self._write(b" " * len(blank))
         self._truncate()
 
@@ -205,6 +210,7 @@ class Journal(Draws):
                 written += os.write(self._descriptor, data[written:])
         except OSError as error:
             self._failure = storage_error("write", self._path, error)
+            # A half line would make the next append unreadable.
             self._truncate()
             raise self._failure from error
 

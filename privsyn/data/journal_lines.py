@@ -1,4 +1,4 @@
-"""Lines and files of a journal: a checksum covers all lines before; a digest covers a file."""
+"""Lines and files of a journal: each line's checksum covers all lines before it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def header_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def entry_of(key: str, value: Any, room: int) -> str:
-    """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
+    """The JSON of a draw, padded to a length that depends on key and room alone."""
+    # NaN is refused: it would not equal itself when the line is read back.
     text = json.dumps({"k": key, "v": value}, allow_nan=False)
     return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
 
 
 def digest_of(value: bytes) -> str:
-    """Digest of a file beside the journal, as a line notes it."""
+    """Digest of a file beside the journal, as its entry holds it."""
+    # 30 digits: with its quotes the digest fits the 32 characters of every entry.
     return hashlib.blake2b(value, digest_size=15).hexdigest()
 
 
@@ -56,14 +58,14 @@ def parsed(path: Path | str, number: int, line: bytes, crc: int) -> tuple[dict[s
 
 
 def damaged(path: Path | str, number: int) -> VerificationError:
-    """The error for a line that differs from what was written."""
+    """Error for a line that differs from what was written."""
     return VerificationError(
         f"journal {path} is damaged at line {number}; its draws cannot be replayed."
     )
 
 
 def refuse_other(path: Path | str, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Refuse a journal that was begun with another header.
+    """Refuse a journal that has another header.
 
     Raises:
         VerificationError: Names the fields that differ.
@@ -76,7 +78,7 @@ def refuse_other(path: Path | str, header: Mapping[str, Any], expected: Mapping[
 
 
 def opener(name: str, flags: int) -> int:
-    """Opens no link."""
+    """Opener for ``open`` that follows no link."""
     return os.open(name, flags | os.O_NOFOLLOW)
 
 
@@ -85,6 +87,7 @@ def store_file(file: Path, value: bytes) -> None:
     if not file.parent.is_dir():
         private_folder(file.parent)
         try:
+            # Otherwise a power cut may take the new folder with the file in it.
             sync_folder(file.parent.parent)
         except OSError as error:
             raise storage_error("write", file.parent, error) from error
@@ -93,7 +96,7 @@ def store_file(file: Path, value: bytes) -> None:
 
 
 def stored_file(file: Path, digest: str) -> bytes:
-    """The content of a file beside the journal, checked against its noted digest."""
+    """The content of a file beside the journal, checked against its digest."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -102,7 +105,7 @@ def stored_file(file: Path, digest: str) -> bytes:
         raise storage_error("read", file, error) from error
     if content is None or digest_of(content) != digest:
         raise ReleaseLost(
-            f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
-            hint="Restore the file, or give the release up: its cost stays charged.",
+            f"{file} is gone, dropped or changed; its release cannot be resumed.",
+            hint="Restore the file, or mark the release as lost: its cost stays charged.",
         )
     return content

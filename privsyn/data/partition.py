@@ -1,4 +1,9 @@
-"""The file that says that a partition is whole, and of what."""
+"""Partition: sort the records of the private file into buckets, one file per shard.
+
+Two passes in bounded memory. ``Spill`` sorts the lines by unit, so that the bound on records per
+unit sees all records of a unit together. Then each line goes to the shard of its bucket. The marker
+``complete.json`` is written last and names what the partition was made of.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +36,23 @@ from privsyn.data.unit_key import UnitKey
 from privsyn.errors import DataError, VerificationError
 
 MARKER = "complete.json"
-"""Written last."""
+"""Its presence says that the partition is whole: it is written last."""
 
 FORMAT = 2
 
-RESTORE_HINT = "Restore the file, or give the release up: it is never partitioned a second time."
+RESTORE_HINT = "Restore the file, or mark the release as lost: it is never partitioned again."
 
 
 def finished(out: Path, marker: dict[str, Any]) -> bool:
-    """Whether the partition is whole and there, by the marker it must have.
+    """Whether the partition is there and whole, judged by its marker.
 
     Raises:
-        VerificationError: It is another one, or a file of it is gone.
+        VerificationError: It was made with other settings, or one of its files is gone.
     """
     occupied = out.is_dir() and any(out.iterdir())
     on_disk = read_marker(out)
     if on_disk is None:
-        if occupied:  # it came there whole, marker and all
+        if occupied:  # a partition arrives by one rename, with its marker
             raise gone(out / MARKER)
         return False
     # Draws may have been made from it: another layout under the same release would redraw them.
@@ -65,7 +70,7 @@ def gone(path: Path) -> VerificationError:
 
 
 def read_marker(out: Path) -> dict[str, Any] | None:
-    """What the marker says; None where there is none.
+    """Content of the marker file; None if there is no such file.
 
     Raises:
         VerificationError: It is damaged.
@@ -88,6 +93,7 @@ def refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) ->
     Raises:
         VerificationError: Names what differs.
     """
+    # Only names are reported: the marker holds a hash made with the secret key.
     differing = sorted(name for name, value in expected.items() if marker.get(name) != value)
     if differing:
         raise VerificationError(
@@ -97,7 +103,7 @@ def refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) ->
 
 
 def cells_digest(cells: Sequence[Cell]) -> str:
-    """Of the cells of a release, in their order."""
+    """Digest of the cells of a release, in their order."""
     rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
@@ -114,11 +120,12 @@ _GATHERED = 1 << 25
 """Bytes of lines in memory before they are appended to their files."""
 
 _SORTED_TOGETHER = 1 << 26
-"""Bytes of lines that are sorted in memory; more are bounded by unit first, and split then."""
+"""Most bytes of lines that are sorted in memory. A larger file is first cut to the bound on records
+per unit, then split."""
 
 _SPLITS = (0, 1, 2, 4, 5, 6, 7)
-"""Digits of a unit's hash by which lines are split, one after the other, beside the third and
-fourth modulo 64 at first."""
+"""Digits of a unit's hash by which lines are split, one digit per depth. The first split also uses
+the third and fourth digit modulo 64."""
 
 
 class Spill:
@@ -147,6 +154,7 @@ class Spill:
         Raises:
             OSError: Disk full or no permission.
         """
+        # Each line is looked up by its raw digits: computing a file name per record would be slow.
         key = line[self._first] + line[self._rest]
         try:
             self._queues[key].append(line)
@@ -168,6 +176,8 @@ class Spill:
         Raises:
             OSError: Disk full or no permission.
         """
+        # What fits in memory never touches the disk. Once a file has lines, the rest joins them, so
+        # that each unit's lines are in one place.
         if any(path.exists() for path in self._files):
             self._write()
         for path, lines in sorted(self._files.items()):
@@ -176,6 +186,7 @@ class Spill:
                 lines.clear()
             elif path.exists():
                 with path.open("rb", buffering=1 << 20) as stream:
+                    # Unlinked while open: a kill leaves no private lines under a name.
                     path.unlink()
                     yield from self._sorted(stream, most)
 
@@ -188,7 +199,7 @@ class Spill:
         self._gathered = 0
 
     def _sorted(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
-        """Lines of one file in order. Those of one unit beyond its bound are dropped on the way."""
+        """Lines of one file in order, cut to the bound on records per unit."""
         remaining = iter(lines)
         chosen: list[bytes] = []
         size, last = 0, self._depth == len(_SPLITS) - 1
@@ -198,9 +209,13 @@ class Spill:
             size += len(line)
             if size <= limit:
                 continue
+            # One unit may have any number of records: dropping those beyond the bound often makes
+            # room.
             chosen = smallest(chosen, most)
             size = sum(map(len, chosen))
             if last:
+                # No digits are left to split by, so the units themselves are many: memory must
+                # grow.
                 limit = max(limit, 2 * size)
             elif 2 * size > limit:
                 parts = Spill(self._folder, self._depth + 1)
@@ -214,7 +229,9 @@ class Spill:
 
 
 def smallest(lines: list[bytes], most: int) -> list[bytes]:
-    """Of each unit the ``most`` lines with the smallest hashes, sorted by unit and record."""
+    """The ``most`` lines of each unit with the smallest hashes, sorted by unit and record."""
+    # By keyed hashes, so which records a unit keeps depends on the key and that unit's records
+    # alone, not on the order of the file or on other units.
     lines.sort()
     return [
         line
@@ -244,7 +261,7 @@ def partition(
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
-    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing where
+    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing if
     ``out`` holds the finished partition already. A killed attempt leaves its own hidden folder
     beside ``out``, which nothing reads.
 
@@ -256,9 +273,9 @@ def partition(
         n_shards: Number of shards.
         seed: Secret of the release, drawn before any record was read: buckets are filled by it.
         before_finish: Called once, when the files of the shards are durable and before the
-            partition counts as finished; not where another attempt finished before. If it raises,
-            the partition is not finished.
-        tally: Filled in while the file is read; stays empty where the partition is there already.
+            partition counts as finished. Not called if another attempt finished first. If it
+            raises, the partition is not finished.
+        tally: Filled in while the file is read; stays empty if the partition is already there.
             Internal.
 
     Raises:
@@ -274,6 +291,8 @@ def partition(
     groups = _groups(cells)
     if finished(out, marker):
         return
+    # Each attempt has its own draft: two processes may partition at the same time, and the first
+    # rename wins.
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
         private_folder(draft)
@@ -284,7 +303,9 @@ def partition(
             _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
+        # Before the rename: a finished partition holds only what its cells hold.
         wipe(draft / _SPILL)
+        # Another attempt may have finished while this one was reading.
         if not finished(out, marker):
             if before_finish is not None:
                 before_finish()
@@ -295,7 +316,7 @@ def partition(
 
 
 def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
-    """Records that no release of the dataset was made from, for internal evaluation only.
+    """Records from which no release of the dataset is made, for internal evaluation only.
 
     The held-out units of ``cfg.path`` (all their records), then all of ``cfg.test_path``.
 
@@ -314,9 +335,9 @@ def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
 def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
     """Write the records of held-out units of ``cfg.path`` to a private file, for ``held_units``.
 
-    Whole or not at all: an attempt that was overtaken changes nothing under a later one.
+    The file appears whole or not at all, so a slow attempt cannot change it under a later one.
 
-    Not those of ``cfg.test_path``: nobody there is protected by the account of the dataset.
+    Records of ``cfg.test_path`` are left out: the dataset's account protects nobody in that file.
 
     Raises:
         DataError: As for partition.
@@ -333,7 +354,7 @@ def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
 
 
 def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
-    """Of each held-out unit its records, ``most`` at most, those with the smallest keyed hashes.
+    """Each held-out unit's records: at most ``most``, those with the smallest keyed hashes.
 
     Raises:
         DataError: The file is not there.
@@ -352,9 +373,9 @@ def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
 
 
 def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
-    """Records that releases are made from, for internal baselines only: those not held out.
+    """Records that are not held out, for internal baselines only.
 
-    All of a unit's records, not only the most that a release may use.
+    These are all records of a unit, not only those that a release may use.
 
     Raises:
         DataError: As for partition.
@@ -366,7 +387,7 @@ def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
 
 
 def has_training(cfg: DatasetConfig, key: bytes) -> bool:
-    """Whether there is any record that releases are made from: the first one answers. Internal.
+    """Whether any record is not held out. Stops at the first one. Internal.
 
     Raises:
         DataError: As for partition.
@@ -382,7 +403,7 @@ def _spill(
     n_shards: int,
     tally: Tally | None,
 ) -> None:
-    """First pass: each record to its unit's place, behind its hashes and its shard."""
+    """First pass: each record as a line behind its unit's hash, its own hash and its shard."""
     held_out, order_of, add = cfg.holdout, key.order, spill.add
     prefixes = {
         label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
@@ -409,6 +430,7 @@ def _write_shards(lines: Iterator[bytes], out: Path, n_shards: int) -> None:
     """Second pass: append the lines, in the order of their units, to the shards."""
     shards = [out / shard_name(shard) for shard in range(n_shards)]
     for path in shards:
+        # Every shard exists, also an empty one: a missing file then always means loss.
         open(path, "xb", opener=private_opener).close()
     waiting: dict[bytes, list[bytes]] = {}
     size = 0
@@ -427,6 +449,7 @@ def _write_shards(lines: Iterator[bytes], out: Path, n_shards: int) -> None:
 
 def _append(waiting: dict[bytes, list[bytes]], shards: Sequence[Path]) -> None:
     for shard, lines in waiting.items():
+        # Opened per batch: 99,999 shards would exceed the limit on open files.
         with shards[int(shard)].open("ab") as stream:
             stream.writelines(lines)
     waiting.clear()
@@ -437,6 +460,8 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
     try:
         draft.rename(out)  # replaces nothing but an empty folder
     except OSError as error:
+        # An equal partition of another attempt is as good; one with other settings raises in
+        # finished.
         overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and finished(out, marker)
         if not overtaken:
             raise storage_error("write", out, error) from error
@@ -462,6 +487,8 @@ def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:
 def _marker(
     cfg: DatasetConfig, key: UnitKey, cells: Sequence[Cell], n_shards: int
 ) -> dict[str, Any]:
+    # Everything that decides which record lies in which bucket, and in what order. The path is not
+    # in it: a file may be moved between attempts.
     return {
         "format": FORMAT,
         "cells": cells_digest(cells),
@@ -477,7 +504,7 @@ def _marker(
 
 
 def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
-    """The buckets of one shard in the order of ``cells``, the empty ones too.
+    """The buckets of one shard in the order of ``cells``, including empty ones.
 
     Texts of a bucket are in the order of their keyed hashes. Beside each is the keyed hash of its
     unit, so that a method can bound what a unit does to all of its texts together.
@@ -514,10 +541,12 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, LookupError, TypeError):
+        # No cause is attached: a JSON error quotes the line, which is a record.
         raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
     buckets = []
     for cell in cells:
         if cell.index in rows:
+            # One order for every attempt, whatever the order of the lines.
             triples = sorted(rows[cell.index])
             texts, units = [text for _, text, _ in triples], [unit for _, _, unit in triples]
             buckets.append(Bucket(cell, Private(texts), Private(units)))

@@ -1,4 +1,4 @@
-"""Texts as sequences of words: how terms, lines and texts are compared."""
+"""Public files: opened by path or name if pinned and not private; and texts compared with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they are compared. Total: any string has some or none.
+    """The words of a text, in the form in which they are compared.
 
     >>> words("Beta-blockers: 2 mg (O\u2019Neill)")
     ['beta', 'blockers', '2', 'mg', 'o', 'neill']
@@ -39,8 +39,8 @@ def words(text: str) -> list[str]:
 
 
 SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9
-"""Letters and digits from which on a shared piece of text, or digits from which on a shared number,
-is no coincidence. Terms of a vocabulary are shorter; what they stand in is not compared."""
+"""Fewest letters and digits of a shared text, and digits of a shared number, that are no accident.
+Terms of a vocabulary are shorter, so a term that occurs in a record is no match."""
 
 
 class PublicFiles:
@@ -49,9 +49,9 @@ class PublicFiles:
     Args:
         root: Folder that relative paths start from.
         declared: Files by name, as ``files`` in params.yaml has them.
-        private: What a place that no setting may name holds -> the place: a file, a folder or an
-            address.
-        cache: Keeps digests of model files by size and time. None: nothing is kept.
+        private: Pairs of what a private place holds and its path or address. No setting may name
+            such a place.
+        cache: Folder that caches digests of model files by size and time. None: no cache.
     """
 
     def __init__(
@@ -74,14 +74,15 @@ class PublicFiles:
             digest: SHA-256 that ``<setting>_digest`` pins the file to.
 
         Raises:
-            ConfigError: The file is missing, no regular file, in a private place, not pinned, or
-                another one than was pinned.
+            ConfigError: The file is missing, not a regular file, in a private place, not pinned, or
+                differs from its pin.
         """
         path, pins = self._look_up(setting, value, "file", digest)
         self.check(setting, value)
         try:
             with open_file(path) as stream:
-                self._refuse_same(setting, value, [os.fstat(stream.fileno())])  # what was opened
+                # The open file, not the path: a link may have changed since the check.
+                self._refuse_same(setting, value, [os.fstat(stream.fileno())])
                 data = stream.read()
         except OSError as error:
             raise _refused(
@@ -91,16 +92,16 @@ class PublicFiles:
         return data
 
     def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
-        """The folder of a public model. See read."""
+        """The folder of a public model; parameters and errors as for ``read``."""
         path, pins = self._look_up(setting, value, "model", digest)
         if not path.is_dir():
-            raise _refused(setting, value, "is no such directory", "Name the folder of a model.")
+            raise _refused(setting, value, "is not a directory", "Name the folder of a model.")
         self.check(setting, value)
         _check_pin(setting, value, digest_of(path, self._cache), pins)
         return path
 
     def check(self, setting: str, value: str) -> None:
-        """Refuse a path that is, lies in or holds a private place. One that is not there is fine.
+        """Refuse a path that is, is in, or holds a private place. A missing path is fine.
 
         Raises:
             ConfigError: The path touches a private place; says which.
@@ -114,6 +115,7 @@ class PublicFiles:
         try:
             self._refuse_place(setting, value, path)
             if path.is_dir():
+                # Links are followed, since reading follows them, and real paths end their circles.
                 seen: set[str] = set()
                 for folder, folders, files in os.walk(path, followlinks=True):
                     if (real := os.path.realpath(folder)) in seen:
@@ -128,7 +130,7 @@ class PublicFiles:
             ) from None
 
     def path(self, value: str) -> Path:
-        """Path of a file given by path or by declared name."""
+        """Path of a file that is given by path or by declared name."""
         entry = self._declared.get(value)
         return self._root / (Path(value) if entry is None else entry.path).expanduser()
 
@@ -145,6 +147,7 @@ class PublicFiles:
         return self.path(value), {pin for pin in pins if pin is not None}
 
     def _refuse_place(self, setting: str, value: str, path: Path) -> None:
+        # Links are resolved on both sides; a folder is refused, too, if private files are below it.
         real = Path(os.path.realpath(path))
         for what, place in self._private:
             private = Path(os.path.realpath(place))
@@ -155,11 +158,12 @@ class PublicFiles:
             ):
                 raise _private(setting, value, what)
         chain = [place.stat() for place in (real, *real.parents) if place.exists()]
-        self._refuse_same(setting, value, chain)  # by another mount, or another spelling
+        self._refuse_same(setting, value, chain)  # a bind mount, or another case of letters
 
     def _refuse_same(self, setting: str, value: str, chain: Sequence[os.stat_result]) -> None:
         """Refuse a private file under another name: a hard link or a mount."""
         places = {(status.st_dev, status.st_ino) for status in chain}
+        # Searching every private file is slow: only a file with a second name can be one of them.
         linked = any(stat.S_ISREG(status.st_mode) and status.st_nlink > 1 for status in chain)
         for what, place in self._private:
             for private in [place, *(place.rglob("*") if linked and place.is_dir() else ())]:
@@ -175,43 +179,43 @@ R = TypeVar("R", bound="ReadsFiles")
 
 
 class ReadsFiles(Section):
-    """Settings that name public files, and read them by one ``PublicFiles`` (the door) alone."""
+    """Settings that name public files and read them only through one ``PublicFiles``."""
 
     _door: PublicFiles | None = PrivateAttr(default=None)
     _section: str = PrivateAttr(default="")
     _config: ReadsFiles | None = PrivateAttr(default=None)
 
     def through(self, door: PublicFiles, section: str, config: ReadsFiles | None = None) -> Self:
-        """The same settings, reading through this door.
+        """A copy of these settings that reads through ``door``.
 
         Args:
             door: Opens the files.
-            section: Where the settings stand, for messages.
-            config: The config's settings, which say where the files are, if these are a plan's,
-                which pin their digests. None: these settings themselves.
+            section: Section of params.yaml, for messages.
+            config: Settings of the config, which say where the files are, if these settings are
+                those of a plan, which pin their digests. None: these settings themselves.
         """
         bound = self.model_copy()
         bound._door, bound._section, bound._config = door, f"{section}.", config
         return bound
 
     def resolved(self, kind: type[R], settings: Mapping[str, Any]) -> R:
-        """These settings as ``kind``, updated by ``settings``; the files' paths stay the same."""
+        """These settings as ``kind``, updated by ``settings``; paths of files do not change."""
         filled = kind(**{**dict(self), **settings})
         filled._door, filled._section = self._door, self._section
         filled._config = self._config or self
         return filled
 
     def named(self, field: str) -> str:
-        """Path, declared name or word that the config gives for a setting."""
+        """Path or declared name that the config gives for a setting."""
         return str(getattr(self._config or self, field))
 
     def read(self, field: str) -> bytes:
-        """The bytes of the public file that a setting names. See PublicFiles.read."""
+        """The bytes of the public file that a setting names."""
         value, digest = self.named(field), getattr(self, field + DIGEST)
         return (self._door or PublicFiles()).read(self._section + field, value, digest)
 
     def folder(self, field: str) -> Path:
-        """The model folder that a setting names. See PublicFiles.folder."""
+        """The model folder that a setting names."""
         value, digest = self.named(field), getattr(self, field + DIGEST)
         return (self._door or PublicFiles()).folder(self._section + field, value, digest)
 
@@ -219,15 +223,15 @@ class ReadsFiles(Section):
 def shares_text(
     public: Iterable[bytes], private: Iterable[Iterable[str]], public_values: Iterable[str] = ()
 ) -> bool:
-    """Whether public files hold a line, or a value in a line, of the private file. Internal.
+    """Whether public files share a line, or a value of a line, with the private file. Internal.
 
-    Lines, the strings of JSON lines and the cells of CSV lines are compared word by word, without
-    case and punctuation, where they are long enough not to agree by chance. One bit about the
-    records: it goes to their owner and decides that nothing is drawn.
+    Lines, strings of JSON lines and cells of CSV lines are compared word by word, without case and
+    punctuation, if they are long enough not to agree by chance. The result is one bit about the
+    records. It goes to their owner and stops the release before any draw.
 
     Args:
-        public: Contents of the files, plain or .gz.
-        private: The private file, row by row: lines and values of each.
+        public: Contents of the public files, plain or .gz.
+        private: Lines and values of each row of the private file.
         public_values: Public values of the private file, such as its labels.
     """
 
@@ -238,6 +242,7 @@ def shares_text(
             if size >= SHORTEST_TEXT or sum(map(str.isdigit, key)) >= SHORTEST_NUMBER:
                 yield key
 
+    # Keys of the public files are held, not those of the private file, which may be far larger.
     keys = {key for data in public for key in telling(pieces(_text_of(data).splitlines()))}
     keys -= set(telling(public_values))
     return bool(keys) and any(key in keys for row in private for key in telling(row))
@@ -247,7 +252,7 @@ _DELIMITERS = ",;\t|"
 
 
 def pieces(lines: Iterable[str], delimiter: str = ",") -> Iterator[str]:
-    """Lines, the strings of those that are JSON, the cells of those that are CSV.
+    """Lines, strings in JSON lines, and cells in CSV lines.
 
     Cells end at any of the usual delimiters, and at ``delimiter``.
     """
@@ -306,8 +311,8 @@ def _private(setting: str, value: str, what: str) -> ConfigError:
     return _refused(
         setting,
         value,
-        f"is, lies in or holds {what}, and what it names must be public",
-        "Name a public file outside.",
+        f"is, is in, or holds {what}, but must name a public file",
+        "Name a file outside of it.",
     )
 
 

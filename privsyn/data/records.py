@@ -1,4 +1,4 @@
-"""Records, and the one wrapper they travel in."""
+"""Records, buckets, and the wrapper that private values travel in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ T = TypeVar("T")
 class Private(Generic[T]):
     """A private value whose text form is redacted and that refuses to be pickled or serialised.
 
-    ``reveal()`` alone gives the value. Only methods, the reader of files, partitioning and internal
-    evaluation reveal records; the ledger's keys are wrapped, too.
+    Only ``reveal()`` returns the value. Methods, file readers, partitioning and internal evaluation
+    reveal records; nothing else does. Keys of the ledger are wrapped, too.
 
     >>> Private("Ann has flu")
     Private(<redacted>)
     """
 
+    # No __dict__: vars() and debuggers that list it would show the value.
     __slots__ = ("_value",)
 
     def __init__(self, value: T) -> None:
@@ -33,9 +34,11 @@ class Private(Generic[T]):
 
     __str__ = __repr__
 
+    # A format such as {value:>20} would otherwise raise TypeError and name the type.
     def __format__(self, spec: str) -> str:
         return repr(self)
 
+    # Pickles reach other processes, caches and XComs.
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Private value is not pickled; pass a file reference instead")
 
@@ -51,8 +54,8 @@ class Record:
 
     Attributes:
         unit: Stable id of the person or thing protected.
-        label: One of the declared labels, or None where the dataset has none.
-        content: A text; of an image its PNG file in base64.
+        label: One of the declared labels, or None in a dataset without labels.
+        content: A text, or the PNG file of an image in base64.
     """
 
     unit: str
@@ -79,20 +82,20 @@ class Cell:
 
     @classmethod
     def grid(cls, labels: Sequence[str], buckets: int) -> list[Cell]:
-        """``buckets`` cells of each label, in the labels' order; of None where there are none."""
+        """``buckets`` cells per label, in the order of the labels; without labels for None."""
         places = [(label, bucket) for label in labels or (None,) for bucket in range(buckets)]
         return [cls(index, label, bucket) for index, (label, bucket) in enumerate(places)]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A cell and the private records that fell into it; possibly none.
+    """A cell and the private records in it. It may be empty.
 
     Attributes:
         cell: The cell.
         contents: Contents of its records.
-        units: Keyed hash of the unit each record belongs to, in the order of the contents. A unit
-            has the same one in every bucket. Left out, each record is a unit of its own.
+        units: Keyed hash of each record's unit, in the order of the contents. A unit has the same
+            hash in every bucket. If left out, each record is its own unit.
     """
 
     cell: Cell

@@ -26,9 +26,9 @@ from privsyn.files import OnDisk, Sha256, SourcePath
 from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-"""A column in a form over several."""
+"""A column name in a form that joins several columns."""
 LONGEST_DOCUMENT = 200
-"""Characters of what a record is, in the words of its owner."""
+"""Most characters of ``dataset.document``."""
 
 _ENCODINGS = (
     "Use utf-8, latin-1, windows-1252 or the like, or convert the file: iconv -f NAME -t UTF-8"
@@ -39,7 +39,7 @@ class ImageConfig(Section):
     """Records are images, all converted to one size and mode."""
 
     size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
-    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
+    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: gray. RGB: color.")
     depth: int | None = Field(
         default=None,
         ge=1,
@@ -71,7 +71,7 @@ class ImageConfig(Section):
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """Black and white of images with more than 8 bits a value; None where neither is set."""
+        """Black and white value of images with more than 8 bits; None if neither is set."""
         return self.window if self.depth is None else (0.0, float((1 << self.depth) - 1))
 
 
@@ -167,7 +167,7 @@ class DatasetConfig(Section):
     @field_validator("labels", "label_descriptions")
     @classmethod
     def _composed(cls, value: Any) -> Any:
-        """Labels in Unicode's composed form, as they are compared: some systems write another."""
+        """Labels in Unicode's composed form (NFC), in which they are compared; macOS writes NFD."""
         if isinstance(value, dict):
             return {normalize("NFC", label): text for label, text in value.items()}
         return tuple(normalize("NFC", label) for label in value)
@@ -175,18 +175,20 @@ class DatasetConfig(Section):
     @field_validator("encoding")
     @classmethod
     def _reads_rows_apart(cls, value: str) -> str:
-        """A codec with a state, or of several bytes, could let one row change how others read."""
+        """Refuse codecs with a state or several bytes: one row could change how others are read."""
         try:
             codec = codecs.lookup(value)
         except (LookupError, UnicodeError, ValueError):
             raise ValueError(f"{value!r} is not known. {_ENCODINGS}") from None
-        if codec.name in ("utf-8", "utf-8-sig"):  # a mark at the beginning is skipped anyway
+        if codec.name in ("utf-8", "utf-8-sig"):  # readers skip a byte order mark anyway
             return "utf-8"
         module = sys.modules[getattr(codec.incrementaldecoder, "__module__", __name__)]
+        # Python's codecs of one byte per character have a table. ASCII must read as ASCII in it, or
+        # delimiters and quotes would be other bytes.
         table = str(getattr(module, "decoding_table", ""))
         if codec.name in ("ascii", "iso8859-1") or table[:128] == bytes(range(128)).decode():
             return codec.name
-        raise ValueError(f"{value!r} is not of a byte per character. {_ENCODINGS}")
+        raise ValueError(f"{value!r} does not have one byte per character. {_ENCODINGS}")
 
     @field_validator("delimiter")
     @classmethod
@@ -223,6 +225,7 @@ class DatasetConfig(Section):
             for label, text in self.label_descriptions.items()
         }
         for name, text in prompt_texts.items():
+            # Braces are placeholders of prompts, and a line break could end an instruction early.
             if set(text) & set("{}\n\r") or text != text.strip():
                 raise ValueError(f"{name}={text!r} must be one line without braces or outer spaces")
             if not text and name != "document":
@@ -230,11 +233,11 @@ class DatasetConfig(Section):
         return self
 
     def resolved(self, day: Date) -> DatasetConfig:
-        """This config with ``{date:...}`` in version and paths filled in from a logical date."""
+        """This config with ``{date:...}`` in version and paths filled in for a logical date."""
         return self.model_copy(update={"version": self.version_on(day)}).dated(self.dates(day))
 
     def version_on(self, day: Date) -> str:
-        """The version with ``{date:...}`` filled in from a logical date."""
+        """The version with ``{date:...}`` filled in for a logical date."""
         try:
             version = self.version.format(date=day)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -267,7 +270,7 @@ class DatasetConfig(Section):
 
 VERSION = "{version}"
 DATE = re.compile(r"\{date(?::([^{}]*))?\}|\{version\}")
-"""Where a run's date and version go in a path; other braces in it are the file system's."""
+"""Placeholders for a run's date and version in a path; other braces belong to the file name."""
 
 
 def _filled(path: Source, dates: Iterator[str]) -> Source:
@@ -275,7 +278,7 @@ def _filled(path: Source, dates: Iterator[str]) -> Source:
 
 
 def of_any_day(path: Source) -> list[Source]:
-    """Existing paths of any date for a path with ``{date:...}`` in it; else the path itself."""
+    """Existing paths of all dates for a path with ``{date:...}``; else the path itself."""
     if isinstance(path, Address) or not DATE.search(str(path)):
         return [path]
     pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]
@@ -286,7 +289,7 @@ class FileConfig(Section):
     """A public file or model folder that settings and trigger forms may name."""
 
     path: Annotated[Path, OnDisk("file")] = Field(
-        description="Where it lies, from the project folder on."
+        description="Path, relative to the project folder."
     )
     digest: Sha256 = Field(description="SHA-256 it must have.")
     kind: Literal["file", "model"] = Field(

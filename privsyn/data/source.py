@@ -1,11 +1,11 @@
-"""Whether a private file is one that was seen before: a keyed fingerprint of its content.
+"""Keyed fingerprints of private files, to find a file that was used before.
 
-A budget is spent twice on the same people where a file comes again under another version, and a
-release is announced again where another file comes under the same one. Both are found by comparing
-fingerprints. One is a keyed hash of the whole content, so it survives copying, renaming and packing
-and shows nothing to who does not hold the key; but whether two are equal is a fact of the data.
-Internal: it stays in the ledger's database and the state folder, and is never published, not even
-as a part of another digest.
+If a file comes again under another version, budget is spent twice on the same people. If another
+file comes under the same version, a release repeats an old announcement. Comparing fingerprints
+finds both. A fingerprint is a keyed hash of the whole content: copying, renaming and packing do not
+change it, and without the key it shows nothing. But whether two are equal is a fact of the data, so
+they are internal: they stay in the ledger's database and the state folder, and are never published,
+not even as part of another digest.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from privsyn.errors import DataError, StorageError
 CACHE = "sources.json"
 _CHUNK = 1 << 20
 _SETTLED_NS = 2_000_000_000
-"""A file younger than this may change again within the clock's grain: it is read every time."""
+"""A younger file may change again within one tick of the clock, so it is always read."""
 
 
 def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
     """Keyed hash of a file's content, or of all files of a folder with their names below it.
 
-    A packed file (.gz, .zst, .bz2, .xz) counts by its content, so packing it again changes nothing.
-    The same rows in another order are another file. Objects of an address count as the files of a
-    folder do. Their ETags and sizes are no fingerprint: an ETag depends on how an object was
-    uploaded, and is made without a key. They only tell that an object that was read has not changed
-    since.
+    A compressed file (.gz, .zst, .bz2, .xz) is hashed by its content, so compressing it again
+    changes nothing. The same rows in another order are another file. Objects of an address count
+    like files of a folder. Their ETags are not used as fingerprints: an ETag depends on how an
+    object was uploaded, and has no key. ETags only show that an object has not changed since it was
+    read.
 
     Args:
         path: The private file or folder.
         key: The ledger's secret for sources (``Releases.source_key``), 16 to 64 bytes.
-        cache: Folder for fingerprints of files that have not changed since, by path, size, inode
+        cache: Folder for fingerprints of unchanged files, by path, size, inode
             and times; None: always read the content.
 
     Returns:
@@ -60,6 +60,8 @@ def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
     if entries.get(place, [None])[0] == state:
         return str(entries[place][1])
     digest = _hash(path, key)
+    # The state before and after must agree: a file that changed while it was read has no
+    # fingerprint.
     if cache is not None and _state(path, key) == state and _settled(path):
         with suppress(StorageError):  # it is read again the next time
             write_json_atomic(cache / CACHE, entries | {place: [state, digest]}, mode=0o600)
@@ -73,6 +75,7 @@ def _hash(path: Source, key: bytes) -> str:
         with open_bytes(file) as stream:
             while chunk := stream.read(_CHUNK):
                 content.update(chunk)
+        # With its length before it: otherwise a name could end where a digest begins.
         whole.update(f"{len(name)} {name}".encode("utf-8", "surrogateescape"))
         whole.update(content.digest())
     return whole.hexdigest()
@@ -105,7 +108,7 @@ def _objects(address: Address) -> Iterator[tuple[str, Address]]:
 
 
 def _state(path: Source, key: bytes) -> str:
-    """What changes whenever a file does: the time of the inode's last change cannot be set back."""
+    """A hash that changes when a file does. Its ctime is in it: no user can set it back."""
     digest = hashlib.blake2b(key=key, person=b"privsyn state", digest_size=16)
     if isinstance(path, Address):
         for name, state in sorted(object_states(path).items()):
@@ -121,7 +124,7 @@ def _state(path: Source, key: bytes) -> str:
 
 
 def _settled(path: Source) -> bool:
-    if isinstance(path, Address):  # an ETag is another where the content is; a time may not be
+    if isinstance(path, Address):  # without an ETag a change may not show
         return all(state.split()[1] != "None" for state in object_states(path).values())
     newest = max((stat.st_ctime_ns for _, stat in _stats(path)), default=0)
     return abs(time.time_ns() - newest) > _SETTLED_NS

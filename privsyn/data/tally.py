@@ -1,9 +1,8 @@
 """What one reading of the private file kept and dropped, and why. Exact, hence internal.
 
-Of a record nothing is held but hashes that this process alone can make, and nothing is told but
-counts: the reasons are words of this module, the labels those that the config declares. A label
-that is not declared is content; where it is a declared one but for case, spaces or punctuation, it
-is counted under the declared one.
+It holds only counts, and hashes that this process alone can make. Reasons are words of this module,
+labels are those that the config declares. A label that is not declared is content. If it differs
+from a declared label only by case, spaces or punctuation, it is counted under that label.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ _ENGLISH = frozenset(
     "the and with that this you it my have what how not your from they would please she his when "
     "there been which were who their are for".split()
 )
-"""Words that nearly every English text of some length has one of, and other languages have not."""
+"""Words of which nearly every longer English text has one, and other languages have none."""
 _LONG, _READ = 8, 2000
-"""Words from which on a text is looked at for these, and letters of it that are."""
+"""Fewest words of a text that is searched for these, and most letters of it that are."""
 
 
 def folded(label: str) -> str:
-    """A label without case, spaces, punctuation and width, which are often misspelt."""
+    """A label without case, spaces, punctuation and width, the usual misspellings."""
     normalised = unicodedata.normalize("NFKC", label).casefold()
     return "".join(letter for letter in normalised if letter.isalnum())
 
@@ -84,11 +83,11 @@ class Tally:
         labels: Declared label -> records kept.
         long: Records of eight words or more.
         long_without_english: Of these, records without any of the commonest English words.
-        words: Words of a record -> records kept with so many; the longest are one class.
-        letters: The same of its letters, in tens.
-        decoded_wrongly: Records with letters of UTF-8 that were read as another encoding.
-        float_ids: Rows whose unit id is written as floats are.
-        span: Least and greatest value of the images dropped for want of a range.
+        words: Number of words -> records kept; all long records are one class.
+        letters: Number of letters, in tens -> records kept.
+        decoded_wrongly: Records in which UTF-8 was read as another encoding.
+        float_ids: Rows whose unit id is written like a float.
+        span: Least and greatest value of the images that were dropped because no range is set.
     """
 
     rows: int = 0
@@ -107,21 +106,22 @@ class Tally:
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
     def drop(self, reason: str, span: tuple[float, float] | None = None) -> None:
-        """Count a row that is not used; ``span`` is what its values span, where that is why."""
+        """Count an unused row; ``span`` is the range of its values if that is the reason."""
         self.dropped[reason] += 1
         if span is not None:
             low, high = self.span or span
             self.span = min(low, span[0]), max(high, span[1])
 
     def drop_label(self, declared: str | None) -> None:
-        """Count a row whose label is not declared; ``declared`` is the label it nearly matches."""
+        """Count a row with an undeclared label; ``declared`` is the label it nearly matches."""
         self.drop(UNDECLARED if declared is None else _nearly(declared))
 
     def keep(self, unit: str, label: str | None, content: str) -> None:
-        """Count a record that is handed out."""
+        """Count a record that is used."""
         self.kept += 1
         if label is not None:
             self.labels[label] += 1
+        # Python's hash of a text is keyed per process, so these numbers mean nothing outside of it.
         self._units.add(hash(unit))
         self._alike.add(hash(alike(unit)))
         self._contents.add(hash(content))
@@ -137,10 +137,11 @@ class Tally:
         """The counts as one JSON value.
 
         Args:
-            labels: All declared labels: those without a record are reported, too.
-            most: Records of a unit that are used (m).
+            labels: All declared labels, including those without a record.
+            most: Most records of a unit that are used (m).
         """
         units = most_of_one = above = beyond = 0
+        # Shape of each batch: (distinct units,).
         for records in self._units.counts():
             units += len(records)
             most_of_one = max(most_of_one, int(records.max(initial=0)))
@@ -174,11 +175,11 @@ _LONGEST = 100_000
 _TWO_FOR_ONE = re.compile(
     "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a-\u2122\u0160\u0178]|\u00e2\u20ac"
 )
-"""What letters of UTF-8 look like where a byte was read as a letter: \u00c3\u00bc for \u00fc."""
+"""How UTF-8 looks when each byte was read as a letter: \u00c3\u00bc for \u00fc."""
 
 
 def _median(counts: Counter[int]) -> int:
-    """The number that half of what was counted has at least; 0 of nothing."""
+    """The upper median of counted numbers; 0 if there are none."""
     left = (counts.total() + 1) // 2
     for number in sorted(counts, reverse=True):
         left -= counts[number]
@@ -188,18 +189,18 @@ def _median(counts: Counter[int]) -> int:
 
 
 def of_another_language(counts: Mapping[str, Any]) -> bool:
-    """Whether most texts of some length hold no common English word, by the counts of a tally.
+    """Whether most longer texts hold no common English word, by the counts of a tally.
 
-    Of nine English sets 9% at most hold none (IRC), 3% at most of the others.
+    In nine English datasets, at most 9% (IRC) and otherwise at most 3% of texts hold none.
     """
     return bool(2 * counts.get("long_without_english", 0) > counts.get("long", 0))
 
 
 def advice(reason: str, labels: Mapping[str, int]) -> str:
-    """The next step for a reason; empty where there is none to give.
+    """The next step for a reason; empty if there is no advice.
 
     Args:
-        reason: Of rows that are not used.
+        reason: Why rows are not used.
         labels: Declared labels and their records.
     """
     spelt = (label for label, records in labels.items() if records)

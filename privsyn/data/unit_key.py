@@ -1,9 +1,9 @@
-"""Who is one unit, and where it falls: one spelling of its id, and keyed hashes of it.
+"""Privacy units: one spelling per id, and keyed hashes that place a unit in a bucket.
 
-Privacy. One person whose id is spelled in two ways would be two units and count twice: the stated
-epsilon would be false for them. So whatever reads records, from whatever format, spells every id by
-``unit_id``. Two people whose ids it spells alike are one unit: they are protected together, and
-some of their records are not used. Where a rule must err, it errs to that side.
+Privacy. A person whose id is spelled in two ways would be two units and count twice: the stated
+epsilon would be false for them. So every reader of every format spells ids by ``unit_id``. Two
+people whose ids it spells alike are one unit: they are protected together, and some of their
+records are not used. A rule that must err errs to that side.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from uuid import UUID
 from privsyn.data.records import Record
 
 ID_RULE = "privsyn-ids/1"
-"""Name of the rule that ``unit_id`` follows. It is part of what a unit is, so plans and
-certificates carry it, and another rule has another name."""
+"""Name of the rule that ``unit_id`` follows. The rule is part of what a unit is, so plans and
+certificates name it, and another rule has another name."""
 
 EXACT = 2**53
-"""Floats from here on have lost digits of whole numbers: neighbors became one."""
+"""Floats of this size and more cannot tell neighboring whole numbers apart."""
 
 
 class UnitKey:
@@ -44,6 +44,7 @@ class UnitKey:
         if not 16 <= len(key) <= 64:
             raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
 
+        # Each ``person`` gives an independent hash of one key.
         def keyed(purpose: bytes, size: int) -> hashlib.blake2b:
             return hashlib.blake2b(key=key, person=b"privsyn " + purpose, digest_size=size)
 
@@ -60,7 +61,7 @@ class UnitKey:
         hasher = self._unit.copy()
         hasher.update(unit.encode())
         digest = hasher.digest()
-        share = (int.from_bytes(digest[16:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
+        share = (int.from_bytes(digest[16:]) >> 11) / 2.0**53  # 53 bits: exact, in [0, 1)
         return digest[:16].hex(), share
 
     def bucket(self, unit: str) -> int:
@@ -70,32 +71,33 @@ class UnitKey:
         return int.from_bytes(hasher.digest())
 
     def order(self, record: Record) -> str:
-        """Decides which of a unit's records are kept, and their order in the bucket."""
+        """Keyed hash that decides which of a unit's records are kept, and their order."""
         hasher = self._record.copy()
         label = record.label or ""
-        lengths = f"{len(record.unit)} {len(label)} "  # so that no two records run together alike
+        lengths = f"{len(record.unit)} {len(label)} "  # or two records could join to the same text
         hasher.update(f"{lengths}{record.unit}{label}{record.content}".encode())
         return hasher.hexdigest()
 
 
 def unit_id(value: Any) -> str | None:
-    """The one spelling of an id, whatever file, column type or writer it comes from.
+    """The one spelling of an id, independent of file format, column type and writer.
 
-    Whole numbers are one id however they are written: 12, 12.0, 1.2e1, +12, as numbers or as text.
-    Text is in Unicode's composed form (NFC), without spaces and invisible characters at its ends.
-    Leading zeros stay: 007 is not 7. So does case, except in a UUID. A moment is in UTC where it
-    names a zone; a moment at midnight without a zone is the date. A float of 2**53 or more is no
-    id, nor is a text that spells one: it has lost digits, and several people may share it.
+    A whole number is one id in every spelling: 12, 12.0, 1.2e1 and +12, as number or text. Text is
+    in Unicode's composed form (NFC), without spaces and invisible characters at its ends. Leading
+    zeros stay: 007 is not 7. Case stays, except in a UUID. A time with a zone is converted to UTC;
+    midnight without a zone is the date. A float of 2**53 or more, or a text that spells one, is not
+    an id: it has lost digits, and several people may share it.
 
     Args:
-        value: Of a row: text, a whole number, a Decimal, a UUID or its 16 bytes, a date or time.
+        value: Text, a whole number, a Decimal, a UUID or its 16 bytes, a date or a time.
 
     Returns:
-        The id. None where there is none: nothing, an empty text, a truth value, a number with a
-        fraction, a float that lost digits, text that UTF-8 cannot hold.
+        The id. None for a missing value, an empty text, a truth value, a number with a fraction, a
+        float that lost digits, and text that UTF-8 cannot hold.
     """
     if isinstance(value, str):
         return _of_text(value)
+    # Before int: a bool is an int in Python.
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -110,15 +112,15 @@ def unit_id(value: Any) -> str | None:
         return _of_bytes(value)
     if isinstance(value, UUID):
         return str(value)
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date):  # a datetime is a date, too
         return _of_text(value.isoformat())
     return None
 
 
 def label_id(value: Any) -> str | None:
-    """The one spelling of a label: that of an id; a truth value is true or false.
+    """The one spelling of a label: as an id, and a truth value as true or false.
 
-    It tells which declared label a record has. Releases spell labels as ``dataset.labels`` does.
+    It finds the declared label of a record. Releases spell labels as ``dataset.labels`` does.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -127,19 +129,19 @@ def label_id(value: Any) -> str | None:
 
 
 def is_readable(value: int) -> bool:
-    """Whether a whole number has at most 4,000 digits: Python converts none of 4,300."""
+    """Whether a whole number has at most 4,000 digits: Python refuses to print 4,300."""
     return abs(value) < _TOO_LONG
 
 
 def lost_digits(value: Any) -> bool:
-    """Whether a value is no id because it is a float that has lost digits, or spells one."""
+    """Whether a value is a float that has lost digits, or a text that spells one."""
     if isinstance(value, str):
         return _number(trimmed(value)) == _LOST
     return isinstance(value, float) and EXACT <= abs(value) < float("inf")
 
 
 def spells_float(value: Any) -> bool:
-    """Whether an id is text as floats are written: whoever wrote it had made numbers of the ids."""
+    """Whether an id is text that is written like a float: its writer had turned ids to numbers."""
     if not isinstance(value, str) or not ("." in value or "e" in value or "E" in value):
         return False
     text = trimmed(value)
@@ -147,7 +149,7 @@ def spells_float(value: Any) -> bool:
 
 
 def alike(unit: str) -> str:
-    """An id without case, width, spaces and leading zeros: what two spellings of one may share."""
+    """An id without case, width, spaces and leading zeros, to find ids that may be one person."""
     text = "".join(unicodedata.normalize("NFKC", unit).casefold().split())
     return text.lstrip("0") if text.isdecimal() else text
 
@@ -164,7 +166,7 @@ def trimmed(text: str) -> str:
 
 
 _DIGITS = 4000
-"""Of the longest whole number that is an id; Python converts numbers up to 4,300 digits."""
+"""Digits of the longest whole number that is an id; Python's own limit is 4,300 digits."""
 _TOO_LONG = int("1" + "0" * _DIGITS)
 _LOST = "lost"
 _NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,9}))?")
@@ -200,7 +202,7 @@ def _of_text(text: str) -> str | None:
 
 
 def _of_bytes(value: bytes) -> str | None:
-    """Bytes are text, or the 16 of a UUID where they spell nothing that can be printed."""
+    """Bytes as text, or as a UUID if there are 16 and they are not printable text."""
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
@@ -211,7 +213,7 @@ def _of_bytes(value: bytes) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """A whole number in digits; _LOST for a float that lost some; None for any other text."""
+    """A whole number in digits; _LOST for a float that lost digits; None for other text."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -220,6 +222,7 @@ def _number(text: str) -> str | None:
         digits = whole
     else:
         written = whole + (fraction or ".")[1:]
+        # Digits and zeros, not float(): a float would round the number that is to be checked.
         zeros = int(exponent or 0) - len(written) + len(whole)
         digits = written.rstrip("0")
         zeros += len(written) - len(digits)
@@ -247,6 +250,7 @@ def _moment(text: str) -> str:
     if zone:
         zone = "+00:00" if zone in ("Z", "z", "UTC") else zone
         try:
+            # The fraction is added below as text: Python keeps six digits of it, some writers nine.
             stamp = datetime.fromisoformat(stamp + zone).astimezone(UTC).isoformat()[:19]
         except (ValueError, OverflowError):
             return text

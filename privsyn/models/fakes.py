@@ -1,6 +1,6 @@
-"""Toys in numpy in place of models: no weights, exact row independence, logits by script.
+"""Fake models in numpy for tests: no weights, exact row independence, scripted logits.
 
-The noise and the journal to go with them in a test of a method are in ``privsyn/testing.py``.
+Noise and a journal for such tests are in ``privsyn/testing.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WORDS = (
 
 
 def hashed_script(vocabulary: Sequence[str]) -> LogitScript:
-    """Logits in [-2, 2] from a hash of the row, plus 2 for every word the reference holds.
+    """Logits in [-2, 2] from a hash of the row, plus 2 for every word of the reference.
 
     A pure function of (label, reference, tokens), so rows are independent to the last bit. The end
     becomes likelier with length.
@@ -56,8 +56,8 @@ def hashed_script(vocabulary: Sequence[str]) -> LogitScript:
     ) -> NDArray[np.float32]:
         digest = hashlib.shake_128(repr((label, tokens)).encode()).digest(2 * len(vocabulary))
         logits = np.frombuffer(digest, dtype="<u2").astype(np.float32) / np.float32(2**14) - 2
-        held = set(reference.split()) if reference else set()
-        logits += np.array([2.0 if word in held else 0.0 for word in vocabulary], np.float32)
+        known = set(reference.split()) if reference else set()
+        logits += np.array([2.0 if word in known else 0.0 for word in vocabulary], np.float32)
         logits[0] += np.float32(0.25 * len(tokens) - 4.0)
         return logits
 
@@ -72,7 +72,7 @@ class FakeLogitModel:
         vocabulary: Word of every token; the first one is the end.
         script: The logits; by default ``hashed_script``.
         context: Longest prompt plus output, in words.
-        coupling: Row dependence to inject: this much of the other rows' logits leaks into each row.
+        coupling: Injected row dependence: this share of the other rows' logits leaks into each row.
             0 keeps rows exactly independent.
 
     >>> model = FakeLogitModel(("<end>", "a"), script=lambda label, reference, tokens: (0.0, 1.0))
@@ -107,7 +107,7 @@ class FakeLogitModel:
         """Refuse a prompt that with ``max_tokens`` outgrows ``context``.
 
         Raises:
-            ModelError: By how many tokens.
+            ModelError: Says by how many tokens.
         """
         prompt = len(template.private.replace("{reference}", " ").split()) + reference_tokens
         if prompt + max_tokens > self.context:
@@ -120,7 +120,7 @@ class FakeLogitModel:
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> FakeSession:
-        """One row per label entry, its reference None."""
+        """One row per label, without a reference."""
         return FakeSession(self, [(label, None) for label in labels], max_tokens)
 
     def private_rows(
@@ -150,7 +150,7 @@ class FakeLogitModel:
         texts: Sequence[str],
         max_tokens: int,
     ) -> NDArray[np.float64]:
-        """Of the words of each text, by the script of its label."""
+        """Log-likelihood of each text's words by the script of its label, shape (texts,)."""
         return np.array([self._nats(*pair, max_tokens) for pair in zip(labels, texts, strict=True)])
 
     def _nats(self, label: str | None, text: str, max_tokens: int) -> float:
@@ -162,12 +162,12 @@ class FakeLogitModel:
         return total
 
     def grammar(self, schema: Mapping[str, Any]) -> Grammar:
-        """Not of a toy: its tokens are words."""
+        """Not supported: the tokens of this fake are words."""
         raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
 
 
 class FakeSession:
-    """Rows of a FakeLogitModel. See protocols.Session."""
+    """A Session of a FakeLogitModel."""
 
     def __init__(
         self,
@@ -213,13 +213,13 @@ class FakeSession:
 
 @dataclass(frozen=True)
 class FakeTextModel:
-    """A TextModel over a handful of words, which keeps every prompt it was given.
+    """A TextModel over a handful of words that records every prompt.
 
-    A test of what may reach a language model reads ``prompts``.
+    Tests read ``prompts`` to see what reached the language model.
 
     Attributes:
-        script: (prompt, how often it was asked before) -> completion. By default words chosen by a
-            hash of both, the second left out at temperature 0.
+        script: (prompt, number of earlier requests) -> completion. By default words chosen by a
+            hash of both; the second is ignored at temperature 0.
         prompts: All prompts so far, in order.
 
     >>> model = FakeTextModel(script=lambda prompt, before: f"{prompt}!" * (before + 1))
@@ -234,7 +234,7 @@ class FakeTextModel:
     revision: str = "fake-text-1"
 
     def check(self) -> None:
-        """Nothing can be wrong with it."""
+        """Pass: nothing can be wrong."""
 
     def complete(
         self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
@@ -256,14 +256,14 @@ def _hashed_words(prompt: str, before: int) -> str:
 
 @dataclass(frozen=True)
 class FakeTrainableModel:
-    """A TrainableModel over a handful of words: which word follows which, one state per label more.
+    """A TrainableModel over a handful of words: a table of which word follows which.
 
-    All of it is a pure function of what it is given, but for what is written.
+    Everything except writing is a pure function of its arguments. Each label is one more state.
 
     Attributes:
         vocabulary: Word of every token; the first one is the end.
         context: Longest text, in words.
-        rng: Public randomness of the writer; seeded, so that a run can be repeated.
+        rng: Public randomness of the writer, seeded for repeatable runs.
 
     >>> from privsyn.models.protocols import PromptTemplate
     >>> training = Training(PromptTemplate("{reference}", ""), (None,), 4, 1.0, 1, 1, 1, 1.0, None)
@@ -280,11 +280,11 @@ class FakeTrainableModel:
     revision: str = "fake-trainable-1"
 
     def check(self, training: Training) -> None:
-        """Refuse what ``trainer`` refuses."""
+        """Refuse the same settings as ``trainer``."""
         self.trainer(training)
 
     def trainer(self, training: Training) -> FakeTrainer:
-        """A trainer of zeros: all words are as likely.
+        """A trainer that starts at zeros: all words are equally likely.
 
         Raises:
             ModelError: ``max_tokens`` outgrows the context.
@@ -297,13 +297,13 @@ class FakeTrainableModel:
         return FakeTrainer(self, training)
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> FakeWriter:
-        """The model with the numbers in a folder."""
+        """The model with the parameters of a folder."""
         numbers = load_tensors((folder / "adapter_model.safetensors").read_bytes())["theta"]
         return FakeWriter(self, training, numbers, sampling)
 
 
 class FakeTrainer:
-    """See protocols.Trainer. ``theta`` holds the trained numbers, shape (words and labels, words).
+    """A Trainer whose parameters are ``theta``, shape (words + labels, words).
 
     Adam in float64, without weight decay.
     """
@@ -319,13 +319,13 @@ class FakeTrainer:
         self._steps = 0
 
     def encode(self, label: str | None, text: str) -> Row:
-        """The label's state, the known words, and the end where there is room for it."""
+        """The label's state, the known words, and the end if there is room."""
         most = self._training.max_tokens
         known = [self._tokens[word] for word in text.split() if self._tokens.get(word)][:most]
         return [self._starts[label], *known, *[0][: most - len(known)]], 1
 
     def gradient(self, unit: Sequence[Row]) -> NDArray[np.float64]:
-        """Of a unit's rows, each its own mean loss, as ``theta`` is shaped."""
+        """Gradient of the sum of each row's mean loss, in the shape of ``theta``."""
         total = np.zeros_like(self.theta)
         for ids, start in unit[: self._training.records_per_unit]:
             for before, token in pairwise(ids[start - 1 :]):
@@ -335,19 +335,21 @@ class FakeTrainer:
         return total
 
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
-        """See protocols.Trainer."""
+        """Sum of clipped gradients on the lattice, shape (size,)."""
         total = np.zeros(self.size, np.int64)
         for unit in units:
             gradient = self.gradient(unit).ravel()
+            # A float norm may be a little small; the factor below 1 keeps the lattice vector within
+            # its bound.
             norm = max(float(np.linalg.norm(gradient)), self._training.clip_norm)
             whole = np.trunc(gradient * ((1 - 2.0**-20) * CLIP_STEPS / norm))
-            # False for NaN; of so few numbers the squares are summed exactly.
+            # False for NaN. So few squares are summed exactly in float64.
             if (whole**2).sum() <= CLIP_STEPS**2:
                 total += whole.astype(np.int64)
         return total
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
-        """See protocols.Trainer."""
+        """One Adam step."""
         self._steps += 1
         powers = np.stack([gradient, gradient**2]).reshape(self._moments.shape)
         keep = np.array([0.9, 0.999]).reshape(2, 1, 1)
@@ -356,22 +358,22 @@ class FakeTrainer:
         self.theta = self.theta - learning_rate * mean / (np.sqrt(square) + 1e-8)
 
     def state(self) -> bytes:
-        """See protocols.Trainer."""
+        """Parameters, moments and step number."""
         steps = np.array([self._steps])
         return bytes(save_tensors({"theta": self.theta, "moments": self._moments, "steps": steps}))
 
     def restore(self, state: bytes) -> None:
-        """See protocols.Trainer."""
+        """Continue from a state."""
         tensors = load_tensors(state)
         self.theta, self._moments = tensors["theta"], tensors["moments"]
         self._steps = int(tensors["steps"][0])
 
     def moved(self) -> bool:
-        """See protocols.Trainer."""
+        """Whether any parameter is not zero."""
         return bool(self.theta.any())
 
     def files(self) -> Mapping[str, bytes]:
-        """See protocols.Trainer; under the names that PEFT gives an adapter's files."""
+        """The trained weights, under the file names of a PEFT adapter."""
         return {
             "adapter_model.safetensors": bytes(save_tensors({"theta": self.theta})),
             "adapter_config.json": json.dumps({"rank": self._training.rank}).encode(),
@@ -379,7 +381,7 @@ class FakeTrainer:
 
 
 class FakeWriter:
-    """See protocols.Writer. A text holds at least one word."""
+    """A Writer whose texts have at least one word."""
 
     def __init__(
         self,
@@ -392,13 +394,13 @@ class FakeWriter:
         self._sampling = sampling
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
-        """See protocols.Writer."""
+        """One text per label."""
         return [self._text(label) for label in labels]
 
     def likelihoods(
         self, labels: Sequence[str | None], texts: Sequence[str]
     ) -> NDArray[np.float64]:
-        """See protocols.Writer."""
+        """Log-likelihood in nats of each text, shape (texts,)."""
         return np.array([self._nats(*pair) for pair in zip(labels, texts, strict=True)])
 
     def _nats(self, label: str | None, text: str) -> float:
@@ -430,12 +432,12 @@ class FakeWriter:
 
 @dataclass(frozen=True)
 class FakeImageAPI:
-    """A VariationAPI of tiny grey images: one brightness per label, noise on top.
+    """A VariationAPI of tiny gray images: one brightness per label plus noise.
 
     Attributes:
-        labels: The labels it knows, from dark to bright.
+        labels: Known labels, from dark to bright.
         size: Height and width.
-        rng: Public randomness; seeded, so that a run can be repeated.
+        rng: Public randomness, seeded for repeatable runs.
     """
 
     labels: tuple[str, ...] = ("0", "1")
@@ -444,10 +446,10 @@ class FakeImageAPI:
     revision: str = "fake-image-1"
 
     def random(self, count: int, label: str | None) -> list[NDArray[np.uint8]]:
-        """``count`` images of the label's brightness, or of any.
+        """``count`` images of the label's brightness, or of random labels.
 
         Raises:
-            ModelError: The label is not known.
+            ModelError: The label is unknown.
         """
         if label is not None:
             refuse_unknown_label(self.labels, label, "models.image=fake")
@@ -461,7 +463,7 @@ class FakeImageAPI:
     def vary(
         self, samples: Sequence[NDArray[np.uint8]], label: str | None, degree: float
     ) -> list[NDArray[np.uint8]]:
-        """Each image moved toward a fresh one by ``degree``."""
+        """Each image, moved toward a new one by ``degree``."""
         fresh = self.random(len(samples), label)
         return [
             np.rint(old + degree * (new.astype(np.float64) - old)).astype(np.uint8)

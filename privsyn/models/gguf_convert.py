@@ -1,9 +1,8 @@
 """A GGUF file as a folder that transformers reads: bfloat16 weights, tokenizer, chat template.
 
-transformers reads the file and unpacks its quantised weights; what it writes is made free of
-versions and paths, so that the same file gives the same bytes, and so one digest, wherever it is
-converted. Two things that it does not take from the file are added: how digits are split, and which
-further tokens end a text.
+transformers reads the file and unpacks its quantized weights. Versions and paths are removed from
+its output, so that one file gives the same bytes, and so the same digest, on every machine. Two
+facts that transformers ignores are added: how digits are split, and further tokens that end a text.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _UNSTABLE = (
     "local_files_only",
 )
 _DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
-"""Values of tokenizer.ggml.pre whose byte pairs never join two digits."""
+"""Values of tokenizer.ggml.pre whose tokenizers never join two digits."""
 
 _ENDS = (
     "<|endoftext|>",
@@ -42,8 +41,8 @@ _ENDS = (
     "<|endofturn|>",
     "</s>",
 )
-"""Special tokens that end a text whatever the file says. Source: llama.cpp, llama-vocab.cpp, which
-finds the ends of a text by these names too."""
+"""Special tokens that end a text, whatever the file says. llama.cpp uses the same names
+(llama-vocab.cpp)."""
 
 _STEPS = 4
 
@@ -53,11 +52,11 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
 
     Args:
         gguf: The file.
-        folder: The folder to make; must not exist.
-        progress: Called with steps done and all steps.
+        folder: The folder to make. It must not exist.
+        progress: Called with the number of finished steps and of all steps.
 
     Raises:
-        ModelError: The file is damaged, or of an architecture or a packing that is not read.
+        ModelError: The file is damaged, or its architecture or packing is not supported.
     """
     progress(0, _STEPS)
     with quiet():
@@ -67,7 +66,7 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
         try:
             facts = _read_facts(gguf)
             progress(1, _STEPS)
-            with contextlib.redirect_stderr(io.StringIO()):  # a bar that quiet does not reach
+            with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that ignores quiet()
                 model, info = AutoModelForCausalLM.from_pretrained(
                     gguf.parent,
                     dtype=torch.bfloat16,
@@ -85,6 +84,7 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
                 f"{gguf.name} cannot be read ({type(error).__name__}: {text}).",
                 hint="Copy or download it again, or name a folder with safetensors.",
             ) from None
+        # transformers would fill missing tensors with random numbers and only warn.
         if missing := sorted(info["missing_keys"]):
             raise ModelError(
                 f"{gguf.name} lacks {len(missing)} tensors, {missing[0]} among them.",
@@ -96,6 +96,7 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
         tokenizer.save_pretrained(folder)
     _settle_json(folder, facts)
     for file in folder.iterdir():
+        # The umask must not decide whether another user's process can read the model.
         file.chmod(0o644)
     progress(_STEPS, _STEPS)
 
@@ -104,7 +105,7 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
     """Architecture and tokenizer facts of the file's own header.
 
     Raises:
-        ModelError: transformers does not read such an architecture.
+        ModelError: transformers does not support the architecture.
     """
     from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
@@ -122,7 +123,7 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
         "qwen3moe",
     ):
         raise ModelError(
-            f"{gguf.name} is of the architecture {architecture}, and these are read: "
+            f"{gguf.name} has the architecture {architecture}; supported are: "
             f"{', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}.",
             hint="Name a folder with safetensors, or another model.",
         )
@@ -130,7 +131,7 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
 
 
 def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
-    """Remove versions and paths from the JSON files; add the split of digits and the end tokens."""
+    """Remove versions and paths from JSON files; add the splitting of digits and the end tokens."""
     tokenizer = read_json(folder / "tokenizer.json", str(folder))
     ends = {
         token["id"]

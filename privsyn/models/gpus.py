@@ -1,4 +1,4 @@
-"""The GPUs of this host, and which process has which: a lock file a card."""
+"""GPUs of this host, assigned to processes by one lock file per card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 1.0
 
 
 def visible_cards() -> list[str]:
-    """The cards this process may use, as CUDA_VISIBLE_DEVICES names them; found without torch."""
+    """The cards this process may use, named as in CUDA_VISIBLE_DEVICES; found without torch."""
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is not None:
         return [card.strip() for card in setting.split(",") if card.strip() not in ("", "-1")]
@@ -26,7 +26,7 @@ def visible_cards() -> list[str]:
 
 
 def card_locks() -> Path:
-    """Folder of the lock files: one for all projects of a user on this host."""
+    """Folder of the lock files, shared by all projects of a user on this host."""
     return Path(tempfile.gettempdir()) / f"privsyn-cards-{os.getuid()}"
 
 
@@ -38,17 +38,17 @@ def leased(
     on_wait: Callable[[], None] | None = None,
     poll: float = POLL_SECONDS,
 ) -> Iterator[list[str]]:
-    """Hold cards exclusively for the length of a with block; wait until enough are free.
+    """Hold cards exclusively during a with block; wait until enough are free.
 
     The kernel frees the locks of a killed process. All requested cards are taken at once, or none,
-    so that no two processes wait for each other.
+    so that two processes cannot wait for each other.
 
     Args:
         cards: All cards of the machine that may be used.
         number: Cards to hold; all if there are fewer.
         folder: Folder of the lock files, the same for all processes that share the cards.
         on_wait: Called once if there is a wait.
-        poll: Seconds between attempts, about.
+        poll: Approximate seconds between attempts.
     """
     number = min(number, len(cards))
     announced = False
@@ -71,18 +71,18 @@ def leased(
             if on_wait is not None:
                 on_wait()
             announced = True
-        time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two do not keep step
+        time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two processes do not retry in step
 
 
 @dataclass(frozen=True)
 class Rank:
-    """A process among those that train together.
+    """A process in a group that trains together.
 
     Attributes:
         rank: Its number, 0-based; 0 leads.
-        size: How many there are.
-        local: Its number among those of its machine.
-        local_size: How many there are on its machine; 0 where nobody says.
+        size: Number of processes.
+        local: Its number among the processes of its machine.
+        local_size: Number of processes on its machine; 0 if unknown.
     """
 
     rank: int
@@ -92,5 +92,5 @@ class Rank:
 
     @property
     def alone(self) -> bool:
-        """Whether all of them are on one machine."""
+        """Whether all processes are on one machine."""
         return self.local_size == self.size

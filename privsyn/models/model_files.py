@@ -1,4 +1,4 @@
-"""The files of a model folder: are they all there and whole, and what is their digest."""
+"""Files of a model folder: checked for completeness, and digested."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOKENIZERS = (
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SOURCE_FILE = "source.json"
-"""Origin of a model that was converted here, and the SHA-256 of each of its files."""
+"""Origin of a converted model, and the SHA-256 of each of its files."""
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 
 def check_folder(folder: Path, where: str) -> None:
-    """Refuse a folder that lacks a part or holds a cut-off file; reads a few kilobytes.
+    """Refuse a folder with missing or truncated files; reads a few kilobytes.
 
     ``where`` names the setting in messages: ``models.language=tiny``.
     """
@@ -64,35 +64,36 @@ def refuse_adapter(
 ) -> None:
     """Refuse a folder that holds an adapter.
 
-    privacy: transformers applies it in silence. Whether a model is public is then a question of two
-    sets of weights, and an adapter may have been trained on private records without privacy.
+    privacy: transformers applies an adapter silently. Then two sets of weights must be public, and
+    an adapter may have been trained on private records without privacy.
 
     Raises:
-        ModelError: Names the file and the way out.
+        ModelError: Names the file and the next step.
     """
     for path in matching(folder, names):
         try:
             base = str(files.read_json(path).get("base_model_name_or_path") or "")
         except (OSError, ValueError, AttributeError):
             base = ""
+        # The text comes from a foreign file and goes into a message.
         base = base if base.isprintable() and len(base) <= 200 else ""
         if not (path.parent / "config.json").is_file():
             raise ModelError(
                 f"{where} is an adapter{f' of {base}' if base else ''}, not a whole model.",
-                hint="If what it was trained on is public, merge it "
+                hint="If its training data is public, merge it "
                 "(PeftModel.from_pretrained(base, adapter).merge_and_unload()) and name a folder "
                 "of the merged model.",
             )
         raise ModelError(
-            f"{where}: {path.relative_to(folder)} lies beside the weights, and loading the model "
+            f"{where}: {path.relative_to(folder)} is beside the weights, and loading the model "
             "would apply that adapter.",
-            hint="If what it was trained on is public and it is meant, merge it and save the "
-            "merged model in a folder of its own; otherwise move its files away.",
+            hint="If its training data is public and you want it, merge it and save the merged "
+            "model in another folder; otherwise move its files away.",
         )
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a safetensors file is as long as its header says."""
+    """Whether a safetensors file has the length that its header requires."""
     size = path.stat().st_size
     try:
         with files.open_file(path) as file:
@@ -115,7 +116,7 @@ def read_json(path: Path, where: str) -> dict[str, Any]:
     """A JSON object from a file of a model.
 
     Raises:
-        ModelError: The file is missing or holds something else.
+        ModelError: The file is missing or is not a JSON object.
     """
     try:
         value = files.read_json(path)
@@ -138,7 +139,7 @@ def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = REA
     """SHA-256 over names and contents of every file that loading may read."""
     whole = hashlib.sha256()
     for name, sha in file_digests(folder, cache_dir, patterns).items():
-        if name == SOURCE_FILE:  # where a model came from is no part of it
+        if name == SOURCE_FILE:  # a model's origin does not change what it computes
             continue
         whole.update(f"{name}\0{sha}\n".encode())
     return whole.hexdigest()
@@ -149,7 +150,7 @@ def file_digests(
 ) -> dict[str, str]:
     """SHA-256 of each file that matches a pattern, by its name, sorted.
 
-    ``cache_dir`` keeps them by size and modification time. None: every file is read.
+    ``cache_dir`` caches digests by size and modification time. None: every file is read.
     """
     paths = matching(folder, patterns)
     digests = _digests(paths, cache_dir)
@@ -159,7 +160,7 @@ def file_digests(
 
 
 def file_digest(path: Path, cache_dir: Path | None) -> str:
-    """SHA-256 of one file. ``cache_dir`` as for file_digests."""
+    """SHA-256 of one file, with the cache of ``file_digests``."""
     return _digests([path], cache_dir)[0]
 
 
@@ -182,9 +183,10 @@ def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
     if store and fresh:
         try:
             store.parent.mkdir(parents=True, exist_ok=True)
+            # A file per process, then a rename: two processes may write at the same time.
             part = store.with_name(f"{store.name}.{os.getpid()}")
             part.write_text(json.dumps({**cache, **fresh}), encoding="utf-8")
             part.replace(store)
         except OSError:
-            pass  # a cache that cannot be kept costs time, nothing else
+            pass  # without a cache, the next run only takes longer
     return digests

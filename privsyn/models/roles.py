@@ -1,4 +1,4 @@
-"""What a model is there for, and for each role where it is named, how described and how loaded."""
+"""Roles of models: for each, its setting, and how the model is identified and loaded."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from privsyn.spelling import nearest
 
 @dataclass(frozen=True)
 class ModelRole:
-    """A role of a model.
+    """The role of a model.
 
     Attributes:
         setting: The setting that names the model.
-        describe: Its identity, from settings and a folder that keeps digests (None: none is kept).
-        load: The model, from settings of models and of performance.
+        describe: Returns its identity, from settings and a cache folder for digests (or None).
+        load: Loads the model, from settings of models and of performance.
     """
 
     setting: str
@@ -46,23 +46,23 @@ ROLES: Mapping[str, ModelRole] = {
     ),
     "base": ModelRole("models.language", model_identity.describe_base, load_trainable_model),
 }
-"""The roles of methods.base.Role, which says what each is."""
+"""The roles, which methods.base.Role explains."""
 
 
 def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of the model that plays a role. See model_identity.describe.
+    """The identity of the model in a role.
 
     Raises:
-        ModelError: As there; or there is no such role.
+        ModelError: The model cannot be used, or there is no such role.
     """
     return _role(role).describe(cfg, cache_dir)
 
 
 def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> Any:
-    """Load the model that plays a role. See language.loading.load_language_model.
+    """Load the model in a role.
 
     Raises:
-        ModelError: As there; or there is no such role.
+        ModelError: The model cannot be used, or there is no such role.
     """
     return _role(role).load(cfg, performance)
 
@@ -71,7 +71,7 @@ def _role(name: str) -> ModelRole:
     if name not in ROLES:
         near = nearest(name, list(ROLES))
         raise ModelError(
-            f"role={name!r} is not a role of a model; there are: {', '.join(ROLES)}.",
+            f"role={name!r} is not a role of a model; known are: {', '.join(ROLES)}.",
             hint=f"Did you mean {near}?" if near else "Ask for one of these in the method's roles.",
         )
     return ROLES[name]

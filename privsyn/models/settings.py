@@ -24,31 +24,31 @@ _FIELDS_OF_OURS = frozenset(
 class ServerConfig(Section):
     """An OpenAI-compatible server that completes prompts for a method.
 
-    It is sent public and privatised text only. The address, the model, ``chat`` and ``extra_body``
-    are part of a release's identity; the rest changes speed and patience only.
+    It gets only public and privatized text. The address, the model, ``chat`` and ``extra_body``
+    are part of a release's identity; the other settings change only speed and waiting times.
     """
 
     url: str = Field(
-        description="Address below which the API lies, such as https://api.openai.com/v1 or "
-        "http://localhost:8000/v1. No key in it."
+        description="Base URL of the API, such as https://api.openai.com/v1 or "
+        "http://localhost:8000/v1, without a key."
     )
-    model: str = Field(min_length=1, max_length=200, description="Model name, as the server knows.")
+    model: str = Field(min_length=1, max_length=200, description="The server's name of the model.")
     key_variable: str | None = Field(
         default="OPENAI_API_KEY",
         pattern=VARIABLE,
         description="Environment variable that holds the key; the key itself is never in a config. "
-        "Null: a server that asks for none.",
+        "Null: the server needs no key.",
     )
     chat: bool = Field(
         default=True, description="Send chat messages; false: plain completions (/completions)."
     )
     extra_body: dict[str, Any] = Field(
         default={},
-        description="Further fields of every request, as the server knows them: "
+        description="Further fields of every request, by the server's names: "
         "{chat_template_kwargs: {enable_thinking: false}}, which is sent anyway, or "
         "{reasoning_effort: low}. Null leaves a field out. Part of the release's identity; no key.",
     )
-    concurrency: int = Field(default=8, ge=1, le=256, description="Requests under way at a time.")
+    concurrency: int = Field(default=8, ge=1, le=256, description="Requests at the same time.")
     max_requests: int = Field(
         default=10_000,
         ge=1,
@@ -61,7 +61,7 @@ class ServerConfig(Section):
         default=5,
         ge=0,
         le=20,
-        description="Further attempts after 429, 5xx, a timeout or an answer that makes no sense.",
+        description="Further attempts after 429, 5xx, a timeout or an unreadable answer.",
     )
 
     @field_validator("extra_body")
@@ -109,12 +109,12 @@ class ModelsConfig(Section):
     embedder_revision: str | None = Field(default=None, description="Commit of a hub embedder.")
     server: ServerConfig | None = Field(
         default=None,
-        description="Server that completes prompts. Null: models.language does, on this machine.",
+        description="Server that completes prompts. Null: models.language on this machine.",
     )
     image: Annotated[str, OnDisk("model", ("builtin", "simulator"))] = Field(
         default="builtin",
         min_length=1,
-        description="Generator of images: builtin, simulator, a local directory, or a hub id.",
+        description="Image generator: builtin, simulator, a local directory, or a hub id.",
     )
     image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
     image_steps: int | None = Field(
@@ -128,20 +128,20 @@ class ModelsConfig(Section):
         ge=1,
         le=100,
         allow_inf_nan=False,
-        description="Weight of the class or prompt; 1 is none. Null: the model folder's own.",
+        description="Weight of the class or prompt; 1: no guidance. Null: the model folder's own.",
     )
     image_prompt: str = Field(
         default="{label}",
         min_length=1,
-        description="Prompt of a text-to-image model; {label} stands for the label.",
+        description="Prompt of a text-to-image model; {label} is replaced by the label.",
     )
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,
-        description="Encoder of images: builtin, a local directory, or a hub id.",
+        description="Image encoder: builtin, a local directory, or a hub id.",
     )
     image_embedder_revision: str | None = Field(
-        default=None, description="Commit of a hub encoder of images."
+        default=None, description="Commit of a hub image encoder."
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
@@ -152,42 +152,41 @@ class ModelsConfig(Section):
 
 
 class PerformanceConfig(Section):
-    """Settings of speed and memory, which change neither the cost nor the id of a release.
+    """Settings of speed and memory. They change neither the cost nor the id of a release.
 
-    What is drawn has the same distribution up to rounding. Its bits may differ: rows per pass and
-    device change how numbers are rounded, shards which journal draws what.
+    Draws keep their distribution up to rounding. Their values may differ: rows per pass and device
+    change how numbers are rounded, and shards change which journal holds which draw.
     """
 
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     rows_per_pass: int = Field(default=64, ge=1, description="Private rows per forward pass.")
-    texts_per_pass: int = Field(default=64, ge=1, description="Texts decoded together at most.")
+    texts_per_pass: int = Field(default=64, ge=1, description="Most texts decoded together.")
     cache_gb: float = Field(
         default=8.0,
         gt=0,
-        description="Memory for attention keys and values, in GB. Rows beyond it are read anew at "
+        description="Memory for attention keys and values, in GB. Rows beyond it are read again at "
         "every token.",
     )
     shards: int | None = Field(
         default=None,
         ge=1,
         le=1000,
-        description="Parts of a release (mapped tasks), each of which loads the model. Null: one a "
-        "GPU of the machine that plans, one where there is none.",
+        description="Parts of a release (mapped tasks); each loads the model. Null: one per GPU of "
+        "the machine that plans, or one without a GPU.",
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
     checkpoint_steps: int = Field(
         default=10,
         ge=1,
-        description="Training steps from one checkpoint to the next; a killed run repeats at most "
-        "so many.",
+        description="Training steps between checkpoints; a killed run repeats at most this many.",
     )
     gradient_checkpointing: bool = Field(
         default=False,
-        description="Compute activations again in the backward pass: less memory, more time.",
+        description="Recompute activations in the backward pass: less memory, more time.",
     )
     processes: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="Processes of this machine that train together, one GPU each if there are any.",
+        description="Processes on this machine that train together, one GPU each if there are any.",
     )

@@ -1,4 +1,4 @@
-"""torch as a run needs it: device, threads, seeds of nothing, and no chatter."""
+"""torch settings of a run: device, threads, kernels with independent rows, quiet logs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 log = logging.getLogger(__name__)
 
 CPU = Path("/proc/cpuinfo")
-"""Where Linux says what a CPU is made for."""
+"""Where Linux lists the instructions of a CPU."""
 
 
 @contextlib.contextmanager
 def ready(performance: PerformanceConfig) -> Iterator[Any]:
-    """The torch device of a config, in a process that keeps transformers quiet.
+    """Set torch up for a run, keep transformers quiet, and give the torch device of a config.
 
     Raises:
         ModelError: There is no such device.
@@ -35,16 +35,17 @@ def ready(performance: PerformanceConfig) -> Iterator[Any]:
 
 
 def prepare_torch() -> None:
-    """Settings that torch and CUDA read when they start."""
+    """Set the environment variables that torch and CUDA read when they start."""
+    # The tokenizers library warns, and may hang, when a process forks after using threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-    # Read when torch starts: threads that spin at every barrier ran 4 times slower beside a busy
+    # Read when torch starts. Threads that spin at barriers ran 4 times slower beside a busy
     # process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def made_for_bfloat16(cpu: Path = CPU) -> bool | None:
-    """Whether the CPU multiplies matrices in bfloat16; None where it does not say."""
+    """Whether the CPU has matrix instructions for bfloat16; None if unknown."""
     try:
         flags = cpu.read_text()
     except OSError:
@@ -53,17 +54,17 @@ def made_for_bfloat16(cpu: Path = CPU) -> bool | None:
 
 
 def warn_if_slow(cfg: ModelsConfig, device: Any, made_for_it: bool | None) -> None:
-    """Say that weights in bfloat16 are slow on a CPU that has to mimic it."""
+    """Warn if the CPU has no instructions for bfloat16."""
     if device.type == "cpu" and cfg.dtype == "bfloat16" and made_for_it is False:
         log.warning(
             "models.dtype=bfloat16: this CPU has no instructions for it and may take many times "
-            "as long as with float32. A release that is charged keeps its dtype: run it on another "
+            "as long as with float32. A charged release keeps its dtype: run it on another "
             "machine, or set models.dtype=float32 before the next one."
         )
 
 
 def set_threads(performance: PerformanceConfig) -> None:
-    """Run on as many CPU threads as the config asks for."""
+    """Use the number of CPU threads in the config."""
     import torch
 
     if performance.threads is not None:
@@ -71,7 +72,7 @@ def set_threads(performance: PerformanceConfig) -> None:
 
 
 def settled(model: Any, device: Any) -> Any:
-    """The model on its device, without gradients, with kernels that keep rows independent."""
+    """Put a model on its device, without gradients, with kernels that keep rows independent."""
     import torch
 
     from privsyn.models.language import rowwise
@@ -89,7 +90,7 @@ def device_of(name: str) -> Any:
     """The torch device that ``performance.device`` names.
 
     Raises:
-        ConfigError: There is none of that name here.
+        ModelError: There is no such device.
     """
     import torch
 
@@ -112,7 +113,7 @@ def device_of(name: str) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and advice off the terminal, in forward passes too."""
+    """Silence transformers' progress bars and warnings, also during forward passes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import transformers
@@ -127,7 +128,7 @@ def explained(error: Exception, reference: ModelReference, place: ModelLocation)
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
         return ModelError(
-            f"{reference} brings its own code, and models.trust_remote_code is off.",
+            f"{reference} contains its own code, and models.trust_remote_code is off.",
             hint="Read that code, then set models.trust_remote_code=true; or name another model.",
         )
     if place.folder is None and isinstance(error, OSError):

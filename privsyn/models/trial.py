@@ -1,4 +1,4 @@
-"""Models tried on public inputs, before anything is spent on what they cannot do."""
+"""Trials of models on public inputs, before any budget is spent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 STILL_THINKING = "the model was still thinking at max_tokens"
 THOUGHTS_ALONE = "the model wrote its thoughts and no text"
-"""Why a completion may be empty."""
+"""Reasons for an empty completion."""
 TRIALS = 4
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
@@ -25,15 +25,15 @@ SENTENCE = "The quick brown fox jumps over the lazy dog."
 def try_logits(
     model: LogitModel, prompt: tuple[PromptTemplate, int, int], labels: Sequence[str]
 ) -> None:
-    """Try one public row and one row around a public reference, for two tokens each.
+    """Compute two tokens of a public row, and of a private row with a public reference.
 
     Args:
         model: The model.
-        prompt: Template, reference tokens and output tokens, as a method reads it.
-        labels: All labels; the first one is tried.
+        prompt: The method's template, reference tokens and output tokens.
+        labels: All labels; the first is tried.
 
     Raises:
-        ModelError: The prompt does not fit, or the logits are no numbers.
+        ModelError: The prompt does not fit, or the logits are not finite.
     """
     template, reference_tokens, max_tokens = prompt
     label = labels[0] if labels else None
@@ -51,7 +51,7 @@ def try_logits(
 
 
 def _likeliest(logits: NDArray[np.float32]) -> int:
-    """The likeliest token; some logits may be minus infinity, as a mask writes it."""
+    """The likeliest token."""
     refuse_no_numbers(logits)
     return int(np.argmax(logits[0]))
 
@@ -60,13 +60,14 @@ def refuse_no_numbers(logits: Any) -> None:
     """Refuse logits, shape (rows, vocabulary), from which no token can be drawn.
 
     Raises:
-        ModelError: One is NaN or infinite, or all of a row are minus infinity.
+        ModelError: A value is NaN or infinite, or a row is minus infinity everywhere.
     """
     array = np.asarray(logits, np.float64)
+    # Minus infinity is fine: models mask tokens with it.
     usable = np.isfinite(array)
     if not (usable | np.isneginf(array)).all() or not usable.any(axis=-1).all():
         raise ModelError(
-            "the language model's logits are no numbers (NaN or infinite): its weights are "
+            "the language model's logits are not numbers (NaN or infinite): its weights are "
             "damaged, or too large for models.dtype.",
             hint="Copy or download it again, or set models.dtype=float32.",
         )
@@ -75,13 +76,13 @@ def refuse_no_numbers(logits: Any) -> None:
 def try_texts(
     model: TextModel, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float
 ) -> list[str]:
-    """Answers to public prompts, asked as a method will, with its lengths and its sampling.
+    """Answers to public prompts, with the lengths and the sampling of a method.
 
-    Tells of equal answers, and of prompts without one. Asks again, some times at most, where all
-    answers are those of an assistant, or thoughts.
+    Warns about equal answers and about prompts without an answer. Repeats the prompts up to
+    ``TRIALS`` times if all answers are those of an assistant, or thoughts.
 
     Raises:
-        ModelError: No prompt was answered with a text; says why, where the model knows.
+        ModelError: No prompt was answered with a text; says why if the model knows.
     """
     for _ in range(TRIALS):
         answers = model.complete(
@@ -94,9 +95,8 @@ def try_texts(
         refuse_assistant(TRIALS * len(prompts))
     if temperature and len(prompts) > len(set(answers)) == 1 and len(answers[0].split()) >= 5:
         log.warning(
-            "The text model answers %d prompts with one text, word for word: a proxy that keeps "
-            "answers, or a server that passes over prompt and temperature. The release would "
-            "repeat itself.",
+            "The text model answers %d prompts with the same text: a proxy caches answers, or a "
+            "server ignores prompt and temperature. The release would repeat itself.",
             len(prompts),
         )
     if silent := sum(not answer.strip() for answer in answers):
@@ -105,26 +105,25 @@ def try_texts(
 
 
 def refuse_assistant(requested: int) -> NoReturn:
-    """Refuse a model that answers prompts and writes no text.
+    """Refuse a model that replies to prompts instead of writing a text.
 
     Raises:
-        ModelError: Says how often it was asked.
+        ModelError: Says how many prompts were sent.
     """
     raise ModelError(
         f"the text model answers {requested} prompts as an assistant (a refusal, a question, a "
-        "thought "
-        "about the task) instead of writing a text.",
+        "thought about the task) instead of writing a text.",
         hint="Change the prompt (privsyn plan shows it), or name another model.",
     )
 
 
 def refuse_silence(model: TextModel, answers: Sequence[str], requested: int = 0) -> None:
-    """Refuse a model that answered no public prompt with a text.
+    """Refuse a model that wrote no text for any public prompt.
 
     Args:
-        model: Says why, where it knows.
+        model: Says why if it knows.
         answers: The last answer to each prompt.
-        requested: How often it was asked in all, if more.
+        requested: Number of prompts sent in total, if more.
 
     Raises:
         ModelError: Says why, and the next step.
@@ -136,7 +135,7 @@ def refuse_silence(model: TextModel, answers: Sequence[str], requested: int = 0)
     if why in (STILL_THINKING, THOUGHTS_ALONE):
         hint = (
             "Ask it not to think (models.server.extra_body={chat_template_kwargs: "
-            "{enable_thinking: false}} or {reasoning_effort: none}, as the server knows it), "
+            "{enable_thinking: false}} or {reasoning_effort: none}, depending on the server), "
             "raise max_tokens so that thought and text fit, or name a model that does not think."
         )
     elif why:
@@ -157,6 +156,6 @@ def try_embedder(embedder: Embedder[Any], sample: Any) -> None:
     vectors = np.asarray(embedder.embed([sample]))
     if vectors.shape != (1, embedder.width) or not np.isfinite(vectors).all() or not vectors.any():
         raise ModelError(
-            "the embedder's vectors are no numbers: its weights are damaged.",
+            "the embedder's vectors are not finite numbers: its weights are damaged.",
             hint="Copy or download it again.",
         )

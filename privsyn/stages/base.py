@@ -283,7 +283,7 @@ class Context:
         """Refuse files and model folders that a release must not read.
 
         Raises:
-            ConfigError: One is, lies in or holds a place with private data; or is not pinned.
+            ConfigError: A file is, is in, or holds a private place, or is not pinned.
         """
         for setting, value, mark, digest in self.public_files(method):
             self.files.check(setting, value)

@@ -1,4 +1,4 @@
-"""A value of a row as text; what is none, or no id, has a reason that holds nothing of it."""
+"""Values and columns of a private file, read as text or refused without showing a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privsyn.spelling import nearest
 
 
 def as_text(value: Any) -> str | None:
-    """A string with something in it that UTF-8 can hold, else None."""
+    """The value as text; None if it is blank, not text, or cannot be UTF-8."""
     try:
         if isinstance(value, bytes):
             value = value.decode("utf-8")
@@ -30,7 +30,8 @@ def as_text(value: Any) -> str | None:
 
 
 def fault(value: Any) -> str:
-    """Why a value is neither text nor an id, in words that hold nothing of it."""
+    """Why a value is neither text nor an id, without showing the value."""
+    # NaN is how pandas writes a missing value.
     if value is None or (isinstance(value, float | Decimal) and value != value):
         return MISSING
     if lost_digits(value):
@@ -54,7 +55,7 @@ _KINDS: Mapping[type, str] = {
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words that hold nothing of it."""
+    """The kind of a value, without showing the value."""
     return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), "no text")
 
 
@@ -67,8 +68,8 @@ def check_header(
         path: The file.
         columns: Setting under ``dataset.`` -> column.
         header: The names as the file gives them.
-        may_be_record: The names are the first line of a file that may have no header. They are
-            shown only where a configured column is among them and all of them look like names: a
+        may_be_record: The names come from the first line of a file that may have no header. They
+            are shown only if one of them is a configured column and all of them look like names: a
             record can look like names, too.
 
     Raises:
@@ -81,7 +82,8 @@ def check_header(
             setting, column = next(iter(missing.items()))
             raise DataError(
                 f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
-                f"{'does not look like' if has_some else 'holds none of the wanted'} column names.",
+                f"{'does not look like' if has_some else 'has none of the configured'} column "
+                "names.",
                 hint="Write a header line in UTF-8, with commas between the names, or set "
                 f"dataset.{setting} to the name it has there.",
             )
@@ -95,40 +97,40 @@ def check_header(
 
 
 LOST_INDEX = re.compile(r"|index|level_0|Unnamed: \d+(\.\d+)*")
-"""What pandas calls an index that became a column: row numbers, as a rule."""
+"""Names that pandas gives to an index that became a column: usually row numbers."""
 
 
 def refuse_index(unit: str, *, index: bool = False) -> None:
-    """Refuse an index for a unit: its numbers name nobody.
+    """Refuse an index as unit column: row numbers identify no person.
 
     Args:
         unit: The column's name.
-        index: It is known to be one; else its name says so.
+        index: Whether it is known to be an index; otherwise its name decides.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: It is an index.
     """
     if index or LOST_INDEX.fullmatch(unit):
         raise ConfigError(
             f"unit={unit!r} is an index, or was one: row numbers shift when a record is added or "
-            "removed, so they name nobody.",
-            hint="Name a column with a stable id of those who are protected. If these are such "
-            "ids, give the column their name: frame.reset_index(names='person_id'). If there is "
-            "none: every row by itself (unit=None, --rows-are-units).",
+            "removed, so they identify nobody.",
+            hint="Name a column with a stable id of the protected people. If these are such ids, "
+            "rename the column: frame.reset_index(names='person_id'). Without any ids, protect "
+            "each row (unit=None, --rows-are-units).",
         )
 
 
 def float_unit(column: str, kind: str, *, hint: str = "") -> DataError:
-    """The refusal of a unit column of floats, whatever its values.
+    """Error for a unit column of floats, whatever its values.
 
-    Privacy: pandas makes a column of whole numbers one of floats as soon as one is missing, and
-    floats of 2**53 and more are neighbors that became one. So one row without an id would decide
-    who the others are. The type decides here, which is public, and no value is looked at.
+    Privacy: pandas turns whole numbers into floats as soon as one is missing, and floats of 2**53
+    and more merge neighboring ids. So one row without an id would change who the others are. The
+    column's type is public; only it decides, and no value is read.
 
     Args:
         column: What the column is, for the message.
         kind: Its type.
-        hint: The way out, where another one is nearer.
+        hint: Another next step, if a better one is known.
     """
     return DataError(
         f"{column} is of type {kind}: floats lose the last digits of long ids, so that several "
@@ -142,13 +144,13 @@ def float_unit(column: str, kind: str, *, hint: str = "") -> DataError:
 def refuse_missing(
     path: Source, missing: Mapping[str, str], names: Sequence[str], *, prefix: str = "dataset."
 ) -> None:
-    """Refuse a missing column; the error names it and the columns there are.
+    """Refuse a missing column; the error lists the columns of the file.
 
     Args:
         path: The file.
-        missing: Setting -> column that is not there; does nothing where empty.
-        names: Columns of the file; those that do not look like names are not shown.
-        prefix: What stands before a setting where the user gives it.
+        missing: Setting -> missing column; if empty, nothing happens.
+        names: Columns of the file; only those that look like names are shown.
+        prefix: Prefix of the setting in the user's interface.
 
     Raises:
         DataError: ``missing`` is not empty.
@@ -157,19 +159,19 @@ def refuse_missing(
         names = [name for name in names if looks_like_name(name)]
         listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
-        said = f"{prefix}{setting}"
+        full_name = f"{prefix}{setting}"
         raise DataError(
-            f"column {column!r} ({said}) is not in {path}; columns: {listed or 'none'}.",
+            f"column {column!r} ({full_name}) is not in {path}; columns: {listed or 'none'}.",
             hint=f"Did you mean {near!r}?"
             if near
-            else f"Set {said} to one of them."
+            else f"Set {full_name} to one of them."
             if prefix
             else "Name one of them.",
         )
 
 
 PEOPLE = "(patient|user|customer|client|author|person|member|student|employee)"
-"""Columns that are called after people hold their ids, as a rule."""
+"""Columns with such a name usually hold ids of people."""
 
 
 def called_after_people(name: str) -> bool:
@@ -179,6 +181,6 @@ def called_after_people(name: str) -> bool:
 
 
 def looks_like_name(name: str) -> bool:
-    """Whether a word of a file's first line may be shown: short, few words, no sentence."""
+    """Whether a name from a file's first line may be shown: short, at most three words."""
     pattern = r"[^\W\d][\w.:/()-]*( [\w.:/()-]+){0,2}"
     return len(name) <= 40 and bool(re.fullmatch(pattern, name))

@@ -1,14 +1,13 @@
 """Reading records from JSON Lines, CSV and Parquet, plain or compressed, one at a time.
 
-What a record holds is read by its modality (privsyn/modalities): images come from Parquet, an .npz
-file or a folder (image_files.py); one that cannot be decoded is dropped as a text is.
+The content of a record is read by its modality (privsyn/modalities): images come from Parquet, an
+.npz file or a folder (image_files.py).
 
-What a record may do to a run: nothing but be in it or not. A row that cannot be parsed or decoded,
-has no text, no unit id or a label outside the declared set is dropped in silence; whether it is
-dropped depends on that row alone. A file whose rows cannot be told apart, as a CSV by a writer of
-another rule for quotes, is refused whole (csv_records.py). Only the shape of the file as a whole
-(missing, empty, without the column, rows that run together) is an error, and no error or count here
-ever leaves with a record's content.
+Privacy. A record can only be in a run or not. A row that cannot be parsed or decoded, or has no
+text, no unit id or an undeclared label, is dropped silently; that decision depends on this row
+alone. A CSV whose quotes follow another rule, so that its rows run together, is refused as a whole
+(lines.py). Only the shape of the whole file (missing, empty, without a column, rows that run
+together) is an error. No error and no count shows the content of a record.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from privsyn.modalities.registry import modality_of
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     """Refuse a file whose shape does not fit the config; reads its head only.
 
-    A JSON Lines file lacks a column if none of its first 1000 objects has the key, so no single
-    record decides; CSV goes by its header, Parquet by its schema. Of a folder or an address every
-    part is looked at, and must fit or be empty; of JSON Lines one has to fit.
+    A CSV has the columns of its header, Parquet those of its schema. A JSON Lines file lacks a
+    column if none of its first 1000 objects has the key, so no single record decides. In a folder
+    or an address every part must fit or be empty; of JSON Lines parts, one must fit.
 
     Args:
         cfg: Path and columns.
@@ -74,8 +73,8 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
         except StorageError:
             raise
         except DataError as error:
-            # privacy: whether a part has a row may hang on one record, and so, where rows name
-            # the columns, whether it has them: only that no part does is told.
+            # privacy: one record can decide whether a part has a row, and in JSON Lines whether
+            # it has a column. So the error is raised only if it holds for every part.
             if form.headed and not isinstance(error, NoRows):
                 raise
             refusal = refusal or error
@@ -88,12 +87,12 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
 
 
 def check_rows(cfg: DatasetConfig) -> None:
-    """Refuse files of ``cfg.path`` and ``cfg.test_path`` whose rows run together; reads all.
+    """Refuse files of ``cfg.path`` and ``cfg.test_path`` whose rows run together; reads every row.
 
-    Asked before anything is spent. What it tells is a fact of the writer: see csv_records.py.
+    Called before anything is spent. A refusal is a fact about the writer of the file (lines.py).
 
     Raises:
-        DataError: Names the setting that reads such a file.
+        DataError: A file follows another rule for quotes; names the setting to change.
     """
     for path in (cfg.path, cfg.test_path):
         for part in [] if path is None else _parts(cfg, path):
@@ -106,8 +105,8 @@ def read_records(
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
-    Without ``cfg.unit`` the unit is the row's number, counting every row of the file, so that a row
-    made unusable does not renumber the others.
+    Without ``cfg.unit`` the unit is the row's number. Unusable rows are counted, too, so a row that
+    becomes unusable does not renumber the others.
 
     Args:
         cfg: Path, columns and declared labels.
@@ -115,7 +114,7 @@ def read_records(
         tally: Filled in while reading. Internal.
 
     Returns:
-        An iterator; it raises DataError, too, where the file turns out to be cut off.
+        An iterator; it also raises DataError if the file turns out to be cut off.
 
     Raises:
         DataError: As check_source, before the first record.
@@ -133,14 +132,14 @@ def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Itera
 
 
 def _parts(cfg: DatasetConfig, path: Source) -> list[Source]:
-    """The files a source is made of; a folder of images is one source."""
+    """The files of a source; a folder of images is one source."""
     return [path] if modality_of(cfg).folder is not None and is_folder(path) else parts(path)
 
 
 def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
-    """The private file row by row, used or not: its lines and the values in them, as texts.
+    """Lines of the private file and the values in them as texts, row by row, used or not.
 
-    Of Parquet only the texts that are records; of images nothing.
+    From Parquet only the texts of records; from images nothing.
 
     Raises:
         DataError: As read_records.
@@ -163,17 +162,17 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
 
 
 def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
-    """Columns of texts that may say whose a row is: their values repeat. How many values each has.
+    """Columns that may hold ids of people -> number of distinct values. Their values repeat.
 
-    Counted are columns that are called after people, and those of short values of which each is on
-    a few rows. Exact, hence internal; no value is told.
+    These are columns with the name of a kind of person, and columns of short values that each occur
+    on a few rows. Counts are exact, hence internal; no value is shown.
 
     Args:
         cfg: Path and columns; its own columns are left out.
         path: The file.
     """
     first = _parts(cfg, path)[0]
-    if not isinstance(first, Path):  # of an object store the names are not looked up
+    if not isinstance(first, Path):  # a header would cost a request to the object store
         return {}
     try:
         names = read_header(first).names
@@ -213,12 +212,12 @@ def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
 
 
 _MOST_COLUMNS, _LONGEST_ID, _FEW_ROWS = 16, 64, 5
-"""Columns that are looked at, letters of an id, and rows that a value is on where its column may be
-that of people, all at most."""
+"""Most columns that are searched, most letters of an id, and most rows per value of a column that
+may hold ids of people."""
 
 
 def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
-    """Setting -> column, the content first."""
+    """Setting -> column. The content comes first, the unit last."""
     kind = modality_of(cfg)
     unit = kind.unit(path) if cfg.unit is None else cfg.unit
     columns = {**kind.columns, "label": cfg.label, "unit": unit}
@@ -239,7 +238,7 @@ def _records(
             tally.drop(row)
             continue
         label = None
-        if has_labels:  # before the content: decoding an image is dear
+        if has_labels:  # before the content: decoding an image is slow
             spelled = label_id(row[width])
             if spelled is None:
                 tally.drop(f"label: {fault(row[width])}")
@@ -262,16 +261,16 @@ def _records(
 
 
 def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> Format:
-    """How a file is read.
+    """The reader of a file.
 
     Args:
         cfg: The dataset.
         path: The file.
-        within: The folder it is a part of, if any: a message names that, for whoever named the
-            files may have named them after people.
+        within: The folder that holds it, if any. Messages name the folder: files may be named
+            after people.
 
     Raises:
-        DataError: It is missing, may not be read, or is of no known format.
+        DataError: It is missing, not readable, or of an unknown format.
     """
     kind = modality_of(cfg)
     if kind.folder is not None and is_folder(path):

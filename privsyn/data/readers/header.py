@@ -1,4 +1,4 @@
-"""The names of a private file's columns, and nothing else of it."""
+"""Column names of a private file. No other content is read."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _DELIMITERS = (",", ";", "\t", "|")
 
 @dataclass(frozen=True)
 class Header:
-    """What a private file calls its columns.
+    """Column names of a private file.
 
     Attributes:
         names: Columns that may be shown.
-        rare: Further keys of the first objects of JSON Lines. One could be content: none is ever
-            shown, and that somebody named it is all that is looked up.
-        delimiter: Of a CSV.
+        rare: Rarer keys of the first objects of JSON Lines. A rare key can be content, so it is
+            never shown; a user's column is only looked up in it.
+        delimiter: Delimiter of a CSV, else None.
     """
 
     names: tuple[str, ...]
@@ -48,16 +48,16 @@ class Header:
 def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
     """The columns of a JSON Lines, CSV or Parquet file, and the delimiter of a CSV.
 
-    Read are a CSV's first line, a Parquet's schema, and of JSON Lines the keys of the first
-    objects, as many as are looked at before records are read.
+    Reads the first line of a CSV, the schema of Parquet, or the keys of the first 1000 objects of
+    JSON Lines.
 
     Args:
         path: The file.
-        setting: What the user named it by, for messages.
+        setting: The setting that names the file, for messages.
 
     Raises:
-        DataError: The file cannot be read, or what should be names does not look like names: it
-            may be somebody's record, so it is not shown.
+        DataError: The file cannot be read, or its first line does not look like column names. The
+            line may be a record, so it is not shown.
     """
     check_file(path, setting)
     suffix, _ = split_suffix(path)
@@ -94,12 +94,12 @@ def _first_line(path: Path) -> tuple[list[str], str]:
         raise NoRows(f"{path} is empty.", hint="Check the export.")
     text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
     columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda mark: len(columns[mark]))  # of equals the first
+    delimiter = max(_DELIMITERS, key=lambda mark: len(columns[mark]))  # a tie: the first
     return [name.strip() for name in columns[delimiter]], delimiter
 
 
 def _keys(path: Path) -> tuple[list[str], frozenset[str]]:
-    """Keys that most of the first objects have, and the others."""
+    """Keys that more than half of the first objects have, and all other keys."""
     counts, objects = Counter[str](), 0
     with open_bytes(path) as stream:
         for line in islice(bounded_lines(stream.readline), _OBJECTS):

@@ -1,8 +1,7 @@
-"""Images in a folder, or in the arrays of an .npz file: what a row is, and what shape is refused.
+"""Images in a folder or in the arrays of an .npz file: their rows, and which shapes are refused.
 
-A folder holds a sub-folder per label; every file in it, however deep, is one record and a unit of
-its own, known by its path below the folder. So a file that is added or removed leaves every other
-unit what it was.
+A folder holds a sub-folder per label. Every file in it, at any depth, is one record and one unit,
+identified by its path below the folder. So adding or removing a file changes no other unit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from privsyn.errors import DataError
 from privsyn.files import open_file
 
 FILE = "file"
-"""The unit of a folder of images: ``dataset.unit=file``."""
+"""Unit of a folder of images: ``dataset.unit=file``."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 USUAL_NAMES = {
     "image": "label",
@@ -36,8 +35,8 @@ USUAL_NAMES = {
     "data": "target",
     "x": "y",
 }
-"""Arrays of images and the arrays of labels that go with them, tried where params.yaml names
-``image`` and ``label``, or does not say."""
+"""Array of images -> array of labels: common pairs of names, tried if params.yaml says ``image``
+and ``label``."""
 _BATCH_BYTES = 1 << 24
 
 
@@ -45,7 +44,7 @@ _BATCH_BYTES = 1 << 24
 
 
 def check_folder(path: Path, columns: Mapping[str, str]) -> None:
-    """Refuse a folder that cannot be read, holds no image, or is configured with another unit.
+    """Refuse a folder that is not readable, holds no image, or has another unit in the config.
 
     Raises:
         DataError: As said.
@@ -54,7 +53,7 @@ def check_folder(path: Path, columns: Mapping[str, str]) -> None:
         raise DataError(f"{path} may not be read.", hint="Check the folder's permissions.")
     if columns["unit"] != FILE:
         raise DataError(
-            f"dataset.unit={columns['unit']!r} is not known of a folder of images.",
+            f"dataset.unit={columns['unit']!r} does not fit a folder of images.",
             hint=f"Set dataset.unit={FILE}: every file is its own unit. For images of one person "
             "use Parquet with a column of unit ids.",
         )
@@ -68,12 +67,11 @@ def check_folder(path: Path, columns: Mapping[str, str]) -> None:
 def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Path, label where there are labels, and unit id of every file; none is opened.
 
-    Files that are no image by their name are among them, so that they are counted where they are
-    dropped.
+    Files with another suffix are included, so that they are counted when they are dropped.
 
     Args:
         path: The folder.
-        columns: Setting -> column wanted; says whether there are labels.
+        columns: Setting -> column; with ``label`` if there are labels.
     """
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -89,14 +87,14 @@ def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, .
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is an image by its name."""
+    """Whether a file has the suffix of an image."""
     return path.suffix.lower() in SUFFIXES
 
 
 def read_file(path: Path) -> bytes | None:
-    """The bytes of an image file; None where it cannot be read or is too large to be one.
+    """The bytes of an image file; None if it cannot be read or is too large.
 
-    A pipe or device is none: it is not waited for.
+    A pipe or device gives None at once: reading it could wait forever.
     """
     try:
         with open_file(path) as stream:
@@ -123,7 +121,7 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
     name, shape, _, kind = next(iter(heads.values()))
     if kind.kind not in "biuf" or not _is_images(shape[1:]):
         raise DataError(
-            f"array {name!r} of {path} has rows of shape {shape[1:]} and type {kind}: no images.",
+            f"array {name!r} of {path} has rows of shape {shape[1:]} and type {kind}, not images.",
             hint="Write numbers of shape (images, height, width) or (images, height, width, 3).",
         )
     if not shape[0]:
@@ -137,7 +135,7 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
             )
         if setting == "unit" and type_.kind == "b":
             raise DataError(
-                f"array {other!r} (dataset.unit) of {path} holds true and false, which name "
+                f"array {other!r} (dataset.unit) of {path} holds true and false, which identify "
                 "nobody.",
                 hint="Name an array of ids: whole numbers or strings.",
             )
@@ -150,7 +148,7 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
 
 
 def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """Array of pixels, then label and unit where wanted, of every image.
+    """Pixels of every image, then label and unit if configured. Pixels: (height, width[, 3]).
 
     Args:
         path: A file that check_npz passed.
@@ -160,6 +158,7 @@ def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]
         DataError: The file turns out to be damaged.
     """
     with _opened(path) as archive:
+        # Labels and ids are small and held whole; pixels come in batches.
         images, *others = _arrays(archive, path, columns).values()
         values = [
             np.concatenate(list(_batches(archive, name, path))).ravel().tolist() for name in others
@@ -204,7 +203,7 @@ def _head(
 
 
 def _header(stream: IO[bytes], name: str, path: Path) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, whether columns come first, type."""
+    """Shape, whether the array is in Fortran order, and type."""
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(stream)
     if version not in readers:
@@ -221,7 +220,7 @@ def _header(stream: IO[bytes], name: str, path: Path) -> tuple[tuple[int, ...], 
 def _batches(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[NDArray[Any]]:
     """The array in pieces along its first axis, in memory independent of its length.
 
-    One that was written column by column is read as a whole.
+    An array in Fortran order is read as a whole: its rows are spread over the file.
     """
     with archive.open(f"{name}.npy") as stream:
         shape, columns_first, kind = _header(stream, name, path)
@@ -256,7 +255,7 @@ def _is_images(shape: tuple[int, ...]) -> bool:
 
 
 def _picture(pixels: NDArray[Any]) -> NDArray[Any]:
-    """A row as an image: one of a single axis is a square, row by row."""
+    """A row as an image; a flat row is a square, row by row: (side * side,) -> (side, side)."""
     if pixels.ndim > 1:
         return pixels
     side = math.isqrt(len(pixels))

@@ -1,22 +1,22 @@
-r"""Records of a CSV as its writer ended them, before any is parsed.
+r"""JSON Lines and CSV: rows that are read independently of each other.
 
-A record ends where a line does and no quoted field is open, so a quoted field may hold line ends,
-and whatever one record holds, the next begins where its writer began it. Python's csv module alone
-does not keep that: it ends a record at a carriage return that a writer left bare, and goes on in
-the middle of a field after an error.
+A CSV is split into records before any is parsed. A record ends at a line end outside of quoted
+fields, so a quoted field may hold line ends, and the content of one record does not change where
+the next begins. Python's csv module alone does not guarantee this: it ends a record at a bare
+carriage return, and continues in the middle of a field after an error.
 
-That holds of a writer who follows one of two rules for quotes within quotes: they are doubled, or
-have a backslash before them (``dataset.escape``: Spark, MySQL, pandas with ``escapechar``). Which
-rule it was cannot be read off the records: a text in a file of the one rule can spell rows of the
-other. So the owner says it, a fact of the writer and of nobody's record. By the wrong rule an inch
-mark at the end of one text takes the next rows with it, and one record decides about others.
+The split is right if the writer followed one of two rules for quotes within quotes: they are
+doubled, or have a backslash before them (``dataset.escape``: Spark, MySQL, pandas with
+``escapechar``). The records do not show which: a text in a file of one rule can spell rows of the
+other. So the owner sets it; it is a fact about the writer. Under the wrong rule an inch mark at
+the end of one text swallows the next rows, and one record decides about others.
 
-Privacy of the refusal. A file with a quote where writers of its rule write none is refused whole
-(``RowsRunTogether``), before anything is spent. Dropping the record would keep a file in which
-others are swallowed. A file whose writer follows its rule is never refused, whatever its texts say,
-so between two such files that differ in one record the refusal tells nothing. Of a file by another
-writer it tells one bit, that some record holds a quote, to its owner and of a release that does not
-exist. A rule that refused every ``\"`` would let one text that quotes program code block a release.
+Privacy of the refusal. A file with a quote where its rule allows none is refused as a whole
+(``RowsRunTogether``), before anything is spent. Dropping only that record would keep a file in
+which others were swallowed. A file whose writer follows its rule is never refused, whatever its
+texts are, so for two such files that differ in one record the refusal shows nothing. For a file by
+another writer it shows its owner one bit: some record holds a quote. No release exists then. A rule
+that refused every ``\"`` would let one text that quotes program code block a release.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ENDS = ("\n", "\r")
 
 
 class RowsRunTogether(ValueError):
-    """A quote stands where no writer of the rule writes one: the records cannot be told apart."""
+    """A quote is where the rule for quotes allows none, so records cannot be separated."""
 
 
 class _At(Enum):
@@ -67,7 +67,7 @@ class _At(Enum):
 
 
 class _Quotes:
-    """Where in a record a reader is, told its text part by part."""
+    """State of a reader within a record, which is fed part by part."""
 
     def __init__(self, delimiter: str, ends: tuple[str, ...], escape: str | None) -> None:
         self._delimiter, self._ends, self._escape, self._at = delimiter, ends, escape, _At.BEGIN
@@ -77,23 +77,23 @@ class _Quotes:
         self._quoted = re.compile("|".join(map(re.escape, (QUOTE, *(escape or "")))))
 
     def begin(self) -> None:
-        """Go to the beginning of a record."""
+        """Start a new record."""
         self._at = _At.BEGIN
 
     @property
     def open(self) -> bool:
-        """Whether a quoted field is open, so that a line end is part of it."""
+        """Whether a quoted field is open, so that a line end belongs to it."""
         return self._at in (_At.QUOTED, _At.TAKEN)
 
     def feed(self, part: str) -> None:
-        """Go on over the next part of the text.
+        """Read the next part of the text.
 
         Raises:
-            RowsRunTogether: A quote stands where none can.
+            RowsRunTogether: A quote is where the rule allows none.
         """
         place = 0
         if self._at is _At.BEGIN and part.endswith(self._ends) and self._whole.fullmatch(part):
-            self._at = _At.PLAIN  # a whole line, as most are, at the speed of its expression
+            self._at = _At.PLAIN  # most parts are whole lines: one fast match instead of a loop
             return
         while place < len(part):
             match self._at:
@@ -138,8 +138,9 @@ class _Quotes:
 
 
 def field_pattern(delimiter: str, escape: str | None) -> str:
-    """An expression for one field by the rule for quotes within quotes, its quotes with it."""
+    """A regular expression for one field with its quotes, by the rule that ``escape`` chooses."""
     apart, taken = re.escape(delimiter), re.escape(escape or "")
+    # Possessive quantifiers (++, *+): a match never backtracks, so no text can make it slow.
     if escape is None:
         return rf'(?:"(?:[^"]++|"")*+"|[^"\r\n{apart}]*+)'
     quoted = rf'"(?:[^"{taken}]++|{taken}.)*+"'
@@ -151,7 +152,7 @@ def split_records(
 ) -> Iterator[str | None]:
     """The records of a CSV, each with its line end; None stands for one beyond LONGEST_LINE.
 
-    Such a record is read to its end and not held.
+    An over-long record is read to its end but not kept in memory.
 
     Args:
         text: The file, whose lines end as ``end`` says.
@@ -160,8 +161,9 @@ def split_records(
         escape: Stands before a quote within quotes; None: such a quote is doubled.
 
     Raises:
-        RowsRunTogether: The writer had another rule: a quote in a field without quotes, something
-            else than a delimiter or a line end behind a quoted field, or one that is never closed.
+        RowsRunTogether: The writer followed another rule: there is a quote in a field without
+            quotes, a character other than a delimiter or a line end after a quoted field, or a
+            quoted field that never ends.
     """
     ends = _ENDS if end is None else (end,)
     parts: list[str] = []
@@ -190,7 +192,7 @@ _DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
 _decode = json.JSONDecoder().decode
 
 Row = tuple[Any, ...]
-"""Values of the wanted columns, in their order."""
+"""Values of the configured columns, in their order."""
 
 
 def _is_utf_16(path: Source) -> bool:
@@ -203,14 +205,14 @@ _CONVERT = "It is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def _first_byte(path: Source) -> bytes:
-    """The first byte that is not blank."""
+    """The first byte that is not blank; empty if there is none."""
     with open_bytes(path) as stream:
         return stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
 
 
 @dataclass(frozen=True)
 class JSONLines:
-    """A file with a JSON object on each line.
+    """A file with one JSON object per line.
 
     Attributes:
         encoding: Name of its codec.
@@ -219,15 +221,17 @@ class JSONLines:
     encoding: str = "utf-8"
 
     def check(self, path: Source, columns: Mapping[str, str]) -> None:
-        """Refuse a file without objects, or where none of the first 1000 has a wanted key.
+        """Refuse a file without objects, or without a configured key in its first 1000 objects.
 
         Raises:
             DataError: As said.
         """
-        if _first_byte(path) == b"[":  # a list, or a first row that is none: the other rows tell
+        if _first_byte(path) == b"[":  # one row may be a list: most rows decide
             head = list(islice(self._objects(path), _ROWS_CHECKED))
             if 2 * sum(isinstance(value, dict) for value in head) < len(head):
-                raise DataError(f"{path} is a JSON list, not an object a line.", hint=_unlist(path))
+                raise DataError(
+                    f"{path} is a JSON list, not one object per line.", hint=_unlist(path)
+                )
         missing, counts, objects = dict(columns), Counter[str](), 0
         parsable = (value for value in self._objects(path) if isinstance(value, dict))
         for value in islice(parsable, _ROWS_CHECKED):
@@ -239,7 +243,7 @@ class JSONLines:
         if not objects:
             raise DataError(
                 f"{path} holds no line that is a JSON object in {self.encoding.upper()}.",
-                hint=_CONVERT if _is_utf_16(path) else "Write one JSON object a line.",
+                hint=_CONVERT if _is_utf_16(path) else "Write one JSON object per line.",
             )
         # A key that most rows have is part of the layout; a rarer one could be content.
         refuse_missing(path, missing, [name for name, n in counts.items() if 2 * n > objects])
@@ -256,35 +260,37 @@ class JSONLines:
                 yield tally.TOO_LONG if line is None else self._parsed(line)
 
     def _parsed(self, line: bytes) -> dict[str, Any] | str:
-        # privacy: a mark of the byte order is forgiven in every line, or the first decides of one
+        # privacy: a byte order mark is skipped in every line: whether a row is read must not
+        # depend on whether it is the first.
         codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         try:
             value = _decode(line.decode(codec))
         except UnicodeDecodeError:
             return tally.ROW_ENCODING
-        except (ValueError, RecursionError):  # bad JSON, or nested without end
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return tally.UNPARSED
         return value if isinstance(value, dict) else tally.NO_OBJECT
 
 
 _UNPACK = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-"""Compression -> the program that undoes it."""
+"""Compression -> the program that reverses it."""
 
 
 def _unlist(path: Source) -> str:
-    """How to turn a list into lines: never into the file that is read, which that would empty."""
+    """A command that turns a JSON list into lines."""
     packed = split_suffix(path)[1]
     source = _argument(path.name)
+    # Another file: redirecting into the file that is read would empty it.
     target = _argument(f"{path.name.partition('.')[0]}-lines.jsonl")
     if packed:
         command = f"{_UNPACK[packed]} -dc {source} | jq -c '.[]' > {target}"
     else:
         command = f"jq -c '.[]' {source} > {target}"
-    return f"Write one object a line, into another file, such as by: {command}"
+    return f"Write one object per line into another file, for example: {command}"
 
 
 def _argument(name: str) -> str:
-    """A file's name as a shell takes it, also where it begins as an option does."""
+    """A file's name as a shell argument, also if it begins with a dash."""
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
@@ -303,7 +309,7 @@ class CSV:
     escape: str | None = None
 
     def check(self, path: Source, columns: Mapping[str, str]) -> None:
-        """Refuse a file without the wanted header, or without a row of its length.
+        """Refuse a file without the configured columns, or without a row as long as the header.
 
         Raises:
             DataError: As said.
@@ -330,11 +336,12 @@ class CSV:
             if _missing(columns, header) and _is_utf_16(path):
                 raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
             check_header(path, columns, header, may_be_record=True)
+            # Stops at the first usable row.
             if all(isinstance(row, str) for row in table):
                 raise NoRows(f"{path} holds no row that fits its header.", hint="Check the export.")
 
     def check_rows(self, path: Source) -> None:
-        """Refuse a file whose rows run together; reads all of it.
+        """Refuse a file whose rows run together; reads the whole file.
 
         Raises:
             DataError: As said.
@@ -359,7 +366,7 @@ class CSV:
                 yield row if isinstance(row, str) else tuple(row[place] for place in places)
 
     def _head(self, path: Source) -> list[str] | None:
-        """The names in the header; none where it has none, None where there is no header."""
+        """The names in the header; empty if it cannot be read, None if the file is empty."""
         try:
             header = next(self._table(path), None)
         except RowsRunTogether:
@@ -367,9 +374,10 @@ class CSV:
         return [] if isinstance(header, str) else header
 
     def _table(self, path: Source) -> Iterator[list[str] | str]:
-        """The header, then the rows; a reason for one malformed or not of the header's length."""
+        """The header, then the rows; a reason in place of a malformed row."""
+        # The module's default of 131,072 characters would drop long texts.
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-        # privacy: as the header ends, which is no record: a record may hold the other line end
+        # privacy: the header decides the line end: a record may hold the other one in a text
         end = "\r" if self._header(path).endswith("\r") else "\n"
         ends_escaped = re.compile(rf"(?<!\\)(?:\\\\)*\\(?:{re.escape(self.delimiter)}|[\r\n])")
         parse = self._doubled if self.escape is None else self._escaped
@@ -384,12 +392,12 @@ class CSV:
                 if isinstance(row, list):
                     width = len(row) if width < 0 else width
                     if len(row) != width and (before or cut):
-                        raise RowsRunTogether  # the writer has a backslash in place of quotes
+                        raise RowsRunTogether  # the writer escapes delimiters instead of quoting
                     row = row if len(row) == width else tally.FIELDS
                 yield row
 
     def _doubled(self, record: str) -> list[str] | str:
-        """The fields of one record, by itself: what another holds is nothing to it."""
+        """The fields of one record, parsed independently of all others."""
         try:
             return next(csv.reader((record,), delimiter=self.delimiter, strict=True))
         except csv.Error:
@@ -402,11 +410,11 @@ class CSV:
 
     @cached_property
     def _taken(self) -> re.Pattern[str]:
-        """A backslash and what it makes a letter of; before others it is one itself."""
+        """A backslash and the character that it escapes; before others it is a plain character."""
         return re.compile(rf'\\(["\\\r\n{re.escape(self.delimiter)}])')
 
     def _escaped(self, record: str) -> list[str] | str:
-        """The same where a backslash stands before quotes."""
+        """The fields of one record with a backslash before quotes within quotes."""
         row: list[str] = []
         place, last = 0, False
         while not last:
@@ -420,29 +428,30 @@ class CSV:
         return row if place == len(record) else tally.UNPARSED
 
     def _header(self, path: Source) -> str:
-        """The first record with its line end, whatever that is; empty where there is none."""
+        """The first record with its line end; empty if there is none."""
         with self._text(path, "") as text:
             return next(split_records(text, self.delimiter, escape=self.escape), "") or ""
 
     @contextmanager
     def _rows_apart(self, path: Source) -> Iterator[None]:
-        """Refuse a file whose rows run together, with the setting that reads it."""
+        """Turn RowsRunTogether into an error that names the setting to change."""
         rule, hint = _RULES[self.escape is None]
         try:
             yield
         except RowsRunTogether:
             raise DataError(
-                f"the rows of {path} cannot be told apart: a quote stands where a writer that "
+                f"the rows of {path} cannot be separated: there is a quote where a writer that "
                 f"{rule} writes none, so one record would decide how others are read.",
                 hint=hint,
             ) from None
 
     @contextmanager
     def _text(self, path: Source, end: str) -> Iterator[io.TextIOWrapper]:
-        """The file as text, whose lines end as ``end`` says and are left as they are."""
+        """The file as text. Lines end with ``end``; line ends are not translated."""
         codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with (
             open_bytes(path) as stream,
+            # privacy: undecodable bytes spoil their own row, not the whole file
             io.TextIOWrapper(stream, codec, errors="surrogateescape", newline=end) as text,
         ):
             yield text
@@ -459,7 +468,7 @@ _RULES = {
         "If it doubles them, leave dataset.escape out. Else export JSON Lines or Parquet.",
     ),
 }
-"""Whether quotes are doubled -> what such a writer does, and what to do with a file by another."""
+"""Whether quotes are doubled -> what such a writer does, and the next step for another file."""
 
 
 def _missing(columns: Mapping[str, str], header: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The parts of a private source, and reading those that lie in an object store.
+"""The parts of a private source, and reading parts from an object store.
 
 A source is one file, a folder of files or the objects of an address; its parts are read in the
 order of their names, as if they were one file.
@@ -26,10 +26,10 @@ T = TypeVar("T")
 def parts(path: Source) -> list[Source]:
     """The files of a folder, or the objects of an address, by name; else the file itself.
 
-    Names that begin with ``_`` or ``.`` are none: what other tools write beside their parts.
+    Names that begin with ``_`` or ``.`` are skipped: other tools write such files beside parts.
 
     Raises:
-        DataError: There is none.
+        DataError: There is no part.
         StorageError: The store cannot be reached or refuses.
     """
     if isinstance(path, Address):
@@ -53,12 +53,12 @@ def is_folder(path: Source) -> bool:
 def local(
     read: Callable[[Path, Mapping[str, str]], T],
 ) -> Callable[[Source, Mapping[str, str]], T]:
-    """What reads files of this machine alone, refusing addresses."""
+    """Make a reader of local files refuse addresses."""
 
     def checked(path: Source, columns: Mapping[str, str]) -> T:
         if isinstance(path, Address):
             raise DataError(
-                f"{path} is of a format that is not read from an object store.",
+                f"{path} has a format that cannot be read from an object store.",
                 hint="Copy it to this machine, or write the records as Parquet.",
             )
         return read(path, columns)
@@ -67,7 +67,7 @@ def local(
 
 
 def there(path: Source) -> bool:
-    """Whether there is such a file or folder, or an object of this address.
+    """Whether the file, the folder, or an object at the address exists.
 
     Raises:
         StorageError: The store cannot be reached or refuses.
@@ -76,9 +76,9 @@ def there(path: Source) -> bool:
 
 
 def object_states(address: Address) -> dict[str, str]:
-    """Key -> state of the objects of an address; empty where there is none.
+    """Key -> state of each object of an address; empty if there is none.
 
-    A state changes whenever the object does. It is no fact of the content alone: the ETag of an
+    A state changes when the object changes. It depends on more than the content: the ETag of an
     object that was uploaded in parts depends on their size.
 
     Raises:
@@ -88,12 +88,13 @@ def object_states(address: Address) -> dict[str, str]:
     if address.pattern is not None:
         listed = store.states("/".join(address.parts[2:-1]))
         return {key: state for key, state in listed.items() if address.names(key)}
+    # The key may name one object, or be the prefix of several.
     state = store.state(address.key)
     return store.states(address.key) if state is None else {address.key: state}
 
 
 def open_object(address: Address) -> BinaryIO:
-    """The bytes of one object as they are stored, in one reading and constant memory.
+    """The stored bytes of one object, streamed in constant memory.
 
     Raises:
         StorageError: Now or while reading: the store cannot be reached, or refuses.
@@ -111,6 +112,7 @@ class _Chunks(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
+        # A loop: zero bytes mean the end to a caller, and a store may send an empty chunk.
         while not self._rest:
             chunk = next(self._chunks, None)
             if chunk is None:

@@ -21,7 +21,7 @@ _WANTED = {
     "unit": ("ids", "strings, whole numbers, dates or UUIDs"),
     "label": ("labels", "strings, whole numbers, dates or truth values"),
 }
-"""Setting -> what its column holds, and by which types."""
+"""Setting -> what its column holds, and the types that it may have."""
 _BATCH_ROWS = 512
 _BATCH_IMAGES = 16
 
@@ -34,7 +34,7 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
         columns: Setting under ``dataset.`` -> column wanted.
 
     Raises:
-        DataError: Not Parquet, no row, or a column is missing or of a type that holds no text.
+        DataError: It is not Parquet, has no row, or a column is missing or has the wrong type.
     """
     from pyarrow import types as t
 
@@ -44,6 +44,7 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
     check_header(path, columns, schema.names, may_be_record=False)
     for setting, name in columns.items():
         kind = schema.field(name).type
+        # pandas writes categories as dictionaries.
         kind = kind.value_type if t.is_dictionary(kind) else kind
         if setting == IMAGE_COLUMN:
             _check_images(path, name, kind)
@@ -88,7 +89,7 @@ def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any
                 return
             values = {name: _plain(batch.column(name)) for name in names}
             del batch
-            pa.default_memory_pool().release_unused()  # or it keeps what some batches took
+            pa.default_memory_pool().release_unused()  # or memory grows with the largest batch
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
@@ -96,14 +97,14 @@ def parquet_columns(path: Source) -> list[str]:
     """Names of a file's columns.
 
     Raises:
-        DataError: It is no Parquet file.
+        DataError: It is not a Parquet file.
     """
     with ExitStack() as stack:
         return list(_open(path, stack).schema_arrow.names)
 
 
 def _leaf(field: Any) -> str:
-    """The part of a column that is read: of an image with its path the bytes alone."""
+    """The part of a column that is read: an image's bytes, not its path."""
     from pyarrow import types as t
 
     return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
@@ -128,7 +129,7 @@ def _open(path: Source, stack: ExitStack) -> Any:
 
     remote = isinstance(path, Address)
     source = _unpacked(path, stack) if remote or split_suffix(path)[1] else path
-    try:  # pre_buffer, on by default, holds a whole row group
+    try:  # pre_buffer, on by default, would hold a whole row group in memory
         file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
         return stack.enter_context(file)
     except (pa.ArrowException, OSError):
@@ -138,7 +139,7 @@ def _open(path: Source, stack: ExitStack) -> Any:
 
 
 def _unpacked(path: Source, stack: ExitStack) -> Any:
-    """A nameless copy on this machine without compression: Parquet is read from its end."""
+    """An uncompressed copy on this machine, without a name: Parquet is read from its end."""
     copy = stack.enter_context(tempfile.TemporaryFile())
     with open_bytes(path) as stream:
         while block := stream.read(1 << 20):
@@ -166,9 +167,10 @@ def _is_taken(kind: Any, setting: str) -> bool:
 
 
 def _plain(column: Any) -> list[Any]:
-    """Python values, each by itself: one that Python cannot hold is a list, which is nothing.
+    """Values of a column, (rows,), converted one by one. A value that Python cannot hold is a list.
 
-    Parquet does not promise that strings are UTF-8: bytes that are not are surrogates.
+    A list is neither text nor an id, so its row is dropped by itself. Parquet does not guarantee
+    UTF-8: other bytes become surrogates, which ``as_text`` refuses.
     """
     import pyarrow as pa
 
@@ -191,7 +193,7 @@ def _plain(column: Any) -> list[Any]:
 
 
 def _moment(value: Any, zone: str = "") -> Any:
-    """A date or time as text; a list where it is beyond the years of the calendar."""
+    """A date or time as text; a list if Python's calendar does not reach it."""
     try:
         plain = value.as_py()
     except (ValueError, OverflowError):

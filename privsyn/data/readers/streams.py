@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 LONGEST_LINE = 1 << 24
-"""Lines beyond this many bytes (characters in CSV) are dropped: a fixed bound, not one of the data.
-A text of a million characters fits, however it is escaped."""
+"""Lines of more bytes (in CSV: characters) are dropped. The bound is fixed, so no record changes
+it. A text of a million characters fits, even if every character is escaped."""
 
 
 def check_file(path: Source, setting: str = "dataset.path") -> None:
-    """Refuse a path that is no readable file.
+    """Refuse a path that is not a readable file.
 
     Args:
         path: The file.
-        setting: What the user named it by, for messages.
+        setting: The setting that names the file, for messages.
 
     Raises:
         DataError: It does not exist, is a folder, or may not be read.
@@ -74,11 +74,11 @@ _WAY_OUT = {
     ".db": "Export the table as CSV or Parquet.",
     ".sqlite": "Export the table as CSV or Parquet.",
 }
-"""Suffix of a format that is not read -> how to come by one that is."""
+"""Suffix of a format that is not supported -> how to convert it."""
 
 
 def way_out(suffix: str) -> str:
-    """How to come from a format that is not read to one that is."""
+    """How to convert a file of this format to a supported one."""
     return _WAY_OUT.get(suffix, "Convert the file; if its name is wrong, rename it.")
 
 
@@ -102,9 +102,10 @@ def open_bytes(path: Source) -> Iterator[BinaryIO]:
 
 
 def bounded_lines(read: Callable[[int], AnyStr]) -> Iterator[AnyStr | None]:
-    """Lines of a stream by its ``readline``; None stands for one beyond LONGEST_LINE."""
+    """Lines of a stream, by its ``readline``. None stands for a line beyond LONGEST_LINE."""
     while line := read(LONGEST_LINE):
         if _cut(line):
+            # Skip to the end of the line: its rest must not be read as a row.
             while (rest := read(LONGEST_LINE)) and _cut(rest):
                 pass
             yield None
@@ -137,8 +138,9 @@ def _decompressed(path: Source) -> BinaryIO:
 
 
 class _ZstdReader(io.RawIOBase):
-    """Frames of a .zst file. zstandard's own reader ends without an error on a cut-off file."""
+    """Decompressed bytes of a .zst file, frame by frame."""
 
+    # zstandard's own reader ends without an error on a truncated file, so records would be missing.
     def __init__(self, file: BinaryIO) -> None:
         import zstandard
 
@@ -162,6 +164,7 @@ class _ZstdReader(io.RawIOBase):
                 self._input = self._file.read(1 << 14)
                 if not self._input:
                     if self._frame is not None:
+                        # Cut off within a frame.
                         raise EOFError
                     return 0
             if self._frame is None:

@@ -1,7 +1,7 @@
-"""What of a language model's answer is text: not its thoughts, nor what a machine adds.
+"""The text in a language model's answer, without its thoughts and without markup.
 
-Public rules on one answer, so post-processing wherever it was drawn from. JSON keeps its entities
-and what its strings hold.
+The rules are public and read one answer alone, so they are post-processing. JSON keeps its entities
+and the content of its strings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SPECIAL = re.compile(
     r"|\[/?(?:INST|BOS|EOS|PAD|UNK|CLS|SEP|MASK|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]"
     r"|<<SYS>>|</?tool_calls?>"
 )
-"""What stands for no text in the tokenizers in use."""
+"""Special tokens of common tokenizers, spelled out."""
 _BEGINS = re.compile(
     r"\s*(?:<(?:\||\uff5c)?(?:im_start|start_header_id|start|start_of_turn|turn|START_OF_TURN_TOKEN"
     r"|start_of_role)(?:\||\uff5c)?>\s*(?:assistant|model)?\s*"
@@ -55,13 +55,13 @@ _BEGINS = re.compile(
     r"|<(?:\||\uff5c)(?:assistant|Assistant|CHATBOT_TOKEN|message|begin_of_text|begin_of_solution"
     r"|START_RESPONSE|begin\u2581of\u2581sentence)(?:\||\uff5c)>|<s>|<bos>|\[BOS\])(?!\s*user\b)\s*"
 )
-"""Special tokens behind which an answer begins."""
+"""Special tokens that precede an answer."""
 _WRAPPED = re.compile(
     r"(?is)\s*<(answer|response|output|final|text|solution|message|reply|result)>\s*(.*)"
 )
 _FENCED = re.compile(r"(?s)\s*```\w*\n(.*?)(?:\n\s*```.*)?\Z")
 _PIECES = re.compile("[\u0120\u2581]")
-"""How tokenizers write a space, where a server hands their pieces out."""
+"""Characters that tokenizers write for a space, if a server returns raw pieces."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
@@ -71,15 +71,15 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060-\u2064\u202a-\u202e\u2066-\u206f\ufeff"
     "\ufff9-\ufffb\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"
 )
-"""Controls, and marks without width that hide, reorder or carry text."""
+"""Control characters, and invisible characters that hide, reorder or carry text."""
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 
 
 def as_text(answer: str) -> str:
-    """The text of an answer: without thoughts, up to the first special token, with plain marks.
+    """The text of an answer: without thoughts, up to the first special token, entities replaced.
 
-    Empty where a model was still thinking, or where another turn begins. Total, and linear in the
-    answer's length; spaces at its ends stay where nothing before or behind them goes.
+    Empty if the model was still thinking, or if another turn begins. Total, and linear in the
+    length of the answer. Spaces at an end stay if nothing was removed there.
 
     >>> as_text("<think>They want a note.</think>Bills &amp; visits<|im_end|>more")
     'Bills & visits'
@@ -87,10 +87,10 @@ def as_text(answer: str) -> str:
     text = without_thoughts(plain_marks(answer))
     if is_json(text):
         return text
-    begun = True
-    while begun and (match := _BEGINS.match(text)):
+    moved = True
+    while moved and (match := _BEGINS.match(text)):
         text = text[match.end() :]
-        begun = match.end() > 0
+        moved = match.end() > 0
     if wrapped := _WRAPPED.match(text):
         name, text = wrapped[1].lower(), wrapped[2]
         text = re.split(rf"(?i)\s*</{name}>", text, maxsplit=1)[0]
@@ -101,7 +101,7 @@ def as_text(answer: str) -> str:
 
 
 def plain_marks(text: str) -> str:
-    r"""The text without control characters, and with the marks that HTML entities stand for.
+    r"""The text without control characters, with HTML entities replaced.
 
     >>> plain_marks("Babies &amp; toddlers\x1b[31m, now\x00")
     'Babies & toddlers, now'
@@ -120,7 +120,7 @@ def plain_marks(text: str) -> str:
 
 
 def without_thoughts(text: str) -> str:
-    """What follows the thoughts of an answer, and stands between them. See as_text.
+    """The parts of an answer after and between its thoughts.
 
     >>> without_thoughts("They want a note.</think>My bill is late.")
     'My bill is late.'
@@ -148,7 +148,7 @@ def without_thoughts(text: str) -> str:
                 parts.append(text[start : mark.start()])
                 start = mark.end()
         elif mark["end"] or mark["end_bracket"]:
-            if not depth:  # its opening is in the prompt, or in none
+            if not depth:  # the opening is in the prompt, or missing: all so far was thought
                 parts = []
             depth = max(0, depth - 1)
             start = mark.end()
@@ -163,13 +163,13 @@ def without_thoughts(text: str) -> str:
 
 
 def is_thought(answer: str) -> bool:
-    """Whether an answer is thoughts and nothing else."""
+    """Whether an answer consists only of thoughts."""
     text = plain_marks(answer)
     return bool(text.strip()) and not without_thoughts(text).strip()
 
 
 def thought_closed(prompt: str) -> str:
-    r"""A rendered prompt that leaves no thought open: some templates begin the answer with one.
+    r"""Close a thought that a rendered prompt leaves open, as some templates do.
 
     >>> thought_closed("<|assistant|><think>\n")
     '<|assistant|><think>\n\n</think>\n\n'
@@ -182,12 +182,13 @@ def thought_closed(prompt: str) -> str:
     last = marks[-1]
     if prompt[-200:][last.end() :].strip():
         return prompt
-    lines = last[0][0] == "<"  # [THINK][/THINK] without them
+    # Mistral's brackets have no line breaks around them.
+    lines = last[0][0] == "<"
     return prompt + (f"\n{_closing(last[0])}\n\n" if lines else _closing(last[0]))
 
 
 def _closing(opening: str) -> str:
-    """What ends a thought that ``opening`` began."""
+    """The mark that closes a thought opened by ``opening``."""
     for begin, end in (("START_", "END_"), ("start_", "end_"), ("begin_of_", "end_of_")):
         if begin in opening:
             return opening.replace(begin, end)

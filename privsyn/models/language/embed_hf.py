@@ -1,7 +1,6 @@
-"""Sentence embeddings over plain transformers: pooled, normalised, row by row independent.
+"""Sentence embeddings over plain transformers: pooled, normalized, with independent rows.
 
-The files are those sentence-transformers writes; its package is not needed to read them, nor the
-ten seconds its import takes.
+It reads the files of sentence-transformers without that package, whose import takes ten seconds.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.model_files import read_json
 
 LENGTHS = (16, 32, 64, 128, 256)
-"""Padded lengths. privacy: a text is padded to the next one by its own tokens alone."""
+"""Padded lengths. privacy: a text's own tokens alone decide its padded length."""
 
 ROW_MULTIPLE = 16
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How token vectors become one, read from a sentence-embedding folder.
+    """How token vectors become one vector, read from a sentence-embedding folder.
 
     Attributes:
         mode: The mean of all tokens, or the first token.
         normalise: Whether vectors are scaled to length 1.
-        max_tokens: Texts are cut here, special tokens included. None: the model's own limit.
+        max_tokens: Texts are cut to this length, including special tokens. None: the model's limit.
         lower: Whether texts are lower-cased first.
     """
 
@@ -45,10 +44,10 @@ class Pooling:
 
     @classmethod
     def read(cls, folder: Path, where: str) -> Pooling:
-        """Settings of a folder; one without ``modules.json`` is pooled by the normalised mean.
+        """Settings of a folder; without ``modules.json`` it is the normalized mean.
 
         Raises:
-            ModelError: The folder asks for modules other than these.
+            ModelError: The folder needs other modules.
         """
         modules = folder / "modules.json"
         if not modules.is_file():
@@ -72,7 +71,7 @@ class Pooling:
             mode = "first"
         elif modes != ["mean"]:
             raise ModelError(
-                f"{where}: pooling by {', '.join(modes)} is not known; known are mean and cls.",
+                f"{where}: pooling by {', '.join(modes)} is not supported; known are mean and cls.",
                 hint="Name a sentence embedder that pools by the mean.",
             )
         settings: dict[str, Any] = {}
@@ -89,15 +88,15 @@ class Pooling:
 
 
 class HFEmbedder:
-    """Vectors of texts. See protocols.Embedder.
+    """An Embedder of texts.
 
-    Rows are cut and padded to one of a few public lengths and run in passes of one fixed number of
-    rows, the last of a length filled with dummies, so that a vector depends on its own text alone.
+    Rows are cut and padded to one of a few public lengths. Passes have a fixed number of rows; the
+    last pass of a length is filled with dummies. So a vector depends on its own text alone.
 
     Args:
         model: A transformers encoder in eval mode.
         tokenizer: Its tokenizer.
-        pooling: How token vectors become one.
+        pooling: How token vectors become one vector.
         source: What the model is called in messages.
         revision: Digest of its files.
         rows_per_pass: Texts per forward pass, rounded up to a multiple of 16.
@@ -126,7 +125,7 @@ class HFEmbedder:
         self._source = source
         self._slots = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
         context = int(getattr(model.config, "max_position_embeddings", LENGTHS[-1]))
-        # RoBERTa counts positions from behind the padding token's.
+        # RoBERTa's positions begin after the padding token's id.
         context -= tokenizer.pad_token_id + 1 if model.config.model_type in _OFFSET else 0
         self._longest = min(pooling.max_tokens or LENGTHS[-1], context)
         self._lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
@@ -134,15 +133,15 @@ class HFEmbedder:
         self._probe(self._lengths[0])
 
     def probe(self) -> None:
-        """See protocols.ManyShapes: every length that a text may be padded to."""
+        """Check that rows of every padded length are independent."""
         for length in self._lengths:
             self._probe(length)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of the texts, in their order, shape (texts, width). Total: any string has one.
+        """Vectors of the texts, in order, shape (texts, width). Total: any string has one.
 
         Raises:
-            ModelError: Rows of such a length are not independent on this machine.
+            ModelError: Rows of a padded length are not independent on this machine.
         """
         ids = [self._encode(text) for text in texts]
         out = np.empty((len(texts), self.width), np.float32)
@@ -157,6 +156,7 @@ class HFEmbedder:
         return out
 
     def _encode(self, text: str) -> list[int]:
+        # Before tokenizing, so that a very long text costs no more than its cut.
         cut = text[: CHARS_PER_TOKEN * self._longest].encode("utf-8", "replace").decode("utf-8")
         cut = cut.strip().lower() if self._pooling.lower else cut.strip()
         ids: list[int] = self._tokenizer(
@@ -189,10 +189,10 @@ class HFEmbedder:
         return array
 
     def _probe(self, length: int) -> None:
-        """Embed public random rows at two places, among other rows, and compare bits.
+        """Embed public random rows in two places among other rows, and compare bits.
 
-        Once per length, at the latest before its first text: kernels are chosen by the length of
-        rows, too.
+        It runs once per length, before the first text of that length, because kernels also depend
+        on the length of rows.
         """
         if length in self._probed:
             return

@@ -30,11 +30,11 @@ from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
 from privsyn.models.protocols import PromptTemplate
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space as ``json.dumps`` writes it: free white space could go on for ever."""
+"""White space as in ``json.dumps``: free white space could be drawn without end."""
 
 
 class JSONGrammar:
-    """The tokens that keep a text on the way to a record. See protocols.Grammar.
+    """A Grammar over JSON: the tokens that keep a text a prefix of a valid record.
 
     Args:
         tokenizer: A transformers tokenizer backed by the ``tokenizers`` library.
@@ -44,8 +44,8 @@ class JSONGrammar:
         source: What the model is called in messages.
 
     Raises:
-        ModelError: The tokenizer is of another kind, or the schema asks for what the grammar engine
-            cannot follow.
+        ModelError: The tokenizer has another backend, or the grammar engine does not support the
+            schema.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class JSONGrammar:
         self._text: list[int] = []
 
     def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
-        """The tokens that may follow, sorted; the end alone where a record is whole or broken."""
+        """The tokens that may follow, sorted; only the end if the record is complete or broken."""
+        # The matcher only moves forward; another text must start from the beginning.
         if self._text != list(text[: len(self._text)]):
             self._matcher.reset()
             self._text = []
@@ -90,11 +91,11 @@ class JSONGrammar:
 
 
 _COLUMN_MULTIPLE = 16
-"""Prompts are padded to a multiple: float32 attention kernels give odd lengths other bits."""
+"""Prompts are padded to a multiple: float32 attention kernels round odd lengths differently."""
 
 
 class ScoresRows(Protocol):
-    """What a session asks of its model: see hf_logits.HFLogitModel."""
+    """The model interface that a session needs."""
 
     network: Any
     eos: int
@@ -117,9 +118,9 @@ class ScoresRows(Protocol):
 
 @dataclass
 class _Pass:
-    """A micro-batch: which row of the session stands in which slot (-1: a dummy), and its cache.
+    """A micro-batch: the session's row in each slot (-1: a dummy), and its cache.
 
-    ``cache`` is None before the prompt is read, and for passes beyond the memory for caches.
+    ``cache`` is None before the prompt is read, and if there is no memory to keep it.
     """
 
     rows: list[int]
@@ -130,18 +131,18 @@ class _Pass:
 
 
 class HFSession:
-    """Rows decoded together. See protocols.Session.
+    """A Session over a transformers model.
 
-    All rows hold the same number of tokens: a row's bits depend on how many columns it attends
-    over, so rows at different positions of their texts never share a pass. A row is finished once
-    ``eos`` is appended to it: its logits are zeros from then on, and once enough rows are finished
-    the others move together into fewer passes.
+    All rows hold the same number of tokens: a row's bits depend on the number of columns that it
+    attends to, so rows at different positions of their texts never share a pass. A row is finished
+    when ``eos`` is appended: its logits are zero from then on. When enough rows are finished, the
+    others move into fewer passes.
 
     Args:
         model: The model.
         rows: Prompt tokens of every row.
-        prefix: Tokens that all rows begin with: read once.
-        width: Length of a padded prompt; the padding stands between the prefix and the rest.
+        prefix: Tokens that all rows begin with; they are read once.
+        width: Length of a padded prompt; the padding is between the prefix and the rest.
         max_tokens: Most tokens appended to a row.
         slots: Rows of a pass.
         cache_bytes: Memory for keys and values. Rows beyond it are computed anew at every token.
@@ -168,17 +169,17 @@ class HFSession:
         self._states: Any = None  # (rows, hidden)
         self._first: Any = None  # the states at the end of the prompts
         self._pending, self._held = True, 0.0
-        self._heard: Callable[[int], None] | None = None
+        self._on_rows: Callable[[int], None] | None = None
         self._begin()
 
-    def watch(self, heard: Callable[[int], None]) -> None:
-        """Tell how many rows are read. See protocols.TellsReading."""
-        self._heard = heard
+    def watch(self, on_rows: Callable[[int], None]) -> None:
+        """Call ``on_rows`` with the number of rows that are read."""
+        self._on_rows = on_rows
 
     def logits(
         self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
     ) -> NDArray[np.float32]:
-        """Next-token logits, shape (rows, columns). See protocols.Session."""
+        """Next-token logits, shape (rows, columns)."""
         self._step()
         numbers = np.arange(len(self._rows))[rows]
         width = self._model.vocab_size if columns is None else len(columns)
@@ -205,13 +206,15 @@ class HFSession:
         if len(self._fed) >= self._max_tokens:
             raise ValueError(f"a row already holds max_tokens={self._max_tokens} tokens")
         self._step()
+        # The previous token must be in the caches before another is fed.
         self._fed.append(fed)
         self._pending = True
         self._live &= fed != self._model.eos
 
     def rewind(self) -> None:
-        """Take every row back to the end of its prompt."""
+        """Return every row to the end of its prompt."""
         caches = [part.cache for part in self._passes if part.kept]
+        # Regrouped or finished rows have lost their cache: read the prompts again.
         if not (self._first is not None and self._live.all() and all(map(_croppable, caches))):
             self._begin()
             return
@@ -220,7 +223,7 @@ class HFSession:
         self._fed, self._states, self._pending = [], self._first.clone(), False
 
     def _begin(self) -> None:
-        """Put all rows into passes whose prompts are still to be read."""
+        """Put all rows into passes with unread prompts."""
         self._live[:] = True
         self._fed, self._states, self._first = [], None, None
         self._pending, self._held = True, 0.0
@@ -236,7 +239,7 @@ class HFSession:
         # privacy: spare slots are filled up, so every pass has one shape whatever rows it holds
         ids = np.full((self._slots, self._width), self._model.eos)  # (slots, width)
         mask = np.zeros((self._slots, self._width + self._max_tokens), dtype=np.int64)
-        mask[:, self._width - 1 :] = 1  # the last token of a prompt, and all that is appended
+        mask[:, self._width - 1 :] = 1  # the last token of a prompt and all appended tokens
         ids[:, :prefix_length] = self._prefix
         mask[:, :prefix_length] = 1
         for slot, number in enumerate(numbers):
@@ -267,14 +270,14 @@ class HFSession:
             if self._states is None:
                 self._states = states.new_zeros((len(self._rows), states.shape[1]))
             self._states[[part.rows[slot] for slot in slots]] = states[slots]  # (rows, hidden)
-            if self._heard and not self._fed:
-                self._heard(1 + max(part.rows))
+            if self._on_rows and not self._fed:
+                self._on_rows(1 + max(part.rows))
         if not self._fed and self._passes:
             self._first = self._states.clone()
-        self._heard = None  # the prompts are read
+        self._on_rows = None  # only the prompts are reported
 
     def _read(self, part: _Pass) -> Any:
-        """Run the prompts, behind their common prefix where the cache can begin with it."""
+        """Read the prompts, after their common prefix if there is one."""
         part.cache = rowwise.new_cache(self._model.network.config, self._width + self._max_tokens)
         ids = part.ids
         if self._prefix:
@@ -295,10 +298,11 @@ class HFSession:
         return self._model.forward(part.cache, ids, mask, positions)
 
     def _keep(self, part: _Pass) -> None:
-        """Keep the cache if memory has room; else the pass is computed anew at every token."""
+        """Keep the cache if memory has room; otherwise the pass is recomputed at every token."""
         if not rowwise.is_preallocated(part.cache):
             return
         size = rowwise.size_of(part.cache)
+        # One cache is always kept, however small the limit: otherwise nothing would be faster.
         part.kept = part.kept and (not self._held or self._held + size <= self._cache_bytes)
         if part.kept:
             self._held += size
@@ -306,7 +310,7 @@ class HFSession:
             part.cache = None
 
     def _regroup(self) -> None:
-        """Drop passes without a live row; move live rows together where that saves whole passes."""
+        """Drop passes without live rows; move live rows together if that saves whole passes."""
         live = [
             (number, slot, row)
             for number, part in enumerate(self._passes)
@@ -336,12 +340,12 @@ class HFSession:
 
 
 def _croppable(cache: Any) -> bool:
-    """Whether rows of the cache can be moved and its last columns dropped."""
+    """Whether rows of the cache can be moved, and its last columns dropped."""
     return cache is not None and rowwise.is_preallocated(cache)
 
 
 ROW_MULTIPLE = 16
-"""Micro-batches are rounded up to a multiple: BLAS kernels sum tail rows in another order."""
+"""Micro-batches are a multiple of this: BLAS kernels sum tail rows in another order."""
 
 PROBE_STEPS = 3
 """Tokens that ``_probe`` appends to each row."""
@@ -409,7 +413,7 @@ class HFLogitModel:
 
     @cached_property
     def breaks(self) -> NDArray[np.int64]:
-        """The end, and every token that holds a line break."""
+        """All ends, and every token with a line break."""
         tokens = [token for token in sorted(self._plain) if token < self.vocab_size]
         pieces = self._tokenizer.batch_decode([[token] for token in tokens])
         lines = [token for token, text in zip(tokens, pieces, strict=True) if "\n" in text]
@@ -427,9 +431,9 @@ class HFLogitModel:
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> HFSession:
-        """One row per label entry without any reference, in passes of their own.
+        """One row per label, without a reference, in separate passes.
 
-        As few passes as possible: the number of rows, and which are finished, is public.
+        There are as few passes as possible: how many rows there are or are finished is public.
         """
         prompts = {label: self._prompts.public(template, label) for label in set(labels)}
         width = max(map(len, prompts.values()), default=1)
@@ -448,7 +452,7 @@ class HFLogitModel:
         *,
         declared: Collection[str | None],
     ) -> HFSession:
-        """One row per (label, reference). See LogitModel.
+        """One row per (label, reference).
 
         Raises:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
@@ -462,6 +466,7 @@ class HFLogitModel:
             before, lead, after = prompts[label]
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
+        # A window or a convolution would count the padding between prefix and reference.
         prefix = self._prompts.shared(template, declared) if self._full else []
         self._probe(prefix, width, max_tokens)
         return HFSession(
@@ -481,22 +486,22 @@ class HFLogitModel:
         texts: Sequence[str],
         max_tokens: int,
     ) -> NDArray[np.float64]:
-        """Log-likelihood of public texts behind the public prompt. See LogitModel."""
+        """Log-likelihood in nats of public texts after the public prompt, shape (texts,)."""
         return prompted_likelihoods(
             self.network, self._prompts, template, labels, texts, max_tokens
         )
 
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
-        """The tokens that continue a record of a JSON schema. See LogitModel."""
+        """The tokens that continue a record of a JSON schema."""
         return JSONGrammar(self._tokenizer, schema, self.vocab_size, self.eos, self._source)
 
     def _fits(self, prompt: int, max_tokens: int) -> None:
         refuse_overlong(self._source, self._text, prompt, max_tokens)
 
     def _probe(self, prefix: Sequence[int], width: int, max_tokens: int) -> None:
-        """Run public random rows at two places, among other rows, and compare bits. Once per shape.
+        """Run public random rows in two places among other rows and compare bits, once per shape.
 
-        The shapes are those of the private rows: kernels are chosen by the length of rows, too.
+        It has the shapes of the private rows, because kernels also depend on the length of rows.
 
         Raises:
             ModelError: Some bit differs.
@@ -514,10 +519,12 @@ class HFLogitModel:
             return [[*prefix, *tokens.tolist()] for tokens in drawn]
 
         base, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))  # fed: (steps, rows)
+        # A finished row is not computed, so it would prove nothing.
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
         some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
         among = [base[i] for i in order]
+        # A third of the rows is replaced, the others move: neither may change a row's bits.
         among[: n // 3] = draw(n // 3)
 
         def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
@@ -529,8 +536,8 @@ class HFLogitModel:
             return logits
 
         one, other = read(base, fed), read(among, fed[:, order])
-        for alone, moved in zip(one, other, strict=True):
-            if not np.array_equal(alone[order][n // 3 :], moved[n // 3 :], equal_nan=True):
+        for first, moved in zip(one, other, strict=True):
+            if not np.array_equal(first[order][n // 3 :], moved[n // 3 :], equal_nan=True):
                 raise ModelError(
                     f"models.language={self._source}: with rows_per_pass={n} on "
                     f"{self.network.device} in {self.network.dtype} a row's logits change with its "
@@ -542,7 +549,7 @@ class HFLogitModel:
     def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
         """Hidden state after the last of ``ids``, shape (rows, hidden).
 
-        The logits themselves, shape (rows, vocabulary), where the vocabulary layer is not apart.
+        If the vocabulary layer is not separate: the logits, shape (rows, vocabulary).
 
         Args:
             cache: Keys and values so far; the new ones are appended.
@@ -560,7 +567,7 @@ class HFLogitModel:
             return self._body(**inputs, use_cache=True, **options).last_hidden_state[:, -1]
 
     def read_prefix(self, tokens: tuple[int, ...]) -> Any:
-        """Keys and values of tokens that begin every prompt, for one row; read once."""
+        """Keys and values of the tokens that begin every prompt, for one row; computed once."""
         if tokens not in self._prefixes:
             cache = rowwise.new_cache(self.network.config, len(tokens))
             ids = torch.tensor([tokens], device=self.network.device)  # (1, tokens)
@@ -574,8 +581,8 @@ class HFLogitModel:
     ) -> NDArray[np.float32]:
         """Logits of rows as ``forward`` returned them, shape (rows, columns).
 
-        ``slots`` is the public number of rows of one call of the vocabulary layer; the last call is
-        filled up.
+        ``slots`` is the public number of rows per call of the vocabulary layer; the last call is
+        padded.
         """
         several = len(self._ends) > 1
         outputs = np.union1d(columns, self._ends) if columns is not None and several else columns
@@ -593,7 +600,7 @@ class HFLogitModel:
         if self._head is None:
             return states if outputs is None else states[:, outputs]  # states are logits here
         head = self._head if outputs is None else rowwise.columns_of(self._head, outputs)
-        # privacy: one fixed number of rows a call, so a row's bits do not depend on how many follow
+        # privacy: a fixed number of rows per call, so a row's bits do not depend on the others
         slots = slots if outputs is None else ROW_MULTIPLE
         parts = []
         for start in range(0, len(states), slots):
@@ -605,7 +612,7 @@ class HFLogitModel:
     def _apart(self) -> tuple[Any, Any]:
         """The model without its vocabulary layer, and that layer.
 
-        (None, None) if the model changes the layer's logits (caps or scales them): a trial shows.
+        (None, None) if the model caps or scales the layer's logits, which a trial finds out.
         """
         head = self.network.get_output_embeddings()
         find = getattr(self.network, "get_decoder", None)
@@ -638,7 +645,7 @@ def plain_tokens(tokenizer: Any) -> set[int]:
 
 
 def special_tokens(tokenizer: Any) -> set[int]:
-    """The tokens that stand for no text: behind one, another document or turn begins."""
+    """The tokens that are not text: another document or turn begins after them."""
     added = tokenizer.added_tokens_decoder.items()
     return {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
 
@@ -652,10 +659,10 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
-    """Gather the mass of all end tokens (end of turn, end of text) on one, row by row.
+    """Move the probability of all end tokens (end of turn, end of text) to one, row by row.
 
-    ``logits`` has shape (rows, columns). The other ends are masked by a constant: a number computed
-    from the row would change with the columns asked for.
+    ``logits`` has shape (rows, columns). The other ends get a constant: a value computed from the
+    row would depend on the requested columns.
     """
     total = np.logaddexp.reduce(logits[:, ends], axis=1)
     logits[:, ends] = -np.inf

@@ -1,7 +1,7 @@
 """A TextModel over transformers causal language models: batched sampling over a KV cache.
 
-Prompts are public, so nothing here keeps rows apart: they are sorted by length, what all of a batch
-begin with is read once, the rest is padded on its left, and rows that end are dropped.
+Prompts are public, so rows need not be independent here. They are sorted by length, the beginning
+that a batch shares is read once, the rest is padded on the left, and finished rows are dropped.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
 
 _SHARED = 16
-"""Tokens that prompts must begin with together to be read once."""
+"""Fewest tokens of a shared beginning that is read once."""
 _CLOSE_UP = 0.75
-"""Finished rows leave a batch once at most this share of its rows is unfinished."""
+"""Finished rows are dropped when at most this share of a batch is unfinished."""
 
 
 class HFTextModel:
-    """A causal language model that completes prompts. See protocols.TextModel.
+    """A TextModel over a causal language model.
 
-    A prompt is one user message where the tokenizer has a chat template. Completions are the text
-    of the answers (answers.as_text), spaces at their ends included, without a word that the tokens
-    ran out in.
+    If the tokenizer has a chat template, a prompt is one user message. Completions are the text of
+    the answers (answers.as_text) with spaces at their ends; a last word that max_tokens cut off is
+    removed.
 
     Args:
         model: A transformers model in eval mode.
@@ -44,8 +44,8 @@ class HFTextModel:
         source: What the model is called in messages.
         revision: Digest that enters the release id.
         rows_per_pass: Prompts decoded together at most.
-        cache_bytes: Memory for their keys and values; fewer are decoded together where it is short.
-        top_k: Sample among so many likeliest tokens. None: among all.
+        cache_bytes: Memory for their keys and values; it limits the prompts decoded together.
+        top_k: Sample among this many likeliest tokens. None: among all.
         top_p: Sample among the likeliest tokens that hold this much probability.
         generator: Public randomness, on the model's device. None: seeded from OS entropy.
 
@@ -96,7 +96,7 @@ class HFTextModel:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def check(self) -> None:
-        """Logits of one public prompt. See protocols.TextModel."""
+        """Compute the logits of one public prompt and refuse values that are not finite."""
         ids = torch.tensor([self._prompts.whole(SENTENCE, None)], device=self.network.device)
         cache = rowwise.new_cache(self.network.config, ids.shape[1])
         refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
@@ -104,7 +104,7 @@ class HFTextModel:
     def complete(
         self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
     ) -> list[str]:
-        """One completion per prompt, in order. See protocols.TextModel.
+        """One completion per prompt, in order.
 
         Raises:
             ModelError: ``max_tokens`` or the chat template leaves no room for a prompt.
@@ -132,11 +132,11 @@ class HFTextModel:
         return [as_text(answer) for answer in answers]
 
     def why_empty(self) -> str | None:
-        """Why the last empty completion was empty: its thoughts. See protocols.TellsEmpty."""
+        """Why the last empty completion was empty: only thoughts."""
         return self._why
 
     def _over(self, answer: str) -> str:
-        """What is kept of an answer that ran out of tokens."""
+        """The text of an answer that ran out of tokens."""
         text = as_text(answer)
         if is_thought(answer) or thinks_aloud(text):
             self._why = STILL_THINKING
@@ -152,14 +152,14 @@ class HFTextModel:
         top_p: float = 1.0,
         ran_out: Callable[[str], str] = str,
     ) -> list[str]:
-        """What the model writes after some tokens: one text per row, in order.
+        """The model's continuation of some tokens: one text per row, in order.
 
         Args:
-            rows: Tokens, at least one a row; with ``max_tokens`` they fit the context.
+            rows: At least one token per row; with ``max_tokens`` they must fit the context.
             max_tokens: Longest text, in tokens.
             temperature: Of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
-            ran_out: What is kept of a text that ran out of tokens.
+            ran_out: Shortens a text that ran out of tokens.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
@@ -172,7 +172,7 @@ class HFTextModel:
         return out
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Rows in batches whose cache fits; a batch is as wide as its last row."""
+        """Rows in batches whose cache fits; the last row of a batch is its longest."""
         start = 0
         for end in range(1, len(order) + 1):
             count = end + 1 - start
@@ -186,9 +186,10 @@ class HFTextModel:
     def _decode(
         self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_p: float
     ) -> list[list[int]]:
-        """Tokens of the completions of one batch, without the end."""
+        """Tokens of the completions of one batch, without the end token."""
         device, width = self.network.device, max(map(len, prompts))
         shared = self._shared(prompts)
+        # (rows, width): the shared beginning, left padding, then the rest of each prompt.
         ids = np.full((len(prompts), width), self._ends[0])
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
         mask[:, :shared] = mask[:, width:] = 1
@@ -211,6 +212,7 @@ class HFTextModel:
         for step in range(max_tokens):
             logits = self._forward(cache, fed, seen[:, : width + step])
             tokens = self._sample(logits, temperature, top_p)
+            # tokens: (rows,)
             alive &= ~torch.isin(tokens, ends)
             going = alive.tolist()
             for slot, token in enumerate(tokens.tolist()):
@@ -229,14 +231,14 @@ class HFTextModel:
         return out
 
     def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
-        """How many tokens all prompts begin with, and each has one more; 0 where too few.
+        """Number of tokens that all prompts begin with, less than any prompt's length; or 0.
 
-        Nor may it be where a window over the last columns would count the padding behind them.
+        It is 0 if there are too few, or if the model's window would count the padding after them.
         """
         if len(prompts) == 1 or not rowwise.attends_fully(self.network.config):
             return 0
         rows = [list(prompt) for prompt in prompts]
-        first, last = min(rows), max(rows)  # what these two share, all between them share
+        first, last = min(rows), max(rows)  # a beginning shared by these two is shared by all
         most = min(map(len, prompts)) - 1
         shared = next((i for i in range(most) if first[i] != last[i]), most)
         return shared if shared >= _SHARED else 0
@@ -265,10 +267,10 @@ class HFTextModel:
         return drawn if columns is None else columns.gather(-1, drawn[:, None])[:, 0]
 
     def _draw(self, scores: Tensor, top_p: float) -> Tensor:
-        """A column per row with probability softmax(scores), of those that hold ``top_p``.
+        """One column per row by softmax(scores), among the likeliest that hold ``top_p``; (rows,).
 
-        By rejection, so nothing is sorted: a column is drawn from all, and again where likelier
-        ones hold ``top_p`` without it. Of columns as likely as each other all may be drawn.
+        By rejection, without sorting: a column is drawn from all, and again if likelier columns
+        hold ``top_p`` without it. Columns of equal probability are all accepted or all rejected.
         """
         shares = F.softmax(scores, dim=-1)
         sums = shares.cumsum(-1, dtype=torch.float64)

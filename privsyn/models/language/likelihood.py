@@ -1,4 +1,4 @@
-"""How likely a language model on this machine holds texts to be: no proof rests on it."""
+"""Log-likelihoods of texts under a local language model. No privacy proof depends on them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from privsyn.models.language.prompts import CHARS_PER_TOKEN, PromptEncoder
 from privsyn.models.protocols import PromptTemplate
 
 Parts = tuple[Sequence[int], Sequence[int]]
-"""Tokens that are given, and tokens behind them."""
+"""Given tokens, and the tokens after them."""
 
 _TOGETHER = 1024
-"""Tokens of a pass, padding included; a row of more has a pass of its own."""
+"""Most tokens of a pass, with padding; a longer row has its own pass."""
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A model whose network and tokenizer are at hand, as HFLogitModel's are."""
+    """A model with accessible network and tokenizer, such as HFLogitModel."""
 
     network: Any
     tokenizer: Any
@@ -29,17 +29,17 @@ class Readable(Protocol):
 def log_likelihoods(
     model: Readable, pairs: Sequence[tuple[str, str]], most: int
 ) -> list[tuple[float, int]]:
-    """Log-likelihood in nats of each text behind its prompt, and the tokens counted.
+    """Log-likelihood in nats of each text after its prompt, and the number of counted tokens.
 
-    A prompt and text longer than ``most`` tokens lose the beginning of the prompt; a text longer
-    than that loses its end. Without a prompt the first token is given and not counted.
+    If prompt and text have more than ``most`` tokens, the beginning of the prompt is dropped; if
+    the text alone has more, its end. Without a prompt the first token is given and not counted.
 
     Args:
         model: A causal language model.
-        pairs: Prompt and text.
-        most: Tokens of a pair.
+        pairs: Pairs of prompt and text.
+        most: Most tokens of a pair.
     """
-    letters = CHARS_PER_TOKEN * most  # before tokenising, which takes time and memory by length
+    letters = CHARS_PER_TOKEN * most  # tokenizing a longer text would only take time and memory
     rows = [
         _cut(_tokens(model, prompt[-letters:]), _tokens(model, text[:letters]), most)
         for prompt, text in pairs
@@ -56,15 +56,15 @@ def prompted_likelihoods(
     texts: Sequence[str],
     most: int,
 ) -> NDArray[np.float64]:
-    """Log-likelihood in nats of texts behind the public prompt of a label, shape (texts,).
+    """Log-likelihood in nats of texts after their label's public prompt, shape (texts,).
 
     Args:
         network: A causal language model of transformers.
-        prompts: Over its tokenizer.
-        template: Its public prompt is read.
-        labels: One for each text.
-        texts: Public.
-        most: Tokens of a text that are read.
+        prompts: Encoder with its tokenizer.
+        template: Its public prompt is used.
+        labels: One label per text.
+        texts: Public texts.
+        most: Most tokens of a text that are read.
     """
     rows = [
         prompts.followed(template, label, text, most)
@@ -74,10 +74,10 @@ def prompted_likelihoods(
 
 
 def of_sequences(network: Any, rows: Sequence[Parts]) -> NDArray[np.float64]:
-    """Log-likelihood in nats of the second part of each row behind its first, shape (rows,).
+    """Log-likelihood in nats of each row's second part after its first part, shape (rows,).
 
-    A second part without tokens has likelihood 1. Rows are padded on their right, which a causal
-    model does not see, and read together; nothing keeps their rounding apart.
+    A second part without tokens has likelihood 1. Rows are padded on the right, which a causal
+    model does not see. They are read together, so their rounding may depend on each other.
 
     Args:
         network: A causal language model of transformers.

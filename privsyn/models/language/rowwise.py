@@ -1,20 +1,20 @@
 """Torch kernels whose result for a row depends on that row alone, to the last bit.
 
-The privacy proofs need a row's logits to be the same wherever the row stands in its micro-batch and
-whatever stands beside it. With one fixed shape, stock kernels on CPU do not give that:
+The privacy proofs need a row's logits to be the same at every position of its micro-batch and with
+any other rows. Even with one fixed shape, stock kernels on CPU do not guarantee that:
 
-- float32 ``scaled_dot_product_attention`` at one query token cuts the keys of a row where a
-  thread's share ends, so rows at some positions are summed in another order;
+- float32 ``scaled_dot_product_attention`` with one query token splits the keys of a row at the end
+  of a thread's share, so rows at some positions are summed in another order;
 - MKL's float32 matrix product changes kernel at the tail of a thread's rows (5 rows, or 24 rows on
   two threads), and may cut the inner dimension between threads (50x36 on four);
 - float32 attention does the same to queries of odd lengths (17, 33) with heads of odd sizes (10);
 - transformers drops the padding mask when no row of the batch is padded, and takes another kernel.
 
-So on CPU linear layers run through oneDNN with prepacked weights, which kept every row at every
-number of rows from 1 to 1,000 on 1, 2 and 4 threads (2.7 times as fast at the vocabulary layer);
-one-token attention in float32 is stock attention over 16 query tokens (an elementwise product and a
-sum where heads are of odd sizes); prompts are padded to a multiple of 16; the mask is always built.
-HFLogitModel probes the outcome before the first private row.
+So on CPU linear layers run through oneDNN with prepacked weights. They gave equal rows for every
+number of rows from 1 to 1,000 on 1, 2 and 4 threads (and are 2.7 times as fast at the vocabulary
+layer). One-token attention in float32 is stock attention over 16 query tokens, or an elementwise
+product and a sum if heads have odd sizes. Prompts are padded to a multiple of 16. The mask is
+always built. HFLogitModel probes the result before the first private row.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.pytorch_utils import Conv1D
 
-ATTENTION = "privsyn_sdpa"  # "sdpa" in the name: refused by models that cannot take SDPA
+ATTENTION = "privsyn_sdpa"  # "sdpa" in the name: models without SDPA then refuse it
 _LANES = 16  # float32 numbers of a cache line
-_ROWS_HINT = 64  # rows oneDNN lays the weights out for; any number runs
+_ROWS_HINT = 64  # row count that oneDNN optimizes the weights' layout for; any number works
 
 
 class PackedLinear(nn.Module):  # type: ignore[misc]
@@ -42,7 +42,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
     Args:
         weight: Shape (out, in).
         bias: Shape (out,), or None.
-        keep: Whether ``rows_of`` will be called: the weights are then held unpacked too.
+        keep: Whether ``rows_of`` will be called, which needs the unpacked weights, too.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, keep: bool = False) -> None:
@@ -50,7 +50,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
         self._unpacked = weight if keep else None
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_HINT)
         self.bias = bias
-        # Some models read ``layer.weight.dtype``; the values are not kept twice.
+        # Some models read ``layer.weight.dtype``; on "meta" it takes no memory.
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
         return out
 
     def rows_of(self, outputs: Tensor) -> PackedLinear:
-        """The layer that computes these outputs alone."""
+        """A layer that computes only these outputs."""
         if self._unpacked is None:
             raise ValueError("the weights were not kept")
         bias = None if self.bias is None else self.bias[outputs]
@@ -67,7 +67,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
 
 
 def columns_of(head: nn.Module, outputs: Tensor) -> nn.Module:
-    """The part of a linear layer that computes these outputs alone."""
+    """The part of a linear layer that computes only these outputs."""
     if isinstance(head, PackedLinear):
         return head.rows_of(outputs)
     part = nn.Linear(head.in_features, len(outputs), bias=False, device="meta")
@@ -80,8 +80,8 @@ def columns_of(head: nn.Module, outputs: Tensor) -> nn.Module:
 def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
     """Replace every linear layer of a CPU model; returns the number replaced.
 
-    Layers stay as they are where oneDNN is missing or cannot pack the type. ``head`` is the layer
-    whose outputs may be asked for in part.
+    Layers do not change if oneDNN is missing or cannot pack their type. ``head`` is the layer whose
+    outputs may be requested in part.
     """
     if not torch.backends.mkldnn.is_available():
         return 0
@@ -90,6 +90,7 @@ def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 weight = child.weight
+            # GPT-2's layer: a linear layer with transposed weights, (in, out)
             elif type(child) is Conv1D:
                 weight = child.weight.t()
             else:
@@ -115,7 +116,7 @@ def attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it; only one-token steps on CPU differ from its SDPA.
+    """Attention in transformers' interface; only one-token steps on CPU differ from its SDPA.
 
     Shapes: query (rows, heads, tokens, size), key and value (rows, key heads, length, size), mask
     (rows, 1, tokens, length), true where attended to. Returns (rows, tokens, heads, size).
@@ -138,7 +139,7 @@ def attention(
 
 
 def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by stock attention; its query heads pass as query tokens.
+    """One token per row by stock attention, with query heads in place of query tokens.
 
     They are padded to a multiple of 16: kernel and scratch memory are then the same for every row,
     with the same alignment in every thread.
@@ -151,7 +152,7 @@ def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tenso
 
 
 def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row without a BLAS call: memory-bound, as fast as one."""
+    """One token per row without a BLAS call, equally fast because memory is the bottleneck."""
     out = []
     for g in range(q.shape[2]):
         scores = (key * q[:, :, g, None]).sum(-1)  # (rows, key heads, length)
@@ -161,15 +162,15 @@ def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
 
 
 def _attend_batched(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows apart."""
+    """One token per row by batched products: oneDNN computes bfloat16 rows independently."""
     scores = torch.matmul(q, key.transpose(2, 3))  # (rows, key heads, groups, length)
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.matmul(F.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype), value)
 
 
 def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The mask, always built: transformers leaves it out where no row of the batch is padded."""
-    # privacy: without it a row would take another kernel because of its neighbours
+    """The attention mask, built even if no row is padded, where transformers would omit it."""
+    # privacy: without a mask a row would use another kernel because of its neighbors
     kwargs["allow_is_causal_skip"] = False
     mask: Tensor | None = sdpa_mask(*args, **kwargs)
     return mask
@@ -195,7 +196,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new columns; returns views of all so far, shape (rows, heads, columns, size)."""
+        """Write new columns; returns views of all columns, shape (rows, heads, columns, size)."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             # (rows, heads, length, size)
@@ -219,10 +220,10 @@ def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
 
 
 def cache_argument(model: Any) -> str | None:
-    """What ``forward`` of a model calls its keys and values: transformers 5.24 renamed it.
+    """The argument of a model's ``forward`` for keys and values: transformers 5.24 renamed it.
 
-    An unknown name would go into ``**kwargs`` in silence, and every token would be read without
-    those before it. None for a model without attention: its state goes by the newer name, too.
+    ``**kwargs`` would silently take an unknown name, and every token would be read without those
+    before it. None for a model without attention: its state has the newer name, too.
     """
     layers = DynamicCache(config=model.config).layers
     if layers and not any(isinstance(layer, DynamicLayer) for layer in layers):
@@ -234,14 +235,14 @@ def cache_argument(model: Any) -> str | None:
 def attends_fully(config: Any) -> bool:
     """Whether every layer attends over all columns and keeps no other state.
 
-    Only then may padding stand inside a row: a window or a convolution counts columns.
+    Only then may padding be inside a row: a window or a convolution counts columns.
     """
     layers = DynamicCache(config=config).layers
     return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
 
 
 def new_cache(config: Any, length: int) -> Cache:
-    """An empty cache for ``length`` columns; the model's own if it keeps other state too."""
+    """An empty cache for ``length`` columns; the model's own type if it keeps other state, too."""
     stock = DynamicCache(config=config)
     if stock.layers and all(
         type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in stock.layers
@@ -252,7 +253,7 @@ def new_cache(config: Any, length: int) -> Cache:
 
 
 def is_preallocated(cache: Cache) -> bool:
-    """Whether rows of the cache can be moved, and its end taken back."""
+    """Whether rows of the cache can be moved and its last columns removed."""
     return all(type(layer) is PreallocatedLayer for layer in cache.layers)
 
 

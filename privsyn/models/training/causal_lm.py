@@ -1,7 +1,7 @@
-"""Small causal language models: built, read, fed with texts, and saved.
+"""Small causal language models: build, read, encode texts, and save.
 
-A student reads a text behind the same public prompt prefix as its teacher, by the same tokens, and
-is a folder that ``models.language`` takes. Which texts it reads is not this module's concern.
+A student reads a text after the same public prompt and with the same tokens as its teacher. It is
+saved as a folder for ``models.language``.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 
 NOT_COUNTED = -100
-"""Target of a position that is no text token: of the prefix, or padding."""
+"""Target of a position in the prefix or the padding."""
 
 PASS_TOKENS = {"cpu": 2**10, "cuda": 2**15}
-"""Tokens of a forward pass at most: on a CPU some seconds for the largest student."""
+"""Most tokens of a forward pass: a few seconds on a CPU for the largest student."""
 
 PASS_LOGITS = {"cpu": 2**25, "cuda": 2**30}
-"""Logits of a forward pass at most: 128 MB and 4 GB in float32."""
+"""Most logits of a forward pass: 128 MB and 4 GB in float32."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a Llama whose input and output share the embeddings.
+    """The size of a Llama with tied embeddings.
 
     Attributes:
-        width: Size of the hidden states; a head has 64 of them.
+        width: Size of the hidden states; each head has 64.
         inner: Size of the feed-forward layers.
         layers: Number of layers.
     """
@@ -50,18 +50,18 @@ class Shape:
     layers: int
 
     def parameters(self, vocabulary: int) -> int:
-        """Number of parameters, the embeddings of a vocabulary of this size included."""
+        """Number of parameters, including the embeddings of a vocabulary of this size."""
         layer = 4 * self.width**2 + 3 * self.width * self.inner + 2 * self.width
         return vocabulary * self.width + self.layers * layer + self.width
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text as a model reads it: prefix, text, end.
+    """Tokens of a text: prefix, text, end.
 
     Attributes:
         tokens: All tokens, int32.
-        start: Number of tokens of the prefix, which is read and never predicted.
+        start: Number of tokens of the prefix, which is never predicted.
     """
 
     tokens: NDArray[np.int32]
@@ -69,20 +69,20 @@ class Encoded:
 
     @property
     def counted(self) -> int:
-        """Tokens of the text, its end included."""
+        """Tokens of the text, including its end."""
         return len(self.tokens) - self.start
 
 
 @contextmanager
 def seeded(seed: int, device: Any) -> Iterator[None]:
-    """Seed torch's random numbers (weights, dropout) in a with block; restore their state after."""
+    """Seed torch's random numbers (weights, dropout) in a with block, then restore their state."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 def fast(device: Any) -> Any:
-    """Matrix products in bfloat16 where the hardware is made for them."""
+    """Matrix products in bfloat16 on GPUs."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
@@ -110,7 +110,7 @@ def read_model(folder: Path, dtype: str = "float32") -> Any:
     """A causal language model from its folder.
 
     Raises:
-        ModelError: The folder is incomplete, or no such model is in it.
+        ModelError: The folder is incomplete, or holds another kind of model.
     """
     from transformers import AutoModelForCausalLM
 
@@ -144,8 +144,8 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
     Args:
         shape: Its size.
         vocabulary: Number of tokens the base model gives logits for.
-        tokenizer: The base model's.
-        longest: Tokens of the longest text it reads; its context is at least 512.
+        tokenizer: Tokenizer of the base model.
+        longest: Tokens of the longest text; the context is at least 512.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -153,7 +153,7 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
     end = tokenizer.eos_token_id
     return LlamaForCausalLM(
         LlamaConfig(
-            # Some vocabularies are rounded up: the teacher's logits have that many columns.
+            # Some vocabularies are rounded up, and the teacher's logits have that many columns.
             vocab_size=max(vocabulary, len(tokenizer)),
             hidden_size=shape.width,
             intermediate_size=shape.inner,
@@ -172,13 +172,13 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
 
 
 def take_over_tiny(model: Any, tokenizer: Any) -> None:
-    """Start a fresh Llama from the embedded language model, in place.
+    """Initialize a new Llama from the embedded language model, in place.
 
-    Where the student is as wide as the embedded model or wider, the whole of it goes into the
-    leading entries of the student's weights, and what the student has beyond that (further layers,
-    heads, entries of the hidden state) writes nothing at first: the student then begins with the
-    embedded model's very predictions. Where it is narrower, only the token embeddings are taken
-    over, projected on the leading directions of their second moments; all layers stay random.
+    If the student is at least as wide, the embedded model fills the leading entries of the
+    student's weights. All further layers, heads and entries of the hidden state write zeros at
+    first, so the student begins with exactly the embedded model's predictions. If it is narrower,
+    only the token embeddings are copied, projected on the leading directions of their second
+    moments; all layers stay random.
 
     Raises:
         ConfigError: The student's tokenizer is not the embedded model's.
@@ -197,11 +197,11 @@ def take_over_tiny(model: Any, tokenizer: Any) -> None:
         if want.hidden_size < have.hidden_size:
             _, directions = torch.linalg.eigh(table.T @ table)  # eigenvalues rise
             target.copy_(table @ directions[:, -want.hidden_size :].flip(1))
-            # First logits are then as small as with random weights.
+            # The first logits are then as small as with random weights.
             model.model.norm.weight.fill_(float(want.initializer_range / target.std()))
             return
         _fill(target, table)
-        # A norm divides by the root of a mean over all entries, of which the further ones are 0.
+        # A norm divides by the root of a mean over all entries, and the additional ones are 0.
         scale = math.sqrt(have.hidden_size / want.hidden_size)
         for number, layer in enumerate(model.model.layers):
             for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
@@ -219,7 +219,7 @@ def take_over_tiny(model: Any, tokenizer: Any) -> None:
 
 
 def _fill(target: Any, source: Any) -> None:
-    """Copy a matrix into the leading entries of a larger one, zeros elsewhere."""
+    """Copy a matrix into the leading entries of a larger one; all other entries become 0."""
     target.zero_()
     target[: source.shape[0], : source.shape[1]] = source
 
@@ -230,16 +230,16 @@ def encode(
     texts: Sequence[tuple[str | None, str]],
     max_tokens: int,
 ) -> list[Encoded]:
-    """Texts as token sequences: the public prompt, the text, its end; as the teacher reads them.
+    """Texts as token sequences, as the teacher reads them: public prompt, text, end.
 
-    Text and end take at most ``max_tokens`` tokens; a text that is cut has no end. Special tokens
-    spelled out inside a text stay plain text.
+    Text and end have at most ``max_tokens`` tokens; a text that was cut has no end. Special tokens
+    spelled out in a text stay plain text.
 
     Args:
-        tokenizer: Of the model that will read them.
+        tokenizer: Tokenizer of the model that will read them.
         template: Its public prompt.
-        texts: Label and text.
-        max_tokens: Tokens of a text, its end included.
+        texts: Pairs of label and text.
+        max_tokens: Most tokens of a text, including its end.
     """
     prompts = PromptEncoder(tokenizer, "student")
     prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
@@ -255,7 +255,7 @@ def encode(
 
 
 def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
-    """Tokens of the longest prompt, and of the longest text that may come, not that is there."""
+    """Tokens of the longest prompt, and of the longest allowed (not actual) text."""
     return max(text.start for text in texts), max_tokens
 
 
@@ -269,7 +269,7 @@ def refuse_long(model: Any, texts: Sequence[Encoded], max_tokens: int, called: s
 
 
 def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[list[Encoded]]:
-    """Texts sorted by length, in groups that fit in a forward pass."""
+    """Texts sorted by length, in groups that fit into a forward pass."""
     group: list[Encoded] = []
     for text in sorted(texts, key=lambda text: len(text.tokens)):
         tokens = (len(group) + 1) * len(text.tokens)
@@ -285,7 +285,7 @@ def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[l
 def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
     """Input tokens and targets, each of shape (texts, longest - 1).
 
-    Padding stands on the right, where a causal model's earlier positions do not see it.
+    Padding is on the right, where earlier positions of a causal model do not see it.
     """
     width = max(len(text.tokens) for text in texts) - 1
     ids = np.zeros((len(texts), width), np.int64)
@@ -314,7 +314,7 @@ def load_teacher(base: Path, adapter: Path, dtype: str, device: Any) -> Any:
 
 
 def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> None:
-    """Write a model folder that ``models.language`` takes, its prompt included."""
+    """Write a model folder for ``models.language``, with its prompt."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     prompt: dict[str, Any] = {"private": template.private, "public": template.public, "guidance": 1}
@@ -324,10 +324,10 @@ def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> 
 
 
 def prompt_of(folder: Path) -> PromptTemplate:
-    """The prompt a student of a model is trained behind: the model's own.
+    """The prompt that precedes texts when a student of this model is trained: the model's own.
 
-    An instruction is no prefix of a text: a chat model without a prompt of its own gets the plain
-    one.
+    A chat model without its own prompt gets the plain one: an instruction is not a prefix of a
+    text.
     """
     template, _ = read_template(folder, folder.name)
     has_prompt = (folder / PROMPT_FILE).is_file()

@@ -1,9 +1,9 @@
 """A TrainableModel over transformers: low-rank adapters by PEFT, per-sample gradients by Opacus.
 
-Every pass has one fixed shape: rows are padded on the right to a public length and spare slots hold
-rows without loss, so that a row's gradient depends on its own tokens and the adapter alone. Whether
-the kernels of this machine keep to that is probed before the first private row; if they do not, a
-pass holds one unit. Sums are of integers, exact in any order.
+Every pass has one fixed shape: rows are padded on the right to a public length, and spare slots
+hold rows without loss, so that a row's gradient depends on its own tokens and the adapter alone. A
+probe before the first private row checks this for the kernels of this machine; if it fails, a pass
+holds one unit. Sums are sums of integers, exact in any order.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from privsyn.models.training.causal_lm import Shape, new_model, read_model, save
 from privsyn.models.trial import refuse_no_numbers
 
 WIDTH_MULTIPLE = 16
-"""Rows are padded to a multiple: float32 attention kernels give odd lengths other bits."""
+"""Rows are padded to a multiple: float32 attention kernels round odd lengths differently."""
 
 SEED_OF_FIRST_WEIGHTS = 0
-"""Seed of the first weights: a resumed run has the same and can tell whether they moved."""
+"""Seed of the initial weights: a resumed run has the same, so it can see whether they moved."""
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def adapt(network: Any, training: Training, source: str) -> Any:
-    """The network with a fresh low-rank adapter, the only part that is trained.
+    """The network with a new low-rank adapter, the only part that is trained.
 
     Raises:
         ModelError: It has none of the requested layers; says which linear layers it has.
@@ -69,9 +69,9 @@ def adapt(network: Any, training: Training, source: str) -> Any:
 
 
 def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int) -> Any:
-    """A student with random weights over the vocabulary of a network, trained whole.
+    """A student with random weights and the vocabulary of a network, trained as a whole.
 
-    Only the scales of its norms stay 1: Opacus has no per-sample gradients of Llama's norms.
+    Only the scales of its norms stay at 1: Opacus has no per-sample gradients for Llama's norms.
     """
     vocabulary = int(network.config.get_text_config().vocab_size)
     with seeded(SEED_OF_FIRST_WEIGHTS, network.device):
@@ -84,10 +84,10 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
 def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
     """Names of the layers to adapt: those requested, or PEFT's default for the architecture.
 
-    ``("all-linear",)`` names every linear layer but the one of the vocabulary.
+    ``("all-linear",)`` means every linear layer except the vocabulary layer.
 
     Raises:
-        ModelError: The network lacks one of them, or its architecture is not known to PEFT.
+        ModelError: The network lacks one of them, or PEFT does not know its architecture.
     """
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
@@ -115,7 +115,7 @@ def target_modules(network: Any, requested: Sequence[str] | None, source: str) -
 
 
 def linear_layers(network: Any) -> list[str]:
-    """Last names of the linear layers but the vocabulary's, each once, in order."""
+    """Last names of the linear layers except the vocabulary's, each once, in order."""
     from transformers.pytorch_utils import Conv1D
 
     head = network.get_output_embeddings()
@@ -128,7 +128,7 @@ def linear_layers(network: Any) -> list[str]:
 
 
 def _is_transposed(network: Any, targets: Sequence[str]) -> bool:
-    """Whether the targets keep their weights as (in, out), as GPT-2's do."""
+    """Whether the targets store their weights as (in, out), like GPT-2."""
     from transformers.pytorch_utils import Conv1D
 
     return any(
@@ -144,7 +144,7 @@ def attach_hooks(network: Any) -> Any:
     from opacus.grad_sample import GradSampleHooks
 
     for handler in [handler for handler in root.handlers if handler not in before]:
-        root.removeHandler(handler)  # opacus sets up everybody's logging when it is imported
+        root.removeHandler(handler)  # importing opacus adds a handler to the root logger
     return GradSampleHooks(network, loss_reduction="sum", strict=False)
 
 
@@ -188,16 +188,17 @@ def within_context(network: Any, tokens: int, source: str) -> int:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """Keep the libraries' advice to each other off the terminal."""
+    """Silence warnings that the libraries raise about each other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory, of the host or the device, did not suffice."""
+    """Whether an error says that the host or the device ran out of memory."""
     text = str(error)
     return (
+        # torch raises plain RuntimeErrors from its CPU allocator, CUDA and cuBLAS.
         isinstance(error, MemoryError | torch.OutOfMemoryError)
         or "DefaultCPUAllocator" in text
         or "out of memory" in text
@@ -206,24 +207,24 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 _TRIED_TOKENS = 8
-"""Length of the record and the text that ``check`` tries."""
+"""Tokens of the record and the text in ``check``."""
 
 _SAFE = 1 - 2.0**-20
-"""Factor on a clipped gradient: room for the roundings of float32."""
+"""Factor on a clipped gradient: leaves room for rounding in float32."""
 
 _IGNORED = -100
-"""Target of a position without loss, as PyTorch's cross entropy ignores it."""
+"""Target of a position without loss, which PyTorch's cross entropy ignores."""
 
 
 class LoraTrainer:
-    """Per-unit clipped gradients of a LoRA adapter. See protocols.Trainer.
+    """A Trainer of a LoRA adapter: clipped gradients per unit.
 
     Args:
-        network: A transformers model on its device; an adapter is added to it.
+        network: A transformers model on its device. An adapter is added to it.
         tokenizer: Its tokenizer.
         training: Public settings.
         source: What the model is called in messages.
-        checkpointing: See LoraModel.
+        checkpointing: Whether the backward pass recomputes activations to save memory.
 
     Raises:
         ModelError: No layer to adapt, or a context shorter than prompt and record.
@@ -242,7 +243,7 @@ class LoraTrainer:
         self._training, self._source = training, source
         self._eos = int(tokenizer.eos_token_id)
         self._prompts = PromptEncoder(tokenizer, source)
-        # privacy: the width is that of public prompts and max_tokens, whatever the records are
+        # privacy: the width comes from public prompts and max_tokens, not from the records
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._width = padded_width(longest + training.max_tokens)
         self._device = network.device
@@ -255,12 +256,12 @@ class LoraTrainer:
         drop_dropout(self._network)
         if checkpointing:
             network.enable_input_require_grads()
-            with unwarned():  # transformers renames it
+            with unwarned():  # the argument's name is deprecated
                 network.gradient_checkpointing_enable({"use_reentrant": True})
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
         self.size = sum(part.numel() for part in self._parts)
-        # (numbers,): all trained parameters in a row
+        # (numbers,): all trained parameters, concatenated
         self._theta = nn.Parameter(torch.cat([p.detach().float().flatten() for p in self._parts]))
         self._began = self._theta.detach().clone()
         self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
@@ -269,7 +270,7 @@ class LoraTrainer:
         self._settle_passes()
 
     def encode(self, label: str | None, text: str) -> Row:
-        """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
+        """Prompt, record, and the end if the record was not cut."""
         prompt, ids = self._prompts.followed(
             self._training.template, label, text, self._training.max_tokens
         )
@@ -278,7 +279,7 @@ class LoraTrainer:
         return [*prompt, *ids], len(prompt)
 
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
-        """See protocols.Trainer."""
+        """Sum over units of their clipped gradients, shape (numbers,)."""
         while True:
             try:
                 return self._sum(units)
@@ -287,22 +288,22 @@ class LoraTrainer:
                     raise
                 if self.units_per_pass == 1:
                     raise MemoryError("one unit's records do not fit") from None
-            # Outside the except block, which would keep the tensors of the failed pass.
+            # Outside the except block: the exception keeps the tensors of the failed pass alive.
             self.units_per_pass = -(-self.units_per_pass // 2)
             self._forget()
-            self._settle_passes()  # other shapes may take other kernels
+            self._settle_passes()  # another shape may use other kernels, so probe again
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         """Sum of the units' contributions, shape (numbers,)."""
         total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
         for start in range(0, len(units), self.units_per_pass):
             parts = self._contributions(units[start : start + self.units_per_pass])
-            # Whole numbers below 2^53: exact in float64 and in any order.
+            # Integers below 2^53: float64 sums are exact in any order.
             total += torch.cat([part.sum(0, dtype=torch.float64) for part in parts])
         return np.asarray(total.to(torch.int64).cpu().numpy())
 
     def _contributions(self, units: Sequence[Sequence[Row]]) -> list[Tensor]:
-        """What each slot adds: for every parameter whole numbers in float32, (slots, numbers)."""
+        """Contribution of each slot: per parameter, integers in float32, (slots, numbers)."""
         self._backward(*self._batch(units))
         records = self._training.records_per_unit
         gradients = []
@@ -314,15 +315,16 @@ class LoraTrainer:
         return clip_to_lattice(gradients, self._training.clip_norm)
 
     def _batch(self, units: Sequence[Sequence[Row]]) -> tuple[Tensor, Tensor]:
-        """Tokens and targets, each of shape (slots * records, width) whatever the units."""
+        """Tokens and targets, each of the fixed shape (slots * records, width)."""
         records = self._training.records_per_unit
         tokens = np.full((self.units_per_pass * records, self._width), self._eos)
         targets = np.full_like(tokens, _IGNORED)
         for place, unit in enumerate(units):
-            for number, (ids, start) in enumerate(unit[:records]):  # privacy: within its own rows
+            # privacy: a unit never uses more rows than its own slots
+            for number, (ids, start) in enumerate(unit[:records]):
                 row = place * records + number
                 tokens[row, : len(ids)] = ids
-                targets[row, start - 1 : len(ids) - 1] = ids[start:]
+                targets[row, start - 1 : len(ids) - 1] = ids[start:]  # shifted by one
         return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))
 
     def _backward(self, tokens: Tensor, targets: Tensor) -> None:
@@ -352,7 +354,7 @@ class LoraTrainer:
                 module.activations = []
 
     def _settle_passes(self) -> None:
-        """Halve the units per pass until a pass fits in memory; 1 where a pass mixes its units."""
+        """Halve the units per pass until a pass fits in memory; 1 if passes mix their units."""
         while True:
             try:
                 apart: bool | None = self._keeps_units_apart()
@@ -367,10 +369,10 @@ class LoraTrainer:
             self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
 
     def _keeps_units_apart(self) -> bool:
-        """Whether a unit's contribution has the same bits wherever it stands, and beside whom.
+        """Whether a unit's contribution has the same bits in every position and among any others.
 
-        Reversed order finds kernels that treat places differently. Empty slots in between find a
-        mean over the batch, which does not depend on the order.
+        Reversing the order finds kernels that depend on the position. Emptying every other slot
+        finds means over the batch, which do not depend on the order.
         """
         rng = np.random.default_rng(0)  # public numbers; any would do
         size = int(self._network.config.get_text_config().vocab_size)
@@ -378,11 +380,11 @@ class LoraTrainer:
             (rng.integers(0, size, rng.integers(2, self._width + 1)).tolist(), 1)
             for _ in range(self.units_per_pass)
         ]
-        # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
+        # Half of a new adapter is zero, so gradients of the other half are zero, too: add noise.
         noise = torch.from_numpy(rng.normal(scale=0.02, size=self.size)).float()
         self._write(self._theta.detach() + noise.to(self._device))
         try:
-            # A process's first pass may take other kernels than all after it: it does not count.
+            # A process's first pass may use other kernels than later ones, so it does not count.
             for _ in range(2):
                 forth = self._contributions([[row] for row in rows])  # each: (slots, numbers)
             back = self._contributions([[row] for row in reversed(rows)])
@@ -397,7 +399,7 @@ class LoraTrainer:
         )
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
-        """See protocols.Trainer."""
+        """One step of AdamW along a gradient of shape (numbers,)."""
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
         self._theta.grad = torch.from_numpy(gradient).float().to(self._device)
@@ -405,17 +407,17 @@ class LoraTrainer:
         self._write(self._theta.detach())
 
     def numbers(self) -> NDArray[np.float32]:
-        """See protocols.SharedTrainer."""
+        """Trained parameters, shape (numbers,)."""
         return np.array(self._theta.detach().cpu().numpy())
 
     def take(self, numbers: NDArray[np.float32]) -> None:
-        """See protocols.SharedTrainer."""
+        """Set the trained parameters, shape (numbers,)."""
         with torch.no_grad():
             self._theta.copy_(torch.from_numpy(numbers))
         self._write(self._theta.detach())
 
     def _write(self, theta: Tensor) -> None:
-        """Copy a vector of trained numbers into the network."""
+        """Copy a vector of parameters, (numbers,), into the network."""
         start = 0
         with torch.no_grad():
             for part in self._parts:
@@ -423,11 +425,11 @@ class LoraTrainer:
                 start += part.numel()
 
     def _read(self) -> Tensor:
-        """The trained numbers as the network holds them, shape (numbers,)."""
+        """The parameters in the network, shape (numbers,)."""
         return torch.cat([part.detach().float().flatten() for part in self._parts])
 
     def state(self) -> bytes:
-        """See protocols.Trainer."""
+        """Parameters and moments of AdamW, as safetensors."""
         moments = self._optimiser.state[self._theta] if self._optimiser.state else {}
         tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
         content: bytes = save_tensors(
@@ -437,7 +439,7 @@ class LoraTrainer:
         return content
 
     def restore(self, state: bytes) -> None:
-        """See protocols.Trainer."""
+        """Continue from a state."""
         tensors = load_tensors(state)
         with torch.no_grad():
             self._theta.copy_(tensors.pop("theta").to(self._device))
@@ -447,11 +449,12 @@ class LoraTrainer:
         self._write(self._theta.detach())
 
     def moved(self) -> bool:
-        """See protocols.Trainer."""
+        """Whether the parameters differ from their initial values."""
+        # Of the network, not of theta: this finds an update that never reached the layers.
         return not torch.equal(self._read(), self._began)
 
     def files(self) -> Mapping[str, bytes]:
-        """The adapter as PEFT reads it, or a model folder. See protocols.Trainer."""
+        """Files of a PEFT adapter, or of a model folder."""
         if self._training.student is not None:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
@@ -462,6 +465,7 @@ class LoraTrainer:
         tensors = get_peft_model_state_dict(self._network)
         config = self._network.peft_config["default"].to_dict()
         config |= {"base_model_name_or_path": self._source, "inference_mode": True}
+        # Sets have no stable order; these files are part of a release's digest.
         plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
         return {
             WEIGHTS: save_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()}),
@@ -470,18 +474,18 @@ class LoraTrainer:
 
 
 def clip_to_lattice(gradients: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
-    """Scale the gradient of every unit to at most ``clip_norm`` and round it toward zero.
+    """Scale every unit's gradient to at most ``clip_norm`` and round it toward zero.
 
-    Guarantee: what a unit adds has an L2 norm of at most CLIP_STEPS over all parts together, for
-    any input whatever, and is a function of that unit's gradient alone. The norm is checked on the
-    whole numbers themselves, exactly; a unit that fails the check, or is not finite, adds zeros.
+    Guarantee: for any input, a unit's contribution has an L2 norm of at most CLIP_STEPS over all
+    parts together, and depends on that unit's gradient alone. The norm is checked exactly, on the
+    integers themselves. A unit that fails the check, or is not finite, adds zeros.
 
     Args:
-        gradients: Of every parameter, shape (units, numbers).
+        gradients: One tensor per parameter, shape (units, numbers).
         clip_norm: The norm C that becomes CLIP_STEPS lattice steps.
 
     Returns:
-        Whole numbers of at most CLIP_STEPS in float32, which holds them exactly; the same shapes.
+        Integers of at most CLIP_STEPS, exact in float32, in the same shapes.
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
@@ -500,16 +504,16 @@ def _squares(parts: Sequence[Tensor]) -> Tensor:
 
 
 class LoraModel:
-    """A causal language model to be adapted. See protocols.TrainableModel.
+    """A TrainableModel over a causal language model of transformers.
 
     Args:
-        load: Reads the model from disk, on its device: an adapter changes a network in place.
-        settle: Makes a trained model ready to write.
+        load: Reads the model from disk onto its device. An adapter changes a network in place.
+        settle: Prepares a trained model for writing texts.
         source: What the model is called in messages.
         revision: Digest that enters the release id.
-        rows_per_pass: Texts written together at most.
+        rows_per_pass: Most texts written together.
         cache_bytes: Memory for their keys and values.
-        checkpointing: Whether activations are computed anew in the backward pass, for memory.
+        checkpointing: Whether the backward pass recomputes activations to save memory.
     """
 
     def __init__(
@@ -527,10 +531,10 @@ class LoraModel:
         self._load, self._settle, self._source = load, settle, source
         self._rows, self._cache_bytes = rows_per_pass, cache_bytes
         self._checkpointing = checkpointing
-        self._fresh = [load()]  # now: one that does not load must fail before budget is spent
+        self._fresh = [load()]  # now: a model that does not load must fail before budget is spent
 
     def check(self, training: Training) -> None:
-        """A whole release in small, on public rows. See protocols.TrainableModel."""
+        """Try one training step, its files and one text on public rows."""
         network, tokenizer = self._take()
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
@@ -542,7 +546,7 @@ class LoraModel:
                 refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
         self._fresh.append((network, tokenizer))
         del network
-        # A step, its files and a text: what fails here costs nothing, and after ``begin`` all.
+        # A failure here costs nothing; after ``begin`` it costs the whole release.
         tiny = replace(training, micro_batch=training.records_per_unit, max_tokens=_TRIED_TOKENS)
         with tempfile.TemporaryDirectory() as name:
             trainer = self.trainer(tiny)
@@ -551,16 +555,16 @@ class LoraModel:
             trainer.update(step, 1e-3)
             for file, content in trainer.files().items():
                 (Path(name) / file).write_bytes(content)
-            del trainer  # its memory, before the model is read once more
+            del trainer  # frees memory before the model is loaded again
             self.writer(tiny, Path(name), Sampling()).write(training.labels[:1])
 
     def trainer(self, training: Training) -> LoraTrainer:
-        """See protocols.TrainableModel."""
+        """A trainer before its first step."""
         network, tokenizer = self._take()
         return LoraTrainer(network, tokenizer, training, self._source, self._checkpointing)
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> LoraWriter:
-        """See protocols.TrainableModel."""
+        """The model with the trained weights of a folder."""
         network, tokenizer = self._take()
         if training.student is not None:
             adapted = read_model(folder).to(network.device)
@@ -582,12 +586,12 @@ class LoraModel:
         return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, sampling)
 
     def _take(self) -> tuple[Any, Any]:
-        """Network and tokenizer that no adapter has changed yet."""
+        """A network that no adapter has changed, and its tokenizer."""
         return self._fresh.pop() if self._fresh else self._load()
 
 
 class LoraWriter:
-    """See protocols.Writer."""
+    """A Writer over a model with its adapter merged in."""
 
     def __init__(
         self, model: HFTextModel, prompts: PromptEncoder, training: Training, sampling: Sampling
@@ -596,7 +600,7 @@ class LoraWriter:
         self._sampling = sampling
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
-        """See protocols.Writer."""
+        """One text per label."""
         template, most = self._training.template, self._training.max_tokens
         rows = [self._prompts.public(template, label) for label in labels]
         texts = self._model.continued(
@@ -610,8 +614,13 @@ class LoraWriter:
     def likelihoods(
         self, labels: Sequence[str | None], texts: Sequence[str]
     ) -> NDArray[np.float64]:
-        """See protocols.Writer."""
-        of = self._training
+        """Log-likelihood in nats of each text after its label's prompt, shape (texts,)."""
+        training = self._training
         return prompted_likelihoods(
-            self._model.network, self._prompts, of.template, labels, texts, of.max_tokens
+            self._model.network,
+            self._prompts,
+            training.template,
+            labels,
+            texts,
+            training.max_tokens,
         )

@@ -1,13 +1,14 @@
-"""Gradients by several processes of one machine: a TrainableModel that shares out every sum.
+"""Gradients by several processes of one machine: a TrainableModel that distributes every sum.
 
-Only rank 0 samples, draws noise and steps. It sends the others the trained numbers and the rows of
-their share, and gets back sums of integers, exact in any order: the result has the bits that one
-process gives. That needs a unit to add the same in every process: all pass the same number of units
-at a time, and public rows must add the same in each before the first sum.
+Only rank 0 samples, draws noise and updates parameters. It sends the other processes the parameters
+and their share of the rows, and receives sums of integers, which are exact in any order. So the
+result has the same bits as with one process. This requires that a unit's contribution is the same
+in every process: all use the same number of units per pass, and before the first sum they must
+agree on public rows.
 
-Rank 0 speaks to each of the others in bytes, over torch.distributed; trained numbers and sums go by
-gloo, or by NCCL where every process has a GPU. Nothing is pickled. What is sent may be private: it
-stays among these processes, and no message or error repeats any of it.
+Rank 0 sends bytes to the others over torch.distributed. Parameters and sums use gloo, or NCCL if
+every process has a GPU. Nothing is pickled. Messages may be private: they stay within these
+processes, and no error repeats their content.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _AGAIN = "Run the same command again: training goes on from its last checkpoint.
 
 
 class Command(IntEnum):
-    """What rank 0 asks of the others. LOAD, TRAIN, SUM and PROBE are answered."""
+    """Requests of rank 0 to the others. LOAD, TRAIN, SUM and PROBE are answered."""
 
     STOP = 0
     LOAD = 1
@@ -66,15 +67,15 @@ class Command(IntEnum):
 
 
 class Group:
-    """The processes that train together, as one of them sees them.
+    """The processes that train together, from the view of one of them.
 
     Args:
         place: Of this process.
-        patience: Longest wait for another that lives; the end of one that dies is noticed.
-        file: Where processes of one machine find each other; None: as torchrun says.
+        patience: Longest wait for another live process. A dead one is noticed at once.
+        file: File by which processes of one machine find each other. None: by torchrun's variables.
 
     Raises:
-        TrainingInterrupted: In all methods: another process is gone, or too slow.
+        TrainingInterrupted: In all methods: another process is gone or too slow.
     """
 
     def __init__(self, place: Rank, patience: timedelta, file: Path | None = None) -> None:
@@ -94,29 +95,29 @@ class Group:
 
     @property
     def others(self) -> range:
-        """Ranks that rank 0 speaks to."""
+        """All ranks except 0."""
         return range(1, self.place.size)
 
     def ask(self, command: Command, *contents: bytes) -> None:
-        """Send a command from rank 0: one content for all others, or one for each."""
+        """Send a command from rank 0, with one content for all others or one for each."""
         for rank in self.others:
             self._send(rank, command, contents[(rank - 1) % len(contents)] if contents else b"")
 
     def asked(self) -> tuple[Command, bytes]:
-        """The next command of rank 0, and its content."""
+        """Receive the next command of rank 0 and its content."""
         head, body = self._receive(0)
         return Command(head), body
 
     def answer(self, values: Mapping[str, Any]) -> None:
-        """Answer rank 0; public facts."""
+        """Answer rank 0 with public facts."""
         self._send(0, 0, json.dumps(values).encode())
 
     def answers(self) -> list[dict[str, Any]]:
-        """What the others answer to rank 0, in order.
+        """Answers of the others to rank 0, in order.
 
         Raises:
-            PrivsynError: One of them failed, with its error where it is one of ours.
-            RuntimeError: One of them failed by a defect; says its kind and place alone.
+            PrivsynError: A process failed with one of our errors, which is repeated.
+            RuntimeError: A process failed by a defect; only its kind and place are shown.
         """
         answers = [json.loads(self._receive(rank)[1]) for rank in self.others]
         for rank, answer in zip(self.others, answers, strict=True):
@@ -126,11 +127,11 @@ class Group:
 
     @staticmethod
     def use_cards(cards: Sequence[str | None]) -> bool:
-        """Whether NCCL is to add: every process has a GPU of its own. Names as from card_name."""
+        """Whether NCCL adds: every process has its own GPU. Names come from ``card_name``."""
         return None not in cards and len(set(cards)) == len(cards) and dist.is_nccl_available()
 
     def join_cards(self, index: int) -> None:
-        """Add by NCCL from now on, in all processes at once."""
+        """Add by NCCL from now on. All processes must call it."""
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # an error instead of an abort
         self._device = torch.device("cuda", index)
         torch.cuda.set_device(self._device)
@@ -138,27 +139,29 @@ class Group:
             self._sums = dist.new_group(backend="nccl", timeout=self._patience)
 
     def spread(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Rank 0's numbers, everywhere."""
+        """Send rank 0's parameters, shape (numbers,), to all processes."""
         tensor = torch.from_numpy(numbers).to(self._device)
         with self._reached():
             dist.broadcast(tensor, 0, group=self._sums or self._group)
             return np.asarray(tensor.cpu().numpy())
 
     def add(self, part: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum of all parts, exact; means something on rank 0 only."""
+        """Exact sum of all parts, shape (numbers,). Only rank 0 gets it."""
         tensor = torch.from_numpy(part).to(self._device)
         with self._reached():
             dist.reduce(tensor, 0, op=dist.ReduceOp.SUM, group=self._sums or self._group)
             return np.asarray(tensor.cpu().numpy())
 
     def close(self) -> None:
-        """Leave, once and for all. Rank 0 tells the others to stop, where they still listen."""
+        """Leave the group. Rank 0 tells the others to stop if they still listen."""
         if self._closed:
             return
         self._closed = True
         if self.place.rank == 0:
             with suppress(RuntimeError):
                 (stop,) = _message(Command.STOP)
+                # Not a blocking send: a process that died would make the run wait until its
+                # timeout.
                 sends = [dist.isend(stop, rank, group=self._group) for rank in self.others]
                 for work in sends:
                     if work is not None:
@@ -183,11 +186,11 @@ class Group:
 
     @contextmanager
     def _reached(self, rank: int | None = None) -> Iterator[None]:
-        """Turn what torch raises where a process is gone into our error."""
+        """Turn torch's errors about a lost process into TrainingInterrupted."""
         try:
             yield
         except RuntimeError as error:
-            peer = "another process that trains along" if rank is None else f"rank {rank}"
+            peer = "another training process" if rank is None else f"rank {rank}"
             kind = "did not answer in time" if "imed out" in str(error) else "is gone"
             raise TrainingInterrupted(
                 f"rank {self.place.rank} of {self.place.size}: {peer} {kind}.", hint=_AGAIN
@@ -195,7 +198,7 @@ class Group:
 
 
 def _message(kind: int, content: bytes = b"") -> list[torch.Tensor]:
-    """What is sent for a message: kind and length, then the content where there is any."""
+    """Tensors of a message: kind and length, then the content if there is any."""
     head = torch.tensor([kind, len(content)], dtype=torch.int64)
     if not content:
         return [head]
@@ -211,7 +214,7 @@ def card_name(device: Any) -> str | None:
 
 
 def report(error: Exception) -> dict[str, Any]:
-    """What may be said of a failure: our own in full, of another's its kind and place alone."""
+    """What may be told about a failure: our own errors in full, of others only kind and place."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     ours = isinstance(error, PrivsynError)
     return {
@@ -229,7 +232,7 @@ def _failure(rank: int, answer: Mapping[str, Any]) -> Exception:
         error: PrivsynError = kind(f"rank {rank}: {answer['message']}", hint=answer["hint"])
         return error
     text = f"rank {rank}: {answer['error']} in {answer['place']}."
-    # A defect may depend on the records: it must not be taken for one that may be tried again.
+    # A defect may depend on the records, so it must not look like a failure that can be retried.
     return TrainingInterrupted(text, hint=_AGAIN) if answer["outside"] else RuntimeError(text)
 
 
@@ -237,17 +240,17 @@ _WORDS = "the quick brown fox jumps over a lazy dog and then sleeps in its own w
 
 
 class RanksModel:
-    """A TrainableModel whose trainer works with all processes. Of rank 0.
+    """Rank 0's TrainableModel, whose trainer uses all processes.
 
     Args:
         base: This process's own model.
         group: The processes.
-        models: What the others load: the same.
-        performance: Where to; each takes the GPU of its number where there are GPUs.
+        models: Names the model, which the others load, too.
+        performance: Device; if there are GPUs, each process takes the GPU of its number.
 
     Raises:
-        ModelError: One of them cannot load it, or finds other files.
-        TrainingInterrupted: One of them is gone.
+        ModelError: A process cannot load the model, or finds other files.
+        TrainingInterrupted: A process is gone.
     """
 
     def __init__(
@@ -279,27 +282,27 @@ class RanksModel:
             group.join_cards(device.index)
 
     def trainer(self, training: Training) -> RanksTrainer:
-        """See protocols.TrainableModel."""
+        """A trainer before its first step."""
         self._group.ask(Command.TRAIN, json.dumps(dataclasses.asdict(training)).encode())
         trainer: Any = self._base.trainer(training)
         return RanksTrainer(trainer, self._group, training, self._group.answers())
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> Writer:
-        """This process's own. See protocols.TrainableModel."""
+        """The writer of this process: writing needs no other."""
         return self._base.writer(training, folder, sampling)
 
 
 class RanksTrainer:
-    """The trainer of rank 0 with the help of all others. See protocols.Trainer.
+    """Rank 0's Trainer, which distributes its sums to all processes.
 
     Args:
         trainer: This process's trainer.
-        group: The processes; the others have built theirs.
+        group: The processes; the others have built their trainers.
         training: Public settings.
-        answers: Of the others, to TRAIN.
+        answers: Answers of the others to TRAIN.
 
     Raises:
-        TrainingInterrupted: In all methods too: a process is gone, or computes other numbers.
+        TrainingInterrupted: Also in all methods: a process is gone, or computes other values.
     """
 
     def __init__(
@@ -315,15 +318,15 @@ class RanksTrainer:
 
     @property
     def size(self) -> int:
-        """See protocols.Trainer."""
+        """Number of trained parameters."""
         return self._own.size
 
     def encode(self, label: str | None, text: str) -> Row:
-        """See protocols.Trainer."""
+        """The training sequence of a record."""
         return self._own.encode(label, text)
 
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
-        """See protocols.Trainer."""
+        """Sum over units of their clipped gradients, shape (size,); every process adds a share."""
         ranks = self._group.place.size
         local, *shares = [units[rank::ranks] for rank in range(ranks)]
         while True:
@@ -333,31 +336,32 @@ class RanksTrainer:
             part = self._own.clipped_sum(local)
             least = self._least(self._group.answers())
             if least == slots:
+                # Only now is the sum added: every process kept to the same units per pass.
                 self._group.ask(Command.ADD)
                 return self._group.add(part)
-            # One ran out of memory: passes of another size may round otherwise, so all do it again.
+            # A process ran out of memory. Passes of another size may round differently: repeat all.
             self._agree(least)
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
-        """See protocols.Trainer."""
+        """One step of the optimizer, in this process; the others get the new parameters later."""
         self._own.update(gradient, learning_rate)
         self._stale = True
 
     def state(self) -> bytes:
-        """See protocols.Trainer."""
+        """State of parameters and optimizer."""
         return self._own.state()
 
     def restore(self, state: bytes) -> None:
-        """See protocols.Trainer."""
+        """Continue from a state."""
         self._own.restore(state)
         self._stale = True
 
     def moved(self) -> bool:
-        """See protocols.Trainer."""
+        """Whether the trained parameters differ from their initial values."""
         return self._own.moved()
 
     def files(self) -> Mapping[str, bytes]:
-        """See protocols.Trainer."""
+        """Files of the trained weights by name."""
         return self._own.files()
 
     def _share_numbers(self) -> None:
@@ -367,16 +371,16 @@ class RanksTrainer:
             self._stale = False
 
     def _least(self, answers: Sequence[Mapping[str, Any]]) -> int:
-        """Units per pass that every process has the memory for."""
+        """Units per pass that fit into every process's memory."""
         return min(self._own.units_per_pass, *(int(answer["slots"]) for answer in answers))
 
     def _agree(self, slots: int) -> None:
-        """Settle on the units per pass, and that public units add the same in every process.
+        """Choose the units per pass, and check that public units add the same in every process.
 
-        Each process has them in another order, which must not matter either.
+        Each process gets them in another order, which must not matter.
         """
         numbers = self._own.numbers()
-        # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
+        # Half of a new adapter is zero, so gradients of the other half are zero, too: add noise.
         noise = np.random.default_rng(0).standard_normal(numbers.shape, np.float32)
         self._own.take(numbers + noise * np.float32(0.02))
         self._stale = True
@@ -385,8 +389,8 @@ class RanksTrainer:
                 least = self._own.units_per_pass
                 if slots == least == 1:
                     raise TrainingInterrupted(
-                        "the processes compute different numbers from the same input.",
-                        hint="Train on GPUs of one kind, or by one process.",
+                        "the processes compute different gradients from the same input.",
+                        hint="Train on GPUs of one kind, or in one process.",
                     )
                 slots = least if least < slots else 1
         finally:
@@ -394,7 +398,7 @@ class RanksTrainer:
             self._stale = True
 
     def _alike(self, slots: int) -> bool:
-        """Whether all keep to so many units per pass, and compute the same."""
+        """Whether all processes manage this many units per pass and compute the same."""
         self._group.ask(Command.SLOTS, str(slots).encode())
         self._own.units_per_pass = slots
         self._share_numbers()
@@ -409,7 +413,7 @@ class RanksTrainer:
         return alike and self._own.units_per_pass == slots
 
     def _public_units(self, count: int) -> list[list[Row]]:
-        """Units that are nobody's, of all lengths and numbers of records."""
+        """Invented units of all lengths and numbers of records."""
         rng = np.random.default_rng(1)  # any numbers would do
 
         def row() -> Row:
@@ -422,10 +426,10 @@ class RanksTrainer:
 
 
 def serve(group: Group) -> None:
-    """Compute what rank 0 asks for, until it says stop or is gone.
+    """Carry out the commands of rank 0 until it sends STOP or is gone.
 
-    A failure is reported to rank 0, which then ends the training: of one that is not ours the kind
-    and place alone, since its message may hold record text.
+    A failure is reported to rank 0, which then ends the training. Of a foreign exception only kind
+    and place are reported, since its message may hold record text.
 
     Raises:
         TrainingInterrupted: Rank 0 is gone.
@@ -449,7 +453,7 @@ def serve(group: Group) -> None:
 
 
 class _Helper:
-    """A process other than rank 0: its model, its trainer, and its part of the sum under way."""
+    """A process other than rank 0: its model, its trainer, and its part of the current sum."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -459,7 +463,7 @@ class _Helper:
         self._device = torch.device("cpu")
 
     def do(self, command: Command, content: bytes) -> dict[str, Any] | None:
-        """Carry a command out; the answer, where there is one."""
+        """Carry out a command; returns the answer if there is one."""
         match command:
             case Command.LOAD:
                 return self._load(json.loads(content))
@@ -497,7 +501,7 @@ class _Helper:
 
 
 def _device(name: str, group: Group) -> torch.device:
-    """The device of this process: the GPU of its number, where none is named.
+    """The device of this process: the GPU of its number, unless the setting names one.
 
     Raises:
         ModelError: There are too few GPUs.
@@ -510,14 +514,14 @@ def _device(name: str, group: Group) -> torch.device:
     if group.place.local >= cards:
         raise ModelError(
             f"performance.device={name}: this machine has {cards} GPUs, and the process of local "
-            f"rank {group.place.local} needs one of its own.",
+            f"rank {group.place.local} needs its own.",
             hint="Lower performance.processes, or set performance.device=cpu.",
         )
     return torch.device("cuda", group.place.local)
 
 
 def pack(units: Sequence[Sequence[Row]]) -> bytes:
-    """Units as bytes: whole numbers, lengths before what they count."""
+    """Units as bytes: int64 numbers, with lengths first."""
     numbers = [len(units), *map(len, units)]
     rows = [row for unit in units for row in unit]
     for ids, start in rows:
@@ -528,7 +532,7 @@ def pack(units: Sequence[Sequence[Row]]) -> bytes:
 
 
 def unpack(content: bytes) -> list[list[Row]]:
-    """The units that were packed."""
+    """The units of ``pack``."""
     count, *rest = np.frombuffer(content, np.int64).tolist()
     sizes, rest = rest[:count], rest[count:]
     heads, place = rest[: 2 * sum(sizes)], 2 * sum(sizes)
@@ -541,10 +545,10 @@ def unpack(content: bytes) -> list[list[Row]]:
 
 
 def digest(total: NDArray[np.int64]) -> str:
-    """Of a sum over public rows."""
+    """Digest of a sum over public rows."""
     return hashlib.sha256(total.tobytes()).hexdigest()
 
 
 def read_training(values: Mapping[str, Any]) -> Training:
-    """Settings that came as JSON: lists become the tuples that the fields hold."""
+    """Settings from JSON, with tuples in place of lists."""
     return TypeAdapter(Training).validate_python(values)

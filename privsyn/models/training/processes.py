@@ -1,12 +1,12 @@
-"""Which processes train together: those torchrun started, or those that this one starts.
+"""Processes that train together: started by torchrun, or by this process.
 
-Rank 0 is the stage itself. The others hold a copy of the model, compute gradients for it and end
-with it: they know no ledger, no journal and no noise. Each of
-them is ``python -m privsyn.models.training.processes``.
+Rank 0 is the stage itself. Every other process holds a copy of the model, computes gradients for
+rank 0 and ends with it. It has no access to the ledger, the journal or the noise. Its command is
+``python -m privsyn.models.training.processes``.
 
-Torch's own launchers do not start them: ``torch.multiprocessing`` and torchrun's agent pass the
-whole environment on, write tracebacks to files and have no place for a rank 0 that is already
-running; the agent listens beyond the loopback, and what it started lives on when it is killed.
+Torch's launchers do not fit: ``torch.multiprocessing`` and torchrun's agent pass on the whole
+environment, write tracebacks to files, and cannot use a rank 0 that is already running. The agent
+also listens beyond the loopback, and its children survive if it is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 PATIENCE = timedelta(hours=2)
-"""Longest wait for another process that lives: the work between two sums, or one share of a sum."""
+"""Longest wait for another live process: the work between two sums, or one share of a sum."""
 
 _READY = b"ready\n"
 
@@ -43,10 +43,10 @@ _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def by_hand() -> Rank | None:
-    """Where torchrun put this process; None where it runs by itself.
+    """The rank that torchrun gave this process; None without torchrun.
 
     Raises:
-        ConfigError: The variables torchrun sets are no numbers.
+        ConfigError: torchrun's variables are not numbers.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     values = {name: os.environ.get(name) for name in names}
@@ -56,14 +56,14 @@ def by_hand() -> Rank | None:
         place = Rank(*(int(value or 0) for value in values.values()))
     except ValueError:
         shown = " ".join(f"{name}={value}" for name, value in values.items())
-        raise ConfigError(f"environment: {shown} are not numbers, as torchrun sets.") from None
+        raise ConfigError(f"environment: {shown} must be numbers, as torchrun sets them.") from None
     return place
 
 
 def check_one_machine(place: Rank) -> None:
-    """Refuse to train over a network: records and sums without noise would cross it unencrypted.
+    """Refuse to train over a network: records and exact sums would cross it unencrypted.
 
-    Processes of one machine talk over the loopback.
+    Processes of one machine use the loopback interface.
 
     Raises:
         ConfigError: torchrun started some of them on other machines.
@@ -79,15 +79,15 @@ def check_one_machine(place: Rank) -> None:
 
 @contextmanager
 def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
-    """The group torchrun started this process for; at the end rank 0 tells the others to stop.
+    """The group in which torchrun started this process; at the end rank 0 stops the others.
 
     Args:
-        place: Of this process.
-        patience: Longest wait for another.
+        place: Rank of this process.
+        patience: Longest wait for another process.
 
     Raises:
-        ConfigError: They are on several machines.
-        TrainingInterrupted: The others are not there.
+        ConfigError: The processes are on several machines.
+        TrainingInterrupted: Another process is missing.
     """
     check_one_machine(place)
     from privsyn.models.training.multi_gpu import Group
@@ -102,14 +102,14 @@ def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
 
 @contextmanager
 def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> Iterator[Group]:
-    """A group of this process and ``performance.processes`` - 1 that it starts on this machine.
+    """A group of this process and ``performance.processes`` - 1 more, started on this machine.
 
-    They end with the block, and whatever way this process ends. They talk over the loopback, and
-    find each other by a file that only this user can read. Where the threads of a process are not
-    set, each gets its share of the cores.
+    They end with the block, and also if this process is killed. They use the loopback and find
+    each other by a file that only this user can read. If ``performance.threads`` is not set, each
+    gets an equal share of the cores.
 
     Raises:
-        TrainingInterrupted: One of them did not start.
+        TrainingInterrupted: A process did not start.
     """
     import torch
 
@@ -141,24 +141,24 @@ def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> I
 
 
 def ready(arguments: list[str]) -> Group:
-    """What a process that ``started`` began does first: bind its life to the other's, and join.
+    """Begin a process that ``started`` launched: end with its parent, and join the group.
 
     Args:
-        arguments: As ``started`` wrote them.
+        arguments: Command line as ``started`` wrote it.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from privsyn.models.training.multi_gpu import Group
 
     file, rank, size, seconds = arguments
     os.write(1, _READY)
-    os.dup2(2, 1)  # nobody reads on
+    os.dup2(2, 1)  # the parent reads only that line: a full pipe would block later prints
     place = Rank(int(rank), int(size), int(rank), int(size))
     return Group(place, timedelta(seconds=float(seconds)), Path(file))
 
 
 def _start(file: Path, place: Rank, patience: timedelta) -> subprocess.Popen[bytes]:
     values = map(str, (file, place.rank, place.size, patience.total_seconds()))
-    hidden = (OVERRIDES, "PRIVSYN_DEBUG")  # passwords; tracebacks, which may hold private text
+    hidden = (OVERRIDES, "PRIVSYN_DEBUG")  # may hold passwords; prints tracebacks with private text
     return subprocess.Popen(
         [sys.executable, "-m", "privsyn.models.training.processes", *values],
         env={key: value for key, value in os.environ.items() if key not in hidden},
@@ -179,7 +179,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_parent() -> None:
-    """The pipe on stdin ends with the process that holds its other end, however it ends."""
+    """End when stdin's pipe closes, which happens however the parent ends."""
     while os.read(0, 1):
         pass
     os._exit(1)
@@ -187,7 +187,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Have gloo listen on the loopback alone: this process and those it starts."""
+    """Make gloo listen on the loopback alone, in this process and its children."""
     before = os.environ.get(_INTERFACE)
     names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if names:
@@ -202,7 +202,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve rank 0, which started this process. Says nothing: rank 0 does, or is gone."""
+    """Serve rank 0, which started this process. Prints nothing: rank 0 reports errors."""
     from privsyn.models.training.multi_gpu import serve  # late: loads torch
 
     group = ready(arguments)

@@ -17,7 +17,7 @@ def test_the_way_to_convert_a_list_leaves_the_list_as_it_is(tmp_path: Path, suff
     pack = PACK["." + suffix.split(".")[-1] if suffix.count(".") > 1 else ""]
     path = tmp_path / f"my list-lines{suffix}"
     message = refusal(path, pack(json.dumps([{"text": "a"}, {"text": "b"}]).encode()))
-    command = message.partition("such as by: ")[2]
+    command = message.partition("for example: ")[2]
     before = path.read_bytes()
     words = shlex.split(command)
     assert words[-2] == ">"

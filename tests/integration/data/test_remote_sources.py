@@ -94,7 +94,7 @@ def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
         with pytest.raises(DataError, match="does not exist"):
             fingerprint(Address(address), KEY)
     bucket.put("scans/a.npz", b"PK")
-    with pytest.raises(DataError, match="not read from an object store"):
+    with pytest.raises(DataError, match="cannot be read from an object store"):
         check_source(config("s3://records/scans/a.npz", images={"size": 8}))
     with pytest.raises(StorageError, match="nowhere"):
         check_source(config("s3://nowhere/a/part-*.jsonl"))

@@ -336,14 +336,14 @@ def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make
     text = "\n".join(["unit,label,text", *lines, ""])
     (project.root / "private.csv").write_text(text)
     ctx = project.context()
-    with pytest.raises(DataError, match=r"cannot be told apart.*set dataset.escape: ") as caught:
+    with pytest.raises(DataError, match=r"cannot be separated.*set dataset.escape: ") as caught:
         begun(ctx)
     assert CANARY not in str(caught.value)
     (entry,) = ctx.ledger.releases.all()
     assert entry.state == "RESERVED"
     assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
     assert ctx.ledger.accounts.balance("letters").spent == 0
-    with pytest.raises(DataError, match="cannot be told apart"):
+    with pytest.raises(DataError, match="cannot be separated"):
         check(ctx)
     escaped = project.context("dataset.escape=\\")
     (counts,) = check(escaped).values()

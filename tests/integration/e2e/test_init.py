@@ -348,7 +348,10 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
         (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv and .parquet"),
         (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
         (("--data", "empty.jsonl"), "empty.jsonl holds no line that is a JSON object"),
-        (("--data", "list.json"), "is a JSON list, not an object a line. Write one object a line"),
+        (
+            ("--data", "list.json"),
+            "is a JSON list, not one object per line. Write one object per line",
+        ),
         (("--data", "My tickets.csv", "--text", ""), "--text='' names no column"),
         (("--data", "My tickets.csv", "--unit", ""), "--unit is empty"),
         (("--data", "My tickets.csv", "--label", ""), "--label is empty"),

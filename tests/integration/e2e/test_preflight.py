@@ -308,7 +308,7 @@ def test_one_text_for_all_prompts_is_told(make_project, server, caplog):
     server.script = lambda number, body: chat(TEXTS[0])
     ctx, planned = served(make_project, server, "private_evolution")
     preflight(ctx, planned)
-    assert "answers 2 prompts with one text, word for word" in caplog.text
+    assert "answers 2 prompts with the same text" in caplog.text
     assert TEXTS[0] not in caplog.text
 
 

@@ -283,7 +283,7 @@ def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: Package
     flipped = bytearray(whole)
     flipped[-5] ^= 1
     weights.write_bytes(flipped)
-    with pytest.raises(ModelError, match=r"model\.safetensors is not as it was converted"):
+    with pytest.raises(ModelError, match=r"model\.safetensors has changed since its conversion"):
         describe(ModelsConfig(language="small"))
     model_store.fetch(model, silent, print)
     assert describe(ModelsConfig(language="small")).revision
@@ -370,7 +370,7 @@ def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path
 
     write_gguf(tmp_path / "other.gguf", "clip")
     assert re.search(
-        r"architecture clip, and these are read: .*llama.*qwen2", said(tmp_path / "other.gguf")
+        r"architecture clip; supported are: .*llama.*qwen2", said(tmp_path / "other.gguf")
     )
     (tmp_path / "text.gguf").write_text("hello")
     assert "is not a GGUF file" in said(tmp_path / "text.gguf")

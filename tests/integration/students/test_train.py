@@ -197,7 +197,7 @@ def test_what_cannot_be_trained_is_refused(tiny, tmp_path):
             )
         assert not (tmp_path / "no").exists()
 
-    attempt("no such directory", init=str(tmp_path / "nothing"))
+    attempt("is not a directory", init=str(tmp_path / "nothing"))
     attempt("at least one text", texts=[])
     attempt("needs the teacher", distill_logits=True)
     long = [(None, "late " * 100)]

@@ -304,7 +304,7 @@ def test_an_array_is_read_in_pieces(tmp_path, monkeypatch):
 
 
 BAD_ARRAYS = {
-    "no images": {"image": np.zeros((2, 5)), "label": np.zeros(2)},
+    "not images": {"image": np.zeros((2, 5)), "label": np.zeros(2)},
     "no image\\.": {"image": np.zeros((0, 8, 8)), "label": np.zeros(0)},
     "not one number or string for ": {"image": np.zeros((2, 8, 8)), "label": np.zeros(3)},
     "is not in": {"pictures": np.zeros((2, 8, 8)), "label": np.zeros(2)},

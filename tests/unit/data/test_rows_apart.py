@@ -215,9 +215,9 @@ def test_what_no_writer_of_the_rule_writes_is_refused(tmp_path: Path, content: b
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     cfg = DatasetConfig(name="d", path=path, text="b", unit="a")
-    with pytest.raises(DataError, match="cannot be told apart"):
+    with pytest.raises(DataError, match="cannot be separated"):
         check_rows(cfg)
-    with pytest.raises(DataError, match="cannot be told apart"):
+    with pytest.raises(DataError, match="cannot be separated"):
         list(read_records(cfg))
 
 

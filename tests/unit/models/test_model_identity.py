@@ -242,7 +242,7 @@ def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
 
 def test_quantised_weights(llama: Path) -> None:
     edit(llama / "config.json", quantization_config={"quant_method": "fp8"})
-    refused(llama, "quantised")
+    refused(llama, "quantized")
 
 
 def test_own_code_needs_consent(llama: Path) -> None:
@@ -365,7 +365,7 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
     ):
         cfg = ModelsConfig(**{setting: str(folder)})
         for ask in (describe_role, lambda c, r: load_role(c, r, performance)):
-            with pytest.raises(ModelError, match=r"adapter_config.json lies beside the weights"):
+            with pytest.raises(ModelError, match=r"adapter_config.json is beside the weights"):
                 ask(cfg, role)
     (folder / "adapter_config.json").unlink()
     identity(folder)  # its weights alone are never read

@@ -115,13 +115,13 @@ def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting,
     target = private_places(project)[place]
     for name in names(project, target):
         for pin in ([], [f"{setting}{DIGEST}={sha(target)}"]):
-            with pytest.raises(ConfigError, match="what it names must be public") as caught:
+            with pytest.raises(ConfigError, match="must name a public file") as caught:
                 plan(context(project, f"{setting}={name}", *pin), method)
             assert sha(target) not in str(caught.value)
             assert SECRET not in str(caught.value)
             assert "\n" not in str(caught.value)
         declared = json.dumps({"path": name, "digest": sha(target)})
-        with pytest.raises(ConfigError, match="what it names must be public"):
+        with pytest.raises(ConfigError, match="must name a public file"):
             plan(context(project, f"files.mine={declared}", f"{setting}=mine"), method)
 
 
@@ -148,7 +148,7 @@ def test_no_model_folder_reaches_a_private_place(project, setting, kind):
         folder = project
     elif kind == "file":
         folder = private_places(project)[0]
-    with pytest.raises(ConfigError, match=f"models.{setting}=.* what it names must be public"):
+    with pytest.raises(ConfigError, match=f"models.{setting}=.* must name a public file"):
         plan(context(project, f"models.{setting}={folder}"), KPS)
 
 
@@ -156,7 +156,7 @@ def test_a_student_does_not_start_in_a_private_place(project):
     from privsyn.students.train import start_folder
 
     ctx = context(project, "methods.distill.init=.privsyn/scratch")
-    with pytest.raises(ConfigError, match="what it names must be public"):
+    with pytest.raises(ConfigError, match="must name a public file"):
         start_folder(ctx.settings("distill"))
     (project / "model").mkdir()
     ctx = context(project, "methods.distill.init=model")
@@ -436,7 +436,7 @@ def test_a_name_that_leads_elsewhere_once_it_was_checked_is_refused(tmp_path, mo
         link(public, private)
 
     monkeypatch.setattr(door, "check", swap)
-    with pytest.raises(ConfigError, match="holds the private file, and what it names must be"):
+    with pytest.raises(ConfigError, match="holds the private file, but must name a public file"):
         door.read("setting", "public.txt", sha(private))
 
 
