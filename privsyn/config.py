@@ -34,7 +34,7 @@ from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
 from privsyn.release.settings import DeploymentConfig, SigningConfig
-from privsyn.section import ASSET, CONNECTION, EVENT, NAME, WEB, Section
+from privsyn.section import ASSET, CONNECTION, EVENT, NAME, Section
 from privsyn.spelling import explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
@@ -189,35 +189,30 @@ class ScheduleConfig(Section):
         return self
 
 
-class EmailConfig(Section):
-    """Alerts by e-mail, through an SMTP connection of Airflow."""
-
-    to: tuple[str, ...] = Field(min_length=1, description="Who is written to.")
-    sender: str | None = Field(default=None, description="Null: the connection's own.")
-    connection: str = Field(default="smtp_default", description="Airflow's connection.")
-
-
 class AlertsConfig(Section):
-    """What Airflow tells whom. Nothing of it shapes a release."""
+    """Which events Airflow reports, and by which of its notifiers. Nothing shapes a release."""
 
     tell: tuple[Literal["refused", "failed_validation", "lost", "few_left"], ...] = Field(
-        default=("refused", "failed_validation", "lost", "few_left"), description="What is told."
+        default=("refused", "failed_validation", "lost", "few_left"),
+        description="Events that are reported.",
     )
     releases_left: int = Field(
         default=3, ge=1, description="few_left: when fewer releases like the last one fit."
     )
-    webhook: str | None = Field(
-        default=None, pattern=WEB, description="Address that gets each alert as JSON."
+    notifiers: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Notifiers of Airflow: the `class` of each, and its arguments."
     )
-    slack: str | None = Field(
-        default=None, pattern=WEB, description="Address of an incoming webhook of Slack."
-    )
-    email: EmailConfig | None = Field(default=None, description="By e-mail.")
 
-    @property
-    def told(self) -> bool:
-        """Whether there is anybody to tell."""
-        return bool(self.tell) and (self.webhook, self.slack, self.email) != (None, None, None)
+    @field_validator("notifiers")
+    @classmethod
+    def _classes_are_named(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for notifier in value:
+            if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", str(notifier.get("class"))):
+                raise ValueError(
+                    "each needs the full name of a class, such as "
+                    "{class: airflow.providers.smtp.notifications.smtp.SmtpNotifier, to: a@b.org}"
+                )
+        return value
 
 
 class Config(Section):

@@ -6,22 +6,20 @@ was lost is not in it: that is in the release's quarantine and in the ledger, fo
 
 from __future__ import annotations
 
-import html
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseNotifier
 
 from privsyn.airflow.failures import StageFailed
-from privsyn.config import AlertsConfig, EmailConfig, environment_overrides, load_config
+from privsyn.config import AlertsConfig, environment_overrides, load_config
 from privsyn.errors import AccountMismatch, BudgetExceeded, PrivsynError, ValidationFailed
 
 log = logging.getLogger(__name__)
-SECONDS = 10.0
-"""Longest wait for a webhook."""
 SUITES = ("validate", "distill")
 """Stages that refuse by the suite, which reads synthetic records alone. Others that raise the same
 error refuse by the disclosure audit, which reads private ones: no alert sends its answer away."""
@@ -68,16 +66,16 @@ class Alert(BaseNotifier):  # type: ignore[misc]
         """See BaseNotifier. Called when a task has succeeded, or has failed for good."""
         try:
             config = load_config(Path(self.params_path), environment_overrides())
-            found = list(_messages(context, config.alerts))
+            messages = list(_messages(context, config.alerts))
         except Exception as error:  # of a foreign one the text may be private
             log.error("no alert: %s", type(error).__name__)
             return
-        for message in found:
-            for name, send in _channels(config.alerts):
+        for message in messages:
+            for notifier in config.alerts.notifiers:
                 try:
-                    send(message)
+                    _send(message, notifier)
                 except Exception as error:  # the text may quote an address, which may be a secret
-                    log.error("alert by %s failed: %s", name, type(error).__name__)
+                    log.error("alert by %s failed: %s", notifier["class"], type(error).__name__)
 
 
 def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
@@ -132,35 +130,10 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
     )
 
 
-def _channels(alerts: AlertsConfig) -> Iterator[tuple[str, Any]]:
-    if alerts.webhook is not None:
-        webhook = alerts.webhook
-        yield "webhook", lambda message: _post(webhook, asdict(message))
-    if alerts.slack is not None:
-        slack = alerts.slack
-        yield "Slack", lambda message: _post(slack, {"text": _said(message)})
-    if alerts.email is not None:
-        email = alerts.email
-        yield "e-mail", lambda message: _mail(email, message)
-
-
-def _said(message: Message) -> str:
-    return f"privsyn: {message.text} {message.url}".strip()
-
-
-def _post(address: str, body: Mapping[str, Any]) -> None:
-    import httpx
-
-    httpx.post(address, json=dict(body), timeout=SECONDS).raise_for_status()
-
-
-def _mail(email: EmailConfig, message: Message) -> None:
-    from airflow.providers.smtp.notifications.smtp import SmtpNotifier
-
-    SmtpNotifier(
-        to=list(email.to),
-        from_email=email.sender,
-        subject=f"privsyn: {message.event.replace('_', ' ')}: {message.account or message.dag_id}",
-        html_content=f"<p>{html.escape(_said(message))}</p>",
-        smtp_conn_id=email.connection,
-    ).notify({})
+def _send(message: Message, notifier: Mapping[str, Any]) -> None:
+    """Send a message by a notifier of Airflow, whose templates see the message alone."""
+    arguments = dict(notifier)
+    module, _, name = arguments.pop("class").rpartition(".")
+    sender = getattr(import_module(module), name)(**arguments)
+    sender.render_template_fields({"alert": message})
+    sender.notify({"alert": message})  # calling the notifier itself would log an error's whole text

@@ -183,7 +183,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
 
 def alerted(config: Config, project: Project) -> dict[str, Any]:
     """Airflow's arguments of tasks that tell of their end, where there is anybody to tell."""
-    if not config.alerts.told:
+    if not (config.alerts.tell and config.alerts.notifiers):
         return {}
     alert = Alert(str(project.params))
     return {"on_failure_callback": [alert], "on_success_callback": [alert]}

@@ -69,7 +69,7 @@ def test_the_shipped_params_are_valid(raw):
         ("files.mine=3", "must be a section with the keys path, digest, kind"),
         ("methods.invisible_ink=3", "methods.invisible_ink=3: must be a section with the keys"),
         ("dataset.label_descriptions=3", "must be a section of names, each with a value"),
-        ("alerts.email.to=[]", "must be a list of at least 1"),
+        ("methods.private_evolution.degrees=[]", "must be a list of at least 1"),
         ("dataset.name=a b", "must be up to 64 letters (A to Z), digits, dots"),
         ("services.connection=a b", "services.connection: must be letters (A to Z), digits"),
         ("dataset.check=maybe", "must be true or false"),
