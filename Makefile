@@ -14,7 +14,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
 	@echo "             another method: make demo METHOD=invisible_ink; images: make demo IMAGES=yes"
-	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
+	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='a support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"

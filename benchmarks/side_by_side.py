@@ -41,17 +41,17 @@ TEXTS = 20
 
 SETS: Mapping[str, Mapping[str, Any]] = {
     "sample": {
-        "document": "message from a patient to a clinic",
+        "document": "a message from a patient to a clinic",
         "labels": list(LABELS),
         "unit": "patient_id",
     },
     "agnews": {
-        "document": "news item",
+        "document": "a news item",
         "labels": ["World", "Sports", "Business", "Sci/Tech"],
         "unit": "id",
     },
     "trec": {
-        "document": "question",
+        "document": "a question",
         "labels": ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"],
         "label_descriptions": {
             "ABBR": "abbreviation", "DESC": "description", "ENTY": "entity", "HUM": "person",
@@ -60,7 +60,7 @@ SETS: Mapping[str, Mapping[str, Any]] = {
         "unit": "id",
     },
     "banking77": {
-        "document": "question of a bank's customer",
+        "document": "a question of a bank's customer",
         "labels": [
             "card_arrival", "card_linking", "exchange_rate", "card_payment_fee_charged",
             "lost_or_stolen_phone", "passcode_forgotten", "age_limit", "cash_withdrawal_charge",

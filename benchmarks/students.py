@@ -2,7 +2,7 @@
 
     python benchmarks/students.py TRAIN.jsonl.gz TEST.jsonl.gz [--labels] [--epsilon 8 inf]
         [--direct 8] [--real] [--set steps=40 sampling_rate=0.05] [--distill epochs=5]
-        [--tested 400] [--model smollm2 --dtype bfloat16 --document "medical abstract"]
+        [--tested 400] [--model smollm2 --dtype bfloat16 --document "a medical abstract"]
 
 In memory, without ledger or certificate: records of a public benchmark, never a release. Prints one
 JSON object per student: next-token accuracy and cross entropy on real test records of a student
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2, help="texts to print")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--document", help="what a record is")
+    parser.add_argument("--document", help="what a record is, with its article")
     arguments = parser.parse_args()
 
     def settings(items: list[str]) -> dict[str, Any]:

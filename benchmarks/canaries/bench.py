@@ -146,7 +146,7 @@ def project(folder: Path, bench: Bench) -> Path:
         "dataset": {
             "name": "canaries", "path": "canaries.jsonl", "label": "label", "unit": "unit",
             "labels": list(LABELS), "holdout": 0.5, "max_records_per_unit": bench.records,
-            "document": "message from a patient to a clinic",
+            "document": "a message from a patient to a clinic",
         },
         "account": {
             "name": ACCOUNT, "unit": "canary", "epsilon": 10.0, "delta": 1e-3,

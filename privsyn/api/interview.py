@@ -20,7 +20,6 @@ from privsyn.data.readers.objects import parts
 from privsyn.data.readers.streams import split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.models.language.articles import bare
 from privsyn.section import NAME, WORDS
 
 
@@ -76,7 +75,7 @@ class ProjectAnswers:
         name = self.name or name_of(self.path)
         removable = self.unit is not None
         content: dict[str, Any] = (
-            {"dataset.text": self.text, "dataset.document": self.document and bare(self.document)}
+            {"dataset.text": self.text, "dataset.document": self.document}
             if self.image_size is None
             else {"dataset.images": {"size": self.image_size, "mode": "L"}}
         )
@@ -345,8 +344,8 @@ def _some(columns: Sequence[str]) -> str:
 _SHOWN = 20
 """Columns that a question lists."""
 _WHAT = (
-    "In a few English words, what is one text? It is public and ends the sentence The following is "
-    f"a ... ({NONE}: the prompts do not say it, and texts come from anywhere)"
+    "In a few English words with their article, what is one text? For example: an SMS to a shop. "
+    f"Prompts say it, so it is public ({NONE}: prompts say a text, and texts come from anywhere)"
 )
 _WHOSE = (
     "Which column says whose row it is, such as a patient's? That is who is protected "

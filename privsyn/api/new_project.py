@@ -34,7 +34,7 @@ IMAGES = {
 COMMENTS = {
     "dataset.name": "the lineage: this dataset over all its versions",
     "dataset.version": "opaque and public; {date:%Y-%m} makes one version a month",
-    "dataset.document": "what a record is, for the prompts: public; e.g. message to a clinic",
+    "dataset.document": "what a record is, for the prompts: public; e.g. a message to a clinic",
     "dataset.label": "column of the label",
     "dataset.labels": "public; records with any other label are dropped",
     "dataset.unit": "column of the id of who is protected; null: rows, not people, are protected",

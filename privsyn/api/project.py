@@ -242,7 +242,7 @@ class Project(Displayable):
             text: Column of the text, or a form over several.
             label: Column of the label.
             labels: All labels: public.
-            document: What a text is, in public words for the prompts: bug report.
+            document: What a text is, in public words for the prompts: a bug report.
             protects: What such a one is called: patient.
             name: Of dataset and account; by default the file's, for a frame the folder's.
             version: Opaque and public name of this state of the data.

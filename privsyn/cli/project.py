@@ -20,7 +20,6 @@ from privsyn.data.sample import write_sample
 from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
-from privsyn.models.language.articles import with_document
 from privsyn.release.warnings import of_unit
 
 
@@ -88,7 +87,7 @@ def init(
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="What one text is, in a few public English words: ends The following is a ...",
+            help="What one text is, in a few public English words with their article: an SMS.",
         ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column of the label, or none.")] = None,
@@ -172,7 +171,7 @@ def _ask(question: str, proposal: str) -> str:
 def _say_choices(answers: interview.ProjectAnswers) -> None:
     """What follows from what was said, or was not."""
     if answers.document:
-        show(out, "prompts: " + with_document("The following is a {document}.", answers.document))
+        show(out, f"prompts: The following is {answers.document}.")
     for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
         note(out, caution)
     if answers.document is None and answers.image_size is None:

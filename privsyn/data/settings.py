@@ -116,8 +116,8 @@ class DatasetConfig(Section):
         default=None,
         min_length=1,
         max_length=LONGEST_DOCUMENT,
-        description="What a record is, in a few public words for the default prompts, such as "
-        "message from a patient to a clinic.",
+        description="What a record is, in a few public words with their article, for the default "
+        "prompts: a message from a patient to a clinic.",
     )
     label_descriptions: dict[str, str] = Field(
         default={},

@@ -20,7 +20,6 @@ from typing import (
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Disjoint, Event, RandomAllocation
-from privsyn.models.language.articles import with_document
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
 
@@ -48,7 +47,7 @@ class Subject:
     """What default prompts may say about the records: public.
 
     Attributes:
-        document: What a record is; None where the config does not say.
+        document: What a record is, with its article; None where the config does not say.
         descriptions: What is said for a label, where not the label itself: pairs.
     """
 
@@ -57,7 +56,7 @@ class Subject:
 
     def fill(self, prompt: str) -> str:
         """A prompt with its ``{document}``."""
-        return with_document(prompt, self.document or "text")
+        return prompt.replace("{document}", self.document or "a text")
 
 
 ANYTHING = Subject()

@@ -219,8 +219,8 @@ def of_prompts(
     if document is None and not own and models:
         advice.append(
             "dataset.document is not set: the prompts do not say what a text is, and texts come "
-            "from anywhere. Set it first, in a few English words such as: message from a patient "
-            "to a clinic."
+            "from anywhere. Set it first, in a few English words such as: a message from a "
+            "patient to a clinic."
         )
     if (english := [name for name in models if name in ENGLISH]) and _foreign(document, labels):
         advice.append(

@@ -127,16 +127,16 @@ def default_prompt(
 
 
 RECORDS = PromptTemplate(
-    private="The following is a {document}.\n\nTopic: {label}\nText: {reference}\n\n"
+    private="The following is {document}.\n\nTopic: {label}\nText: {reference}\n\n"
     "Topic: {label}\nText:",
-    public="The following is a {document}.\n\nTopic: {label}\nText:",
+    public="The following is {document}.\n\nTopic: {label}\nText:",
 )
 """Records one after the other."""
 
 AS_EARLIER_TURN: Mapping[str, Any] = {
-    "private": "Write one {document}.\nTopic: {label}\n[assistant]\n{reference}\n[user]\n"
-    "Write one more {document}.\nTopic: {label}",
-    "public": "Write one {document}.\nTopic: {label}",
+    "private": "Write {document}.\nTopic: {label}\n[assistant]\n{reference}\n[user]\n"
+    "Write one more.\nTopic: {label}",
+    "public": "Write {document}.\nTopic: {label}",
     "chat": True,
 }
 """A conversation in which the reference is an answer already given, as a config writes it. Worth
@@ -147,7 +147,7 @@ _RECORD = (
     "\n```\nPlease give me another JSON record that complies with the above schema. Answer with "
     "the record alone."
 )
-_LABELLED = "Here are texts with label: {label}. Each is a {document}.\n\n"
+_LABELLED = "Here are texts with label: {label}. Each is {document}.\n\n"
 _EXTRACTION = "Give me a text and the phrase extracted from it.\n\n"
 _FORMS: Mapping[str, tuple[str, str]] = {
     "classification": (

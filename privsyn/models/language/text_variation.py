@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pydantic import Field, field_validator
 
-from privsyn.models.language.articles import with_document
 from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
@@ -43,7 +42,7 @@ ATTEMPTS = 4
 """Times that a text is asked for at most, where the one before failed: Ending.failed."""
 
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
-CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
+CHAT_RANDOM = "The following is {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
 """Prompt of a fresh text for chat models, of keyphrase seeding too: see ``chat_random``."""
 # A message from a patient to a clinic; not an abstract of an article.
 _WRITER = re.compile(
@@ -165,13 +164,13 @@ class TextSettings(Section):
             head, marker, _ = fresh.rpartition("Text:")
             if marker and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
-        record_noun = document or "short text"
+        record_noun = document or "a short text"
         return self.model_copy(
             update={
                 "rephrase": rephrase,
                 "top_p": TOP_P if self.top_p is None else self.top_p,
-                "random_prompt": with_document(self.random_prompt or fresh, record_noun),
-                "vary_prompt": with_document(self.vary_prompt or vary, record_noun),
+                "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
+                "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
                 "labels": self.labels or dict(descriptions or {}),
             }
         )
@@ -357,7 +356,7 @@ def chat_random(document: str | None) -> str:
 
     Small models else write to that person or about them: benchmarks/RESULTS.md.
 
-    >>> chat_random("message from a patient to a clinic").splitlines()[2]
+    >>> chat_random("a message from a patient to a clinic").splitlines()[2]
     'Written by the patient, in the first person.'
     """
     writer = _WRITER.search(document or "")

@@ -279,7 +279,7 @@ def test_what_helps_first_is_said_before_money_is_spent(make_project):
     assert "models.language=tiny" in found
     planned = plan(project.context(), "invisible_ink")
     assert [note for note in planned.warnings if "dataset.document" in note]
-    document = "dataset.document=letter to a clinic"
+    document = "dataset.document=a letter to a clinic"
     assert "dataset.document" not in " ".join(
         first_steps(project.context(document), "invisible_ink")
     )

@@ -74,12 +74,12 @@ def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path)
 def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, tmp_path):
     code, out, err, asked = init(
         *("new", "--data", str(tickets), "--label", "kind", "--labels", 'Bug,"A, or B",Yes'),
-        *("--unit", "customer_id", "--method", "private_evolution", "--document", "bug report"),
+        *("--unit", "customer_id", "--method", "private_evolution", "--document", "a bug report"),
     )
     assert (code, err, asked) == (0, "", [])
     config = load_config(tmp_path / "new/params.yaml")
     assert config.dataset.path == tickets
-    assert (config.dataset.text, config.dataset.document) == ("body", "bug report")
+    assert (config.dataset.text, config.dataset.document) == ("body", "a bug report")
     assert config.dataset.labels == ("Bug", "A, or B", "Yes")
     assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
     assert config.account.adjacency == "add_remove"
@@ -100,13 +100,13 @@ def test_masking_is_asked_for_and_the_default(init, tickets, tmp_path, answer, m
     assert len(load_config(tmp_path / "params.yaml").validation.forbid) == masks
 
 
-def test_a_document_is_kept_without_its_article_and_said_in_its_sentence(init, tickets, tmp_path):
-    code, out, _, asked = init(*TICKETS, "--label=-", answers={"what is one text": "An SMS."})
+def test_a_document_is_taken_as_it_is_written_and_shown_in_a_sentence(init, tickets, tmp_path):
+    code, out, _, asked = init(*TICKETS, "--label=-", answers={"what is one text": "an SMS"})
     assert code == 0
-    assert load_config(tmp_path / "params.yaml").dataset.document == "SMS"
+    assert load_config(tmp_path / "params.yaml").dataset.document == "an SMS"
     assert "prompts: The following is an SMS." in out
-    [question] = [text for text in asked if "The following is a ..." in text]
-    assert "(none: the prompts do not say it, and texts come from anywhere)" in question
+    [question] = [text for text in asked if "For example: an SMS" in text]
+    assert "(none: prompts say a text, and texts come from anywhere)" in question
 
 
 def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):

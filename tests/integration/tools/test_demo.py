@@ -68,7 +68,9 @@ def test_what_the_sample_is_said_to_be_is_said_of_no_other_data(tmp_path):
 
 
 def test_the_prompts_say_what_the_user_says_a_record_is():
-    assert config(DATA="a.jsonl", DOCUMENT="support ticket").dataset.document == "support ticket"
+    assert (
+        config(DATA="a.jsonl", DOCUMENT="a support ticket").dataset.document == "a support ticket"
+    )
 
 
 def test_a_test_file_takes_the_place_of_the_holdout():

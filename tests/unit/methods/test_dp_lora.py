@@ -246,7 +246,7 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
     said = "The following is a text.\n\nTopic: {label}\nText:"
     for own in (PLAIN, CHAT):  # an instruction is no prefix of a text
         assert template(own) == PromptTemplate(said + "{reference}", said)
-    subject = Subject("note", (("Billing", "a bill"),))
+    subject = Subject("a note", (("Billing", "a bill"),))
     cfg = METHOD.resolve(DPLoraConfig(), {"base": ModelIdentity("m", "r", PLAIN)}, subject)
     assert cfg.template(NAMES).public.startswith("The following is a note.\n")
     assert cfg.template(NAMES).labels == (("Billing", "a bill"),)

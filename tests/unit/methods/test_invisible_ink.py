@@ -464,7 +464,7 @@ def test_no_text_is_shorter_than_the_public_minimum(tmp_path, least):
 
 def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_are():
     identity = ModelIdentity("m", "r", PLAIN)
-    subject = Subject("note", (("x", "a bill"),))
+    subject = Subject("a note", (("x", "a bill"),))
     cfg = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, subject)
     assert cfg.min_tokens == MIN_TOKENS
     assert cfg.prompt is not None
@@ -472,18 +472,18 @@ def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_ar
     assert cfg.prompt.template.labels == (("x", "a bill"),)
     assert METHOD.resolve(cfg, {"language": identity}) == cfg  # as a plan on file is read
     assert InvisibleInkSettings.model_validate(cfg.model_dump(mode="json")) == cfg
-    mine = {"private": "A {document} like {reference}:", "public": "A {document}:"}
+    mine = {"private": "Not {document} like {reference}:", "public": "{document}:"}
     given = METHOD.resolve(InvisibleInkConfig(prompt=mine), {"language": identity}, subject)
     assert given.prompt is not None
-    assert given.prompt.private == "A note like {reference}:"
-    other = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, Subject("abstract"))
+    assert given.prompt.private == "Not a note like {reference}:"
+    other = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, Subject("an abstract"))
     assert other.prompt is not None
     assert other.prompt.public.startswith("The following is an abstract.\n")
 
 
 def test_an_instruction_tuned_model_continues_a_list_too():
     chat = ModelIdentity("m", "r", CHAT)
-    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": chat}, Subject("note"))
+    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": chat}, Subject("a note"))
     assert cfg.prompt is not None
     assert not cfg.prompt.chat
     assert cfg.prompt.public == "The following is a note.\n\nTopic: {label}\nText:"

@@ -261,13 +261,13 @@ def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
 
 
 def test_default_prompts_follow_the_model(terms):
-    assert config(terms, subject=Subject("medical record")).prompt == (
+    assert config(terms, subject=Subject("a medical record")).prompt == (
         "The following is a medical record.\nTopic: {label}\nWords to build on: {phrases}\nText:"
     )
-    assert config(terms, labels_public=False, subject=Subject("letter")).prompt == (
+    assert config(terms, labels_public=False, subject=Subject("a letter")).prompt == (
         "The following is a letter.\nWords to build on: {phrases}\nText:"
     )
-    described = Subject("letter", (("Billing", "bills"),))
+    described = Subject("a letter", (("Billing", "bills"),))
     assert config(terms, subject=described).label_descriptions == {"Billing": "bills"}
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")

@@ -62,9 +62,9 @@ def test_prompts_follow_the_kind_of_model():
     kept = TextSettings(random_prompt="mine:", rephrase=True).resolved(BUILTIN)
     assert (kept.random_prompt, kept.rephrase) == ("mine:", True)
     assert kept.resolved(prompts.CHAT) == kept  # resolving again changes nothing
-    chat = TextSettings().resolved(prompts.CHAT, "abstract of an article")
+    chat = TextSettings().resolved(prompts.CHAT, "an abstract of an article")
     assert chat.random_prompt.startswith("The following is an abstract of an article.\n")
-    note = TextSettings().resolved(prompts.CHAT, "note")
+    note = TextSettings().resolved(prompts.CHAT, "a note")
     assert note.random_prompt.startswith("The following is a note.\n")
 
 
@@ -102,8 +102,8 @@ def test_a_continuing_model_keeps_the_first_part_and_writes_the_rest():
 
 
 TOLD = (
-    "Rewrite this {document} so that it differs {change}.\nTopic: {label}\nStyle: {style}\n"
-    "Length: about {length} words\nText: {text}\nAnswer with the new text alone."
+    "This is {document}. Rewrite it so that it differs {change}.\nTopic: {label}\nStyle: {style}\n"
+    "Length: about {length} words\nText: {text}\nAnswer with nothing else."
 )
 
 
@@ -295,12 +295,12 @@ def test_no_refusal_and_no_thought_becomes_a_text():
 @pytest.mark.parametrize(
     ("document", "writer"),
     [
-        ("message from a patient to a clinic", "the patient"),
-        ("review by a hotel guest", "the hotel guest"),
-        ("letter to a landlord from the tenant", "the tenant"),
-        ("bug report", None),
-        ("abstract of an article", None),
-        ("note from 2024", None),
+        ("a message from a patient to a clinic", "the patient"),
+        ("a review by a hotel guest", "the hotel guest"),
+        ("a letter to a landlord from the tenant", "the tenant"),
+        ("a bug report", None),
+        ("an abstract of an article", None),
+        ("a note from 2024", None),
         (None, None),
     ],
 )
