@@ -1,4 +1,4 @@
-"""privsyn: differentially private synthetic data on a schedule."""
+"""privsyn: differentially private synthetic text and images, with one budget for all releases."""
 
 from importlib import import_module
 
@@ -9,13 +9,13 @@ _PUBLIC = {
     "Release": "privsyn.api.released",
     "PrivsynError": "privsyn.errors",
 }
-"""The public names, and where they are: loaded when they are asked for."""
+"""Public names and their modules, which are loaded on first use."""
 
 __all__ = ["PrivsynError", "Project", "Release", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded on demand: `import privsyn` is cheap."""
+    """Load a public name on first use, so that `import privsyn` is fast."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'privsyn' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

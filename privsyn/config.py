@@ -1,7 +1,7 @@
-"""params.yaml as frozen models: the only config file, and every driver's ``-S a.b.c=value``.
+"""params.yaml as frozen models: the only config file, with overrides ``-S a.b.c=value``.
 
 Privacy settings (``account``, ``privacy``, ``methods``, and the parts of ``dataset`` and ``models``
-that shape the output) enter the release id. ``performance`` settings never change an output.
+that shape the output) enter the release id. ``performance`` settings do not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from privsyn.spelling import explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
 RESERVED = ("builtin", "tiny", "smollm2", "random", "simulator", "text", "images")
-"""Words that stand for what ships with privsyn where a file might be named."""
+"""Values of settings for files and models that ship with privsyn. No declared file may have one."""
 
 
 class ServicesConfig(Section):
@@ -50,13 +50,13 @@ class ServicesConfig(Section):
     )
     vault: Annotated[str, OnDisk("place")] | None = Field(
         default=None,
-        description="Where private intermediates lie while a release is made, encrypted: file:///, "
-        "s3://, gs:// or az://. Null: in the project's state folder, as they are.",
+        description="Store of encrypted private intermediates while a release is made: file:///, "
+        "s3://, gs:// or az://. Null: the project's state folder, unencrypted.",
     )
     vault_key: Annotated[LocalPath, OnDisk("place")] | None = Field(
         default=None,
-        description="File with the vault's key, as `privsyn keys new --vault` writes it. The "
-        "environment variable PRIVSYN_VAULT_KEY, which holds the key itself, goes before it.",
+        description="File with the vault's key, written by `privsyn keys new --vault`. The "
+        "environment variable PRIVSYN_VAULT_KEY, which holds the key itself, takes precedence.",
     )
     mlflow: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
@@ -70,15 +70,15 @@ class ServicesConfig(Section):
     )
     releases: Annotated[str, OnDisk("place")] | None = Field(
         default=None,
-        description="Store of finished releases that all machines reach: file:///folder, "
-        "s3://bucket/prefix, gs:// or az://. Null: the project's folder alone.",
+        description="Store of finished releases for all machines: file:///folder, "
+        "s3://bucket/prefix, gs:// or az://. Null: only the project's folder.",
     )
     connection: str | None = Field(
         default=None,
         pattern=CONNECTION,
-        description="Airflow connection (aws, google_cloud_platform, wasb) that holds the "
-        "credentials of the stores, for Airflow's tasks. Null, and everywhere else: those of the "
-        "environment.",
+        description="Airflow connection (aws, google_cloud_platform, wasb) with the stores' "
+        "credentials, for Airflow's tasks. Null, and outside of Airflow: the environment's "
+        "credentials.",
     )
     dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="DVC remote. Null: the default one."
@@ -96,12 +96,12 @@ class ServicesConfig(Section):
 
 
 def _url(place: Path | Address | str) -> str:
-    """Of an address itself, of a path of this machine one to compare by."""
+    """An address itself, or a path of this machine as a URL, to compare them."""
     return str(place) if is_address(str(place)) else f"file://{place}"
 
 
 PARTITION_KEY = "partition_key"
-"""In ``schedule.<method>.version``: the key of the run's partition."""
+"""Value of ``schedule.<method>.version`` for the key of the run's partition."""
 
 
 TASKS = (
@@ -109,7 +109,7 @@ TASKS = (
     "validate", "evaluate", "approve_publish", "publish", "settle", "distill", "baseline",
     "evaluate_student", "approve_student", "publish_student",
 )  # fmt: skip
-"""Of the DAG of a method: which of them it has, its method and its approvals say."""
+"""Tasks of a method's DAG. Which of them exist depends on the method and its approvals."""
 
 
 class TaskConfig(Section):
@@ -128,9 +128,9 @@ class TaskConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """How the DAG of a method runs."""
+    """Schedule of a method's DAG."""
 
-    cron: str | None = Field(default=None, description="Airflow schedule; null: by hand only.")
+    cron: str | None = Field(default=None, description="Airflow schedule; null: only by hand.")
     asset: str | None = Field(
         default=None,
         pattern=ASSET,
@@ -138,8 +138,8 @@ class ScheduleConfig(Section):
     )
     version: Annotated[str, Field(pattern=EVENT)] | None = Field(
         default=None,
-        description="Where a run that the asset starts has its dataset.version from: partition_key "
-        "(a run a partition), or extra.KEY of the event. It is published. Null: dataset.version.",
+        description="Source of dataset.version in a run that the asset starts: partition_key (one "
+        "run per partition), or extra.KEY of the event. It is published. Null: dataset.version.",
     )
     paused: bool = Field(
         default=True,
@@ -150,15 +150,15 @@ class ScheduleConfig(Section):
         default=5,
         ge=0,
         le=20,
-        description="Failures of a task that are tried again; 0: no retry of any kind. What cannot "
-        "be helped fails at once; tries that the platform kills are not counted.",
+        description="Retries of a failed task; 0: none. Errors that a retry cannot repair fail at "
+        "once; attempts that the platform kills are not counted.",
     )
     retry_delay_seconds: int = Field(
         default=30, ge=0, description="Pause before a retry, doubled with each up to ten minutes."
     )
     reannounce: bool = Field(
         default=False,
-        description="Publish and announce a release again when a run finds that it is made.",
+        description="Publish and announce a release again if a run finds that it exists.",
     )
     gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
     queue: str | None = Field(
@@ -166,8 +166,8 @@ class ScheduleConfig(Section):
     )
     tasks: dict[str, TaskConfig] = Field(
         default={},
-        description="Queue, pool, executor or pod template of single tasks, by name: generate to "
-        "the machines with a GPU, partition and evaluate to those that may see private data.",
+        description="Queue, pool, executor or pod template of single tasks, by name: generate on "
+        "machines with a GPU, partition and evaluate on those that may see private data.",
     )
 
     @field_validator("tasks")
@@ -177,7 +177,7 @@ class ScheduleConfig(Section):
             if name not in TASKS:
                 near = nearest(name, TASKS)
                 meant = f"; did you mean {near}?" if near else f": {', '.join(TASKS)}"
-                raise ValueError(f"{name} is none of the DAG's tasks{meant}")
+                raise ValueError(f"{name} is not a task of the DAG{meant}")
         return value
 
     @model_validator(mode="after")
@@ -185,7 +185,7 @@ class ScheduleConfig(Section):
         if self.cron is not None and self.asset is not None:
             raise ValueError("cron and asset exclude each other: set one of them to null")
         if self.version is not None and self.asset is None:
-            raise ValueError(f"version={self.version} needs asset: its events say the version")
+            raise ValueError(f"version={self.version} needs asset: its events carry the version")
         return self
 
 
@@ -197,7 +197,7 @@ class AlertsConfig(Section):
         description="Events that are reported.",
     )
     releases_left: int = Field(
-        default=3, ge=1, description="few_left: when fewer releases like the last one fit."
+        default=3, ge=1, description="few_left: alert if fewer releases like the last one fit."
     )
     notifiers: tuple[dict[str, Any], ...] = Field(
         default=(), description="Notifiers of Airflow: the `class` of each, and its arguments."
@@ -225,8 +225,8 @@ class Config(Section):
     methods: dict[str, Any] = Field(default_factory=dict)
     pipeline: tuple[str, ...] = Field(
         default=(),
-        description="Methods that `dvc repro` makes, a release and a charge each; the first is "
-        "what the command line runs where no --method is given. distill: students, at no charge.",
+        description="Methods that `dvc repro` runs, each with a release and a charge. The first is "
+        "the default of --method. distill: students, at no charge.",
     )
     validation: ValidationConfig = ValidationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -243,7 +243,7 @@ class Config(Section):
     def _names_are_free(cls, value: dict[str, FileConfig]) -> dict[str, FileConfig]:
         for name in value:
             if name in RESERVED:
-                raise ValueError(f"{name} is a word of its own in settings; choose another name")
+                raise ValueError(f"{name} is reserved; choose another name")
         return value
 
     @model_validator(mode="after")
@@ -257,7 +257,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _stores_lie_apart(self) -> Config:
-        """Whoever may read releases must not find records there, nor a store empty another."""
+        """Readers of releases must not find records, and no store may delete another's objects."""
         places = {
             "dataset.path": self.dataset.path,
             "dataset.test_path": self.dataset.test_path,
@@ -268,8 +268,8 @@ class Config(Section):
         for (name, url), (other, its) in combinations(urls, 2):
             if other.startswith("services.") and overlap(url, its):
                 raise ValueError(
-                    f"{other}={its} and {name}={url} lie in each other: give each a folder of its "
-                    "own, which the other is not in"
+                    f"{other}={its} and {name}={url} overlap: use separate folders, neither of "
+                    "which is inside the other"
                 )
         return self
 
@@ -289,19 +289,19 @@ class Config(Section):
 
     @property
     def unit(self) -> PrivacyUnit:
-        """The privacy unit: the account's name for it, the dataset's bound on its records."""
+        """The privacy unit: the account's name, and the dataset's bound on records per unit."""
         return PrivacyUnit(self.account.unit, self.dataset.max_records_per_unit)
 
     @property
     def first_method(self) -> str:
-        """What is run where no method is named: the first of the pipeline that makes releases."""
+        """Default method: the first of the pipeline that makes releases."""
         return next((name for name in self.pipeline if name in METHODS), FIRST)
 
     def method(self, name: str) -> Any:
         """Settings of one method, or of ``distill``, validated against their own model.
 
         Raises:
-            ConfigError: Unknown method, or a setting of it is out of bounds.
+            ConfigError: The method is unknown, or one of its settings is out of bounds.
         """
         model = settings_model(name)
         return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
@@ -309,14 +309,14 @@ class Config(Section):
 
 OVERRIDES = "PRIVSYN_OVERRIDES"
 TASK = "PRIVSYN_TASK"
-"""Number of the process whose end ends the command line: an Airflow task's."""
+"""Process id of the Airflow task; if that process ends, the command line ends, too."""
 
 
 def environment_overrides() -> tuple[str, ...]:
     """``a.b.c=value`` settings from PRIVSYN_OVERRIDES, a JSON list.
 
-    They belong to whoever runs the machine: a deployment's ledger, say. Unlike ``-S`` they are not
-    seen in a list of processes, so they may hold a password.
+    They belong to the operator of the machine, such as the ledger of a deployment. Unlike ``-S``
+    they do not appear in a list of processes, so they may hold a password.
 
     Raises:
         ConfigError: The variable is not a JSON list of strings.
@@ -337,8 +337,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read params.yaml and apply ``a.b.c=value`` overrides (values are YAML).
 
     Raises:
-        ConfigError: The file is missing or not YAML, a key is unknown (the nearest known one is
-            named), or a value is out of bounds.
+        ConfigError: The file is missing or not YAML, a key is unknown (with the nearest known one),
+            or a value is out of bounds.
     """
     try:
         raw = parse_yaml(read_file(path))
@@ -354,25 +354,25 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return parse_config(raw, overrides)
 
 
-_DEEP = "is nested too deep for a config."
+_DEEP = "is nested too deeply for a config."
 
 
 def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
-    """Validate a mapping as read from YAML. See load_config."""
+    """Validate a mapping from YAML, with ``a.b.c=value`` overrides. Raises as load_config."""
     if not isinstance(raw, Mapping):
         raise ConfigError("params.yaml must be a mapping with dataset, account, privacy, methods.")
     try:
         merged = _deep_copy(raw)
-    except RecursionError:  # an alias of YAML that holds itself is endless, too
+    except RecursionError:  # also a YAML alias that contains itself
         raise ConfigError(f"params.yaml {_DEEP}") from None
     for item in overrides:
         _override(merged, item)
     config: Config = _validated(Config, merged, prefix="")
     for name in config.methods:
-        config.method(name)  # a bad section is refused whichever method is run
+        config.method(name)  # a wrong section is refused even if another method runs
     for place, name in enumerate(config.pipeline):
         if name not in config.methods:
-            config.method(name)  # refuses a name that is not known
+            config.method(name)  # refuses an unknown name
         if name in config.pipeline[:place]:
             raise ConfigError(f"pipeline={list(config.pipeline)} names {name} twice.")
     return config
@@ -388,12 +388,12 @@ def _override(raw: dict[str, Any], item: str) -> None:
     key, equals, text = item.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        named = item if re.fullmatch(r"[\w. -]*=?", item) else "..."  # else it may hold a password
+        named = item if re.fullmatch(r"[\w. -]*=?", item) else "..."  # it may hold a password
         raise ConfigError(f"override {named!r} is not of the form a.b.c=value.")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        shown = "" if key.strip().startswith("services") else f" {text!r}"  # with a password
+        shown = "" if key.strip().startswith("services") else f" {text!r}"  # URLs hold passwords
         raise ConfigError(f"override {key}: the value{shown} is not valid YAML.") from None
     except RecursionError:
         raise ConfigError(f"override {key}: the value {_DEEP}") from None
@@ -407,7 +407,7 @@ def _override(raw: dict[str, Any], item: str) -> None:
 
 
 def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-6 as a string; a user means a number."""
+    """A number for texts such as 1e-6, which YAML 1.1 reads as strings."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value

@@ -1,4 +1,4 @@
-"""The errors privsyn raises, all of them.
+"""All errors that privsyn raises.
 
     PrivsynError                 exit 1
     |-- ConfigError              exit 2   params.yaml, -S, trigger form
@@ -52,6 +52,8 @@ class PrivsynError(Exception):
         self.hint = hint
         super().__init__(f"{message} {hint}".strip() if hint else message)
 
+    # Errors cross process boundaries (Airflow, MLflow). Default pickling would call a subclass with
+    # the arguments of this class.
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.hint, self.__dict__))
 
@@ -67,11 +69,11 @@ def _rebuild(
 
 
 class Defect(PrivsynError):
-    """An exception that is not ours. Its message may hold record text: type and place are said."""
+    """A foreign exception. Only its type and place are shown: its message may hold record text."""
 
     @classmethod
     def of(cls, error: BaseException) -> PrivsynError:
-        """What may be said of an exception: where a user has no home that is a setting's fault."""
+        """The error to show for an exception; a missing home directory is a ConfigError."""
         if is_homeless(error):
             return ConfigError(NO_HOME, hint=SET_HOME)
         if missing := MissingExtra.of(error):
@@ -120,7 +122,7 @@ EXTRAS = {
     "obstore": "cloud",
     "datasets": "datasets",
 }
-"""Module that the core does without -> the extra of pyproject.toml that installs it."""
+"""Module that the core does not need -> the extra of pyproject.toml that installs it."""
 
 
 class MissingExtra(ConfigError):
@@ -134,7 +136,7 @@ class MissingExtra(ConfigError):
 
     @classmethod
     def of(cls, error: BaseException) -> MissingExtra | None:
-        """The extra that a failed import lacks; None for any other error."""
+        """The error for a failed import of an extra's module; None for any other error."""
         if not isinstance(error, ModuleNotFoundError):
             return None
         module = (error.name or "").partition(".")[0]
@@ -142,9 +144,9 @@ class MissingExtra(ConfigError):
 
 
 def require_generate() -> None:
-    """Refuse to begin a release where a package is missing that some step of it imports.
+    """Refuse to begin a release if a package is missing that one of its steps imports.
 
-    crash safety: an import that fails after a private draw would lose a release that is paid for.
+    crash safety: an import that fails after a private draw would lose a paid release.
 
     Raises:
         MissingExtra: A package of the extra ``generate`` is not installed.
@@ -155,28 +157,29 @@ def require_generate() -> None:
 
 
 def installed(module: str) -> bool:
-    """Whether a module can be found; imports nothing."""
+    """Whether a module can be found, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ValueError:  # imported, without a specification
+    except ValueError:  # already imported, with __spec__ None
         return True
 
 
 NO_HOME = "no home directory: HOME is not set, and this machine does not know its user."
-SET_HOME = "Set HOME to a folder of this user, or for models alone PRIVSYN_MODELS."
+SET_HOME = "Set HOME to a folder of this user, or only for models PRIVSYN_MODELS."
 
 
 def is_homeless(error: BaseException) -> bool:
-    """Whether an exception says that the user has no home, as in a bare container."""
+    """Whether an exception says that the user has no home directory, as in some containers."""
+    # Path.expanduser and libraries raise a plain RuntimeError, so the text is all there is.
     return isinstance(error, RuntimeError) and "home directory" in str(error)
 
 
 @contextmanager
 def at_home() -> Iterator[None]:
-    """What looks for the user's home; where there is none, that is a mistake in the settings.
+    """Turn the error about a missing home directory in this block into a ConfigError.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The user has no home directory.
     """
     try:
         yield
@@ -191,10 +194,10 @@ class ModelError(ConfigError):
 
 
 class ServerError(ModelError):
-    """A model server is down, refuses, or may be sent no more requests.
+    """A model server is down or refuses, or the limit of requests is reached.
 
-    Retryable whatever the reason: someone can repair it, and a release that has drawn goes on from
-    its journal instead of being lost.
+    Always retryable: somebody can repair it, and then a release that has drawn continues from its
+    journal instead of being lost.
     """
 
     exit_code = 1
@@ -208,7 +211,7 @@ class DataError(PrivsynError):
 
 
 class NoRows(DataError):
-    """A file holds no row. One of several that make a source may be so."""
+    """A file has no row. That is fine for one of several files of a source."""
 
 
 class StorageError(DataError):
@@ -218,7 +221,7 @@ class StorageError(DataError):
 
 
 class BudgetError(PrivsynError):
-    """The ledger refuses, or cannot be asked."""
+    """The ledger refuses, or cannot be reached."""
 
     exit_code = 3
 
@@ -243,7 +246,7 @@ class PolicyBroken(BudgetError):
     """The account's policy or limits do not allow the release. Nothing was spent.
 
     Attributes:
-        broken: The rules it breaks: value, limit, next step.
+        broken: The broken rules: value, limit, next step.
     """
 
     def __init__(self, message: str, *, broken: tuple[str, ...] = (), hint: str = "") -> None:
@@ -252,7 +255,7 @@ class PolicyBroken(BudgetError):
 
 
 class ApprovalNeeded(BudgetError):
-    """A person has to approve it first, and nobody has; or somebody said no."""
+    """A person must approve it first and has not, or has rejected it."""
 
     exit_code = 8
 
@@ -275,7 +278,7 @@ class LeaseHeld(BudgetError):
 
 
 class ReleaseLost(BudgetError):
-    """The release is spent and has no artifact; another draw is another charge."""
+    """The release is paid and has no artifact; another draw would be another charge."""
 
 
 class VerificationError(PrivsynError):
@@ -285,7 +288,7 @@ class VerificationError(PrivsynError):
 
 
 class NotAuthenticated(VerificationError):
-    """A release agrees with itself, and no ledger or signature at hand says who made it."""
+    """A release is consistent, but no ledger or signature confirms who made it."""
 
     exit_code = 6
 
@@ -297,21 +300,21 @@ class ValidationFailed(PrivsynError):
 
 
 class TrainingInterrupted(PrivsynError):
-    """Of the processes that train together one is gone, out of memory, or of another kind.
+    """One of the processes that train together is gone, out of memory, or computes differently.
 
-    Training goes on from its last checkpoint when it is run again.
+    Run it again: training continues from its last checkpoint.
     """
 
     retryable = True
 
 
 class TrackingUnavailable(PrivsynError):
-    """The MLflow store cannot be reached or refuses. Never ends a release that has drawn."""
+    """The MLflow store cannot be reached or refuses. It never ends a release that has drawn."""
 
     retryable = True
 
 
 class PublishError(PrivsynError):
-    """DVC or git refused. The release is whole and paid for; publishing again is safe."""
+    """DVC or git refused. The release is complete and paid; publishing again is safe."""
 
     retryable = True

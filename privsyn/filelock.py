@@ -1,4 +1,4 @@
-"""A lock between processes of one host: a file, held with flock by the library ``filelock``."""
+"""A lock between processes of one host: flock on a file, by the library ``filelock``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from filelock import FileLock
 
 
 def file_lock(path: Path, *, timeout: float) -> FileLock:
-    """A lock to hold for the length of a with block. Later comers wait their turn.
+    """A lock for a with block. Later processes wait their turn.
 
-    The kernel lets go of the lock when its holder dies, so a kill leaves nothing to clean up. The
-    file itself stays: removing it would let two processes lock two files of one name. Where there
-    is no flock, it is an error and not a lock of another kind.
+    The kernel frees the lock when its holder dies, so a kill leaves nothing to clean up. The file
+    stays: if it were removed, two processes could lock two files of one name. Without flock there
+    is an error, not another kind of lock.
 
     Args:
-        path: The lock file; its folder is made if missing, for this user alone.
+        path: The lock file. Its folder is made if missing, readable by this user alone.
         timeout: Seconds to wait for another holder; then the block raises TimeoutError.
 
     Raises:
@@ -26,7 +26,7 @@ def file_lock(path: Path, *, timeout: float) -> FileLock:
         path,
         timeout=timeout,
         mode=0o600,
-        thread_local=False,  # whichever thread ends the block lets go
-        fallback_to_soft=False,
+        thread_local=False,  # another thread may end the block
+        fallback_to_soft=False,  # a soft lock would survive a kill
         preserve_lock_file=True,
     )

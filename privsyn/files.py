@@ -1,4 +1,4 @@
-"""Reading files that somebody else wrote: never waits for a pipe, never fails on deep nesting."""
+"""Read foreign files safely, and mark settings that name files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from privsyn.section import SHA256
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, opened for reading. A pipe or a device is refused, not waited for.
+    """Open a regular file for reading. A pipe or a device is refused at once.
 
     Raises:
-        OSError: It cannot be opened, or is of another kind.
+        OSError: It cannot be opened, or is not a regular file.
     """
     stream = open(path, "rb", opener=_at_once)
     if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -44,10 +44,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON value.
+    """Parse a JSON value.
 
     Raises:
-        ValueError: It is none, or is nested too deep to be read.
+        ValueError: It is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -56,11 +56,11 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_yaml(content: bytes) -> Any:
-    """A YAML value whose mappings name each key once: of two, YAML would drop the first in silence.
+    """Parse a YAML value and refuse repeated keys: YAML would silently drop the first.
 
     Raises:
-        ValueError: It is none, names a key twice or is nested too deep. Says on which line, and
-            quotes nothing but the key.
+        ValueError: It is not YAML, repeats a key or is nested too deeply. The message has the line
+            and quotes only the key.
     """
     try:
         return yaml.load(content.decode("utf-8"), Loader=_EachKeyOnce)  # noqa: S506  # a SafeLoader
@@ -79,7 +79,7 @@ class _KeyTwice(yaml.MarkedYAMLError):
 
 
 class _EachKeyOnce(yaml.SafeLoader):
-    """Refuses a mapping that names a key twice, as it is written: merged keys may be overridden."""
+    """Refuses a mapping that names a key twice. Keys merged by ``<<`` may be overridden."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -93,11 +93,12 @@ class _EachKeyOnce(yaml.SafeLoader):
 
 
 def _at_once(name: str, flags: int) -> int:
+    # Opening a pipe without O_NONBLOCK waits for a writer, perhaps forever.
     return os.open(name, flags | os.O_NONBLOCK)
 
 
 DIGEST = "_digest"
-"""A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
+"""Suffix of the setting that pins the SHA-256 of a file, beside the setting that names it."""
 
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 
@@ -109,9 +110,9 @@ class OnDisk:
     Attributes:
         kind: ``private``: the records. ``file``: a public file that is read. ``model``: a public
             folder with a model, or a hub id. ``place``: where a service is or writes.
-            ``unmarked``: of type Path, and nobody said what for.
-        words: Values that are no path, such as ``builtin``.
-        pinned: Whether anything but those words needs the SHA-256 of what it names beside it.
+            ``unmarked``: of type Path without a mark.
+        words: Values that are not paths, such as ``builtin``.
+        pinned: Whether every value except those words needs a SHA-256 beside it.
     """
 
     kind: Literal["private", "file", "model", "place", "unmarked"]
@@ -120,7 +121,7 @@ class OnDisk:
 
 
 def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDisk]]:
-    """Names (with dots) and marks of all settings of a section that are on disk, nested ones too.
+    """Names (with dots) and marks of all settings of a section that are on disk, also nested ones.
 
     >>> class Section(BaseModel):
     ...     words: Annotated[str, OnDisk("file")] | None
@@ -129,19 +130,19 @@ def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDis
     [('words', 'file')]
     """
     for name, field in model.model_fields.items():
-        yield from _found(field.annotation, tuple(field.metadata), f"{prefix}{name}")
+        yield from _marked(field.annotation, tuple(field.metadata), f"{prefix}{name}")
 
 
 def values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, OnDisk]]:
-    """Name, value and mark of every setting on disk that is set to something else than a word."""
+    """Name, value and mark of every setting on disk whose value is not one of its words."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         for part in _parts(value):
             if isinstance(part, BaseModel):
                 yield from values(part, f"{prefix}{name}.")
             elif isinstance(part, str | os.PathLike):
-                for found, mark in _found(field.annotation, tuple(field.metadata), name):
-                    if found == name and str(part) not in mark.words:
+                for place, mark in _marked(field.annotation, tuple(field.metadata), name):
+                    if place == name and str(part) not in mark.words:
                         yield f"{prefix}{name}", str(part), mark
 
 
@@ -156,43 +157,43 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _found(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
+def _marked(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
     for item in metadata:
         if isinstance(item, OnDisk):
             yield name, item
             return
-    kinds = (annotation, get_origin(annotation))  # os.PathLike[str] is no class
+    kinds = (annotation, get_origin(annotation))  # os.PathLike[str] is not a class
     if get_origin(annotation) is Annotated:
         inner, *extra = get_args(annotation)
-        yield from _found(inner, tuple(extra), name)
+        yield from _marked(inner, tuple(extra), name)
     elif any(isinstance(kind, type) and issubclass(kind, os.PathLike) for kind in kinds):
-        yield name, OnDisk("unmarked")
+        yield name, OnDisk("unmarked")  # a test refuses such settings
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield from marks(annotation, f"{name}.")
     else:
         for part in get_args(annotation):
-            yield from _found(part, (), name)
+            yield from _marked(part, (), name)
 
 
 def _local(value: Any) -> Any:
-    """A path on this machine: ``~`` is the home folder, an address of another place is refused."""
+    """A path of this machine, with ``~`` expanded. A URL is refused."""
     if isinstance(value, Address):
         return value
     if isinstance(value, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         scheme = value.partition(":")[0].lower()
         raise ValueError(
-            f"{scheme}:// is an address, and privsyn reads files of this machine: copy or mount "
-            "it, and name the path it then has"
+            f"{scheme}:// is an address, but this setting takes a path of this machine: copy or "
+            "mount the file and name its path"
         )
     try:
         return Path(value).expanduser() if isinstance(value, str | Path) else value
     except RuntimeError:
-        raise ValueError(f"{str(value)!r}: no home folder is known of this user") from None
+        raise ValueError(f"{str(value)!r}: this user has no home folder") from None
 
 
 def _source(value: Any) -> Any:
     if not isinstance(value, str | os.PathLike):
-        raise ValueError("must be a path or an address, in quotes where it is a number")
+        raise ValueError("must be a path or an address; put a number in quotes")
     return _local(source(value)) if isinstance(value, str) else value
 
 

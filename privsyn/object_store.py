@@ -1,9 +1,9 @@
-"""Places for objects by URL: a folder of this machine, or a bucket of S3, Google or Azure.
+"""Object stores by URL: a folder of this machine, or a bucket of S3, Google or Azure.
 
-An object is there whole or not at all. Credentials come from the environment, by the names that the
-clouds' own tools read (``AWS_ACCESS_KEY_ID``, ``GOOGLE_APPLICATION_CREDENTIALS``,
-``AZURE_STORAGE_ACCOUNT_NAME`` ...); a URL that holds some is refused. No error quotes what a server
-said, as that may hold them.
+An object appears completely or not at all. Credentials come from the environment, by the names of
+the clouds' own tools (``AWS_ACCESS_KEY_ID``, ``GOOGLE_APPLICATION_CREDENTIALS``,
+``AZURE_STORAGE_ACCOUNT_NAME`` ...). A URL with credentials is refused. No error quotes a server's
+answer, which may hold them.
 """
 
 from __future__ import annotations
@@ -22,70 +22,70 @@ from privsyn.data.artifacts import atomic_file, storage_error, wipe
 from privsyn.errors import ConfigError, StorageError
 
 SCHEMES = ("file", "s3", "gs", "az")
-"""What a URL may begin with."""
+"""Allowed schemes of a URL."""
 
 PART_BYTES = 1 << 23
-"""Of an upload or a download: what is in memory at once, a few times over."""
+"""Bytes of one part of an upload or a download; a few parts are in memory at once."""
 
 STALE_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Pauses between looks for an object that is known to be there: stores may be slow to show it."""
+"""Pauses between attempts to read an object that exists: stores may show it late."""
 
 CLIENT: dict[str, Any] = {
     "timeout": timedelta(seconds=120),
     "connect_timeout": timedelta(seconds=10),
 }
 RETRIES: dict[str, Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=90)}
-"""How long a request may take, and how often one that failed is made again."""
+"""Time limits of a request, and retries after a failure."""
 
 AGAIN_SECONDS = (0.5, 2.0)
-"""Pauses between tries of an upload that broke off, which the library does not make again."""
+"""Pauses between attempts of an interrupted upload, which the library does not retry."""
 
 
 class NoSuchObject(StorageError):
-    """An object is not there, or not yet."""
+    """An object does not exist, or is not visible yet."""
 
 
 class ObjectStore(Protocol):
-    """A place for objects, by names with slashes.
+    """A store of objects, whose names have slashes.
 
-    Every method raises StorageError where the store cannot be reached or refuses, or answers with
-    errors for longer than retries last.
+    Every method raises StorageError if the store cannot be reached or refuses, or if its errors
+    last longer than the retries.
     """
 
     where: str
     """URL of it, for messages."""
 
     def put(self, name: str, source: IO[bytes]) -> None:
-        """Store the bytes of a file from its start, durably, in place of what is there."""
+        """Store all bytes of a file durably, replacing an existing object."""
 
     def get(self, name: str, target: IO[bytes]) -> None:
-        """Write an object's bytes to an empty file; NoSuchObject where it stays away."""
+        """Write an object's bytes to an empty file; NoSuchObject if it does not appear."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is such an object, as far as the store shows yet."""
+        """Whether the object exists, as far as the store shows it yet."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Names of all objects in a folder, sorted; of all objects, where it is empty."""
+        """Names of all objects in a folder, sorted; without a folder, of all objects."""
 
     def folders(self) -> list[str]:
-        """Names of the folders at the top, sorted."""
+        """Names of the top folders, sorted."""
 
     def remove(self, name: str) -> None:
-        """Delete an object. One that is not there is fine."""
+        """Delete an object. A missing one is fine."""
 
     def delete(self, folder: str) -> None:
-        """Delete all objects in a folder. None there is fine."""
+        """Delete all objects in a folder. An empty folder is fine."""
 
 
 def open_store(url: str, setting: str) -> ObjectStore:
-    """The store at a URL. Nothing is asked or made before the first call.
+    """The store at a URL. It connects on the first call.
 
     Args:
         url: ``file:///absolute/folder``, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
-        setting: Where the URL stands, for messages: ``services.vault``.
+        setting: Setting with the URL, for messages: ``services.vault``.
 
     Raises:
-        ConfigError: It is no such URL, holds credentials, or the cloud's settings are incomplete.
+        ConfigError: It is not a valid URL, holds credentials, or the cloud settings are incomplete.
     """
     check_url(url, setting)
     folder = local_folder(url)
@@ -95,16 +95,16 @@ def open_store(url: str, setting: str) -> ObjectStore:
 
 
 def local_folder(url: str) -> Path | None:
-    """The folder of a ``file://`` URL; None of another."""
+    """The folder of a ``file://`` URL; None for other URLs."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def check_url(url: str, setting: str) -> None:
-    """Refuse what is no URL of a store, without quoting what may be a secret.
+    """Refuse text that is not a URL of a store, without quoting it: it may hold a secret.
 
     Raises:
-        ConfigError: Names the setting and the form.
+        ConfigError: Names the setting and the valid form.
     """
     try:
         parts = urlsplit(url)
@@ -115,25 +115,25 @@ def check_url(url: str, setting: str) -> None:
     secret = "@" in parts.netloc if local else "@" in url or ":" in parts.netloc
     if secret or parts.query or parts.fragment:
         raise ConfigError(
-            f"{setting} holds a user, a password or options: it may hold an address alone.",
+            f"{setting} holds a user, a password or options: only an address is allowed.",
             hint="Give credentials in the environment, such as AWS_ACCESS_KEY_ID.",
         )
     if parts.scheme not in SCHEMES:
-        raise ConfigError(f"{setting} begins with none of {', '.join(SCHEMES)}.", hint=hint)
+        raise ConfigError(f"{setting} must begin with one of {', '.join(SCHEMES)}.", hint=hint)
     if local != (not parts.netloc) or (local and not parts.path.strip("/")):
-        raise ConfigError(f"{setting} names no place.", hint=hint)
+        raise ConfigError(f"{setting} has no bucket or folder.", hint=hint)
 
 
 def _checked(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./-]*", name):
-        raise ValueError(f"{name!r} is no name of an object")
+        raise ValueError(f"{name!r} is not a name of an object")
     return name
 
 
 def _some(folder: str) -> str:
     if not _checked(folder).strip("./"):
-        raise ValueError("a store is not deleted whole")
+        raise ValueError("refusing to delete a whole store")
     return folder
 
 
@@ -145,7 +145,7 @@ class FolderStore:
         self.where = f"file://{folder}"
 
     def put(self, name: str, source: IO[bytes]) -> None:
-        """See ObjectStore."""
+        """Store the bytes of a file as a file of the folder."""
         target = self._folder / _checked(name)
         try:
             for folder in reversed([f for f in target.parents if f.is_relative_to(self._folder)]):
@@ -158,7 +158,7 @@ class FolderStore:
             raise storage_error("write", target, error) from error
 
     def get(self, name: str, target: IO[bytes]) -> None:
-        """See ObjectStore."""
+        """Write a file's bytes to ``target``."""
         file = self._folder / _checked(name)
         try:
             with file.open("rb") as stream:
@@ -170,33 +170,33 @@ class FolderStore:
             raise storage_error("read", file, error) from error
 
     def exists(self, name: str) -> bool:
-        """See ObjectStore."""
+        """Whether the file exists."""
         return (self._folder / _checked(name)).is_file()
 
     def names(self, folder: str = "") -> list[str]:
-        """See ObjectStore."""
+        """Names of all files in a folder, sorted."""
         paths = (self._folder / _checked(folder)).rglob("*")
         return sorted(f.relative_to(self._folder).as_posix() for f in paths if f.is_file())
 
     def folders(self) -> list[str]:
-        """See ObjectStore."""
+        """Names of the top folders, sorted."""
         if not self._folder.is_dir():
             return []
         return sorted(f.name for f in self._folder.iterdir() if f.is_dir())
 
     def remove(self, name: str) -> None:
-        """See ObjectStore."""
+        """Delete a file."""
         wipe(self._folder / _checked(name))
 
     def delete(self, folder: str) -> None:
-        """See ObjectStore."""
+        """Delete a folder and all in it."""
         wipe(self._folder / _some(folder))
 
 
 class BucketStore:
-    """Objects in a bucket, through the library ``obstore``, which retries what may be retried.
+    """Objects in a bucket, by the library ``obstore``, which retries where that is safe.
 
-    A connection is made at the first call of a process.
+    It connects on the first call of a process.
     """
 
     def __init__(self, url: str, setting: str) -> None:
@@ -228,7 +228,7 @@ class BucketStore:
         return self._made
 
     def put(self, name: str, source: IO[bytes]) -> None:
-        """See ObjectStore."""
+        """Store the bytes of a file as an object, with retries."""
 
         def once() -> None:
             source.seek(0)
@@ -237,9 +237,10 @@ class BucketStore:
         self._again("write", name, once, StorageError, AGAIN_SECONDS)
 
     def get(self, name: str, target: IO[bytes]) -> None:
-        """See ObjectStore."""
+        """Write an object's bytes to ``target``, with retries while it is not visible."""
 
         def once() -> None:
+            # A failed attempt may have written a part.
             target.seek(0)
             target.truncate()
             for part in self._store.get(_checked(name)).stream(PART_BYTES):
@@ -248,7 +249,7 @@ class BucketStore:
         self._again("read", name, once, NoSuchObject, STALE_SECONDS)
 
     def exists(self, name: str) -> bool:
-        """See ObjectStore."""
+        """Whether the object exists."""
         try:
             with self._translated("read", name):
                 self._store.head(_checked(name))
@@ -257,24 +258,24 @@ class BucketStore:
         return True
 
     def names(self, folder: str = "") -> list[str]:
-        """See ObjectStore."""
+        """Names of all objects in a folder, sorted."""
         with self._translated("list", folder):
             listed = self._store.list(prefix=_checked(folder) or None)
             return sorted(item["path"] for chunk in listed for item in chunk)
 
     def folders(self) -> list[str]:
-        """See ObjectStore."""
+        """Names of the top folders, sorted."""
         with self._translated("list", ""):
             paths = self._store.list_with_delimiter()["common_prefixes"]
             return sorted(PurePosixPath(name).name for name in paths)
 
     def remove(self, name: str) -> None:
-        """See ObjectStore."""
+        """Delete an object."""
         with suppress(NoSuchObject), self._translated("delete", name):
             self._store.delete(_checked(name))
 
     def delete(self, folder: str) -> None:
-        """See ObjectStore."""
+        """Delete all objects in a folder."""
         paths = self.names(_some(folder))
         if paths:
             with self._translated("delete", folder):
@@ -288,7 +289,7 @@ class BucketStore:
         passing: type[StorageError],
         pauses: Sequence[float],
     ) -> None:
-        """Do something that may be repeated, and again after these pauses where it fails so."""
+        """Do something repeatable, with retries after these pauses for this error."""
         for pause in (*pauses, None):
             try:
                 with self._translated(action, name):
@@ -299,13 +300,13 @@ class BucketStore:
                 time.sleep(pause)
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """An object's bytes in one reading, all of one version of it."""
+        """An object's bytes in one request, so all are of one version."""
         with self._translated("read", name):
             for part in self._store.get(name).stream(PART_BYTES):
                 yield bytes(part)
 
     def state(self, name: str) -> str | None:
-        """What changes whenever an object does, as the store says; None where it is not there."""
+        """A text that changes when the object does, from the store; None if there is no object."""
         try:
             with self._translated("read", name):
                 return _state(self._store.head(name))
@@ -313,14 +314,14 @@ class BucketStore:
             return None
 
     def states(self, folder: str) -> dict[str, str]:
-        """Name -> state of all objects in a folder, those in its folders too."""
+        """Name -> state of all objects in a folder and its subfolders."""
         with self._translated("list", folder):
             listed = self._store.list(prefix=folder or None)
             return {item["path"]: _state(item) for chunk in listed for item in chunk}
 
     @contextmanager
     def _translated(self, action: str, name: str) -> Iterator[None]:
-        self._store  # noqa: B018  says what is missing, if anything is
+        self._store  # noqa: B018  raises if the library or a setting is missing
         from obstore.exceptions import BaseError, NotFoundError
 
         try:
@@ -343,13 +344,13 @@ def _state(item: Any) -> str:
 
 
 def missing(where: str, name: str) -> NoSuchObject:
-    """The error for an object that is not there."""
+    """Error for a missing object."""
     return NoSuchObject(
-        f"{where} has no {name}.", hint="If it was deleted, restore it; else run again."
+        f"{where} has no {name}.", hint="If it was deleted, restore it; otherwise run again."
     )
 
 
 def _plain_http() -> dict[str, Any]:
-    """Plain HTTP where the environment names such an endpoint: of a store on the own network."""
+    """Allow plain HTTP if the environment names such an endpoint, as for a local store."""
     named = (os.environ.get(key, "") for key in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
     return {"allow_http": True} if any(url.startswith("http://") for url in named) else {}

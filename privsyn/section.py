@@ -1,4 +1,4 @@
-"""A section of params.yaml: a frozen model that refuses keys it does not know."""
+"""Base of the sections of params.yaml: frozen models that refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ WORDS: Mapping[str, str] = {
     ASSET: "an address such as s3://bucket/file, without spaces",
     EVENT: "partition_key, or extra.KEY of the event",
 }
-"""Pattern of a setting -> what it asks for, for messages."""
+"""Pattern of a setting -> what it requires, for messages."""
 
 
 class Section(BaseModel):
     """A frozen part of the config that refuses unknown keys."""
 
+    # frozen: settings that enter a release id must not change after it was computed.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

@@ -1,4 +1,4 @@
-"""What to say of a setting that is wrong, and which name was probably meant."""
+"""Messages about wrong settings, and the nearest known name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ def explain(
     prefix: str,
     further: Mapping[str, type[BaseModel]] | None = None,
 ) -> str:
-    """What is wrong with a config, in one line: setting, value, limit, nearest known name.
+    """Explain a config's errors in one line: setting, value, limit, nearest known name.
 
     Args:
-        model: What was validated.
-        error: What came of it.
-        prefix: What stands before its settings, with a dot; empty for the whole config.
-        further: Sections that the model holds as mere mappings, by what stands before theirs.
+        model: The validated model.
+        error: The error of validation.
+        prefix: Prefix of its settings, with a dot; empty for the whole config.
+        further: Sections that are plain mappings in the model, by the prefix of their settings.
     """
     lines = []
     for problem in error.errors(include_url=False):
         key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
         if problem["type"] == "extra_forbidden" and not _NAMES.fullmatch(key):
+            # Not quoted: a pasted line may hold a password.
             lines.append("a name that is more than letters and digits is not a known setting.")
         elif problem["type"] == "extra_forbidden":
             near = (
@@ -46,7 +47,7 @@ def explain(
             lines.append(
                 f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
             )
-        elif key.split(".")[0] == "services":  # an address may hold a password
+        elif key.split(".")[0] == "services":  # no value: a URL may hold a password
             lines.append(f"{key}: {_wanted(model, problem)}.")
         else:
             lines.append(
@@ -56,7 +57,7 @@ def explain(
 
 
 def _there(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str:
-    """The keys of the section that an unknown one was looked for in, and where they are told."""
+    """The known keys of the section of an unknown key."""
     where = prefix + ".".join(str(part) for part in location[:-1])
     known = _known_keys(model, location[:-1])
     if not known:
@@ -67,7 +68,7 @@ def _there(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str:
 
 
 _KEYS = 30
-"""Keys of a section that are listed."""
+"""Most keys of a section that are listed."""
 _NAMES = re.compile(r"[\w. -]*")
 
 
@@ -80,7 +81,7 @@ _LONGEST_SHOWN = 100
 
 
 def _quoting(problem: Any) -> str:
-    """What to do where YAML read a word as something else than text."""
+    """The next step if YAML read a word as another type than text."""
     value = problem["input"]
     if problem["type"] != "string_type":
         return ""
@@ -98,7 +99,7 @@ def _quoting(problem: Any) -> str:
 
 
 def _wanted(model: type[BaseModel], problem: Any) -> str:
-    """What a setting asks for, in words of params.yaml."""
+    """What a setting requires, in words of params.yaml."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in ("tuple_type", "list_type"):
         return f"must be a list, such as {_as_list(problem['input'])}"
@@ -123,11 +124,11 @@ _KINDS = {
     "path_": "a path",
     "date_": "a day, such as 2026-12-31",
 }
-"""Beginning of the validator's name for a mistake -> what is wanted instead."""
+"""Prefix of pydantic's error type -> what is required instead."""
 
 
 def _as_list(value: Any) -> str:
-    """How a value is written that was meant for a list."""
+    """A value, written as the list that was meant."""
     if isinstance(value, str) and 0 < len(value) <= _LONGEST_SHOWN:
         return f"[{', '.join(part.strip() for part in value.split(',') if part.strip())}]"
     if isinstance(value, int | float):
@@ -136,7 +137,7 @@ def _as_list(value: Any) -> str:
 
 
 def _within(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """Keys of the section at a place, also where it is one of several under free names."""
+    """Keys of the section at a location, also if its parent has free names."""
     for part in location:
         model = _section(model, str(part)) or model
     return list(model.model_fields)
@@ -147,28 +148,28 @@ def _lower_first(text: str) -> str:
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known name closest to a misspelt one, whatever its case; None when nothing is near.
+    """The known name closest to a misspelled one, ignoring case; None if no name is close.
 
-    Near are a slip of the keys, and a name that holds the other whole, or most of it.
+    Close means a typing error, or that one name contains the other or most of it.
 
     >>> nearest("lable", ["id", "label"]), nearest("user", ["user_id"]), nearest("kind", ["id"])
     ('label', 'user_id', None)
     """
-    wanted = key.casefold()
+    target = key.casefold()
     folded = {name.casefold(): name for name in reversed(known)}
-    alike = difflib.get_close_matches(wanted, folded, n=max(1, len(folded)), cutoff=_ALIKE)
-    slips = difflib.get_close_matches(wanted, folded, n=1, cutoff=_SLIP)
-    whole = [name for name in alike if min(wanted, name, key=len) in max(wanted, name, key=len)]
-    matches = slips or [name for name in whole if min(len(wanted), len(name)) >= _WORD]
+    alike = difflib.get_close_matches(target, folded, n=max(1, len(folded)), cutoff=_ALIKE)
+    slips = difflib.get_close_matches(target, folded, n=1, cutoff=_SLIP)
+    whole = [name for name in alike if min(target, name, key=len) in max(target, name, key=len)]
+    matches = slips or [name for name in whole if min(len(target), len(name)) >= _WORD]
     return folded[matches[0]] if matches else None
 
 
 _SLIP, _ALIKE, _WORD = 0.75, 0.6, 3
-"""Likeness of a misspelt name, of one that holds the other, and the letters that one must have."""
+"""Similarity of a typing error and of a contained name, and fewest letters of a contained name."""
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """Field names at a place in a nested model."""
+    """Field names at a location in a nested model."""
     for part in location:
         inner = _section(model, str(part))
         if inner is None:
@@ -178,14 +179,14 @@ def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
 
 
 def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The model of a field; None where the field is none, or no section."""
+    """The model of a field; None if it is not a section."""
     field = model.model_fields.get(name)
     kinds = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str | None:
-    """The one known key of the same method or section whose last part is that of an unknown key."""
+    """The only known key of the same section with the last part of an unknown key, or None."""
     top = list(map(str, location[: 0 if prefix else 1]))
     if len(location) == len(top):
         return None
@@ -197,7 +198,7 @@ def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> 
 def _endings(
     model: type[BaseModel], location: Sequence[Any], further: Mapping[str, type[BaseModel]]
 ) -> str | None:
-    """Settings of any section that end in an unknown name that stands alone."""
+    """Settings of all sections that end in an unknown name without dots, in words."""
     if len(location) != 1 or not further:
         return None
     name = str(location[0])
@@ -209,18 +210,18 @@ def _endings(
 
 
 _MOST = 4
-"""Settings of one name that are listed."""
+"""Most settings of one name that are listed."""
 
 
 def settings_called(
     model: type[BaseModel], name: str, further: Mapping[str, type[BaseModel]]
 ) -> str:
-    """Settings of any section that end in a name, in words; empty for none."""
+    """Settings of all sections that end in a name, in words; empty if there are none."""
     return _endings(model, (name,), further) or ""
 
 
 def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:
-    """Where a name is a field, at or below a model."""
+    """Paths of all fields with this name, in a model or below it."""
     matches = [[name]] if name in model.model_fields else []
     for field in model.model_fields if depth else ():
         inner = _section(model, field)

@@ -1,9 +1,9 @@
-"""For tests of methods: noise that is none, a constant, or dies; a journal without a file.
+"""For tests of methods: noise sources without noise, with constants or with errors; a fake journal.
 
-A method is given its noise and its journal (``Draw``), so a test gives it one of these and looks at
-what was asked of it, or at what came out. None of them is private: each has a ``kind`` other than
-``opendp``, so that a release drawn with it says ``not-private`` on its certificate. The models to
-go with them are in ``privsyn/models/fakes.py``.
+A method receives its noise and its journal (``Draw``), so a test passes one of these and looks at
+the requests or at the result. None of them is private: each has a ``kind`` other than ``opendp``,
+so the certificate of a release says ``not-private``. Fake models are in
+``privsyn/models/fakes.py``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from privsyn.dp.noise import SeededNoise
 T = TypeVar("T")
 
 Numbers = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-"""Places of a vector (0, 1, 2, ...) -> the number at each."""
+"""Positions of a vector (0, 1, 2, ...) -> the number at each position."""
 
 
 class Drawn(NamedTuple):
-    """What a noise source was asked for.
+    """A request to a noise source.
 
     Attributes:
-        draw: The name of its method: ``noisy_max``, ``laplace``, ``gaussian``, ``fine_gaussian``.
-        values: What noise was to be added to: a function of private records.
+        draw: Name of the method: ``noisy_max``, ``laplace``, ``gaussian``, ``fine_gaussian``.
+        values: The values to add noise to: a function of private records.
         scale: The scale or sigma of the noise.
     """
 
@@ -37,13 +37,13 @@ class Drawn(NamedTuple):
 
 
 class NoNoise:
-    """For tests of methods: a noise that adds none, and notes what it was asked.
+    """For tests of methods: a source that adds no noise and records every request.
 
-    The best score is chosen and every unit is sampled. ``drawn`` is then what a method hands to its
-    mechanisms, clean, with the scale it asks for: what sensitivities and prices are about.
+    The best score is chosen and every unit is sampled. So ``drawn`` holds the exact inputs of the
+    method's mechanisms and the requested scales, which sensitivities and prices are about.
 
     Attributes:
-        drawn: Scores and vectors, in the order they were asked about.
+        drawn: Requested scores and vectors, in order.
         sampled: Number of units and rate of every sample.
     """
 
@@ -54,7 +54,7 @@ class NoNoise:
         self.sampled: list[tuple[int, float]] = []
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
-        """The best score, the first of them among equals."""
+        """The first of the best scores."""
         self.drawn.append(Drawn("noisy_max", scores, scale))
         return int(np.argmax(scores))
 
@@ -80,16 +80,16 @@ class NoNoise:
 
 
 class Constant(NoNoise):
-    """For tests of methods: a noise that answers by the size of what it is asked, and by no more.
+    """For tests of methods: a source whose answers depend only on the size of a request.
 
-    All that comes out of a run on it is public, so neighbouring data must give the same bytes:
-    whatever differs went past the mechanism. What it was asked is noted, as in ``NoNoise``.
+    Everything a run outputs with it is public, so neighboring datasets must give the same bytes:
+    any difference went past the mechanisms. Requests are recorded, as in ``NoNoise``.
 
     Args:
-        choice: The index chosen by ``noisy_max``; the last one where there are fewer.
-        laplace: The vector that Laplace noise makes, from its places; zeros by default.
-        gaussian: The same of Gaussian noise.
-        sample: Which units are in a sample, from their places; all by default.
+        choice: The index that ``noisy_max`` returns; the last index if there are fewer.
+        laplace: Result of Laplace noise, from positions; zeros by default.
+        gaussian: Result of Gaussian noise, from positions; zeros by default.
+        sample: Units in a sample, from positions; all by default.
     """
 
     kind = "constant"
@@ -108,7 +108,7 @@ class Constant(NoNoise):
         self._sample = sample
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
-        """The same index, whatever the scores."""
+        """The same index for any scores."""
         super().noisy_max(scores, scale, sensitivity)
         return min(self._choice, len(scores) - 1)
 
@@ -131,18 +131,18 @@ class Constant(NoNoise):
 
 
 class Dies(SeededNoise):
-    """For tests of methods: seeded noise that raises in place of its n-th draw, and once only.
+    """For tests of methods: seeded noise that raises once, in place of its n-th draw.
 
-    A run that ended so is resumed with a ``SeededNoise`` of any seed, and must give what was on
-    file as it was. A sample of units is no draw here.
+    A test resumes such a run with a ``SeededNoise`` of any seed; it must return the stored draws
+    unchanged. Sampling of units does not count as a draw here.
 
     Args:
-        seed: Of the noise before and after.
-        at: Number of the draw that is not made, from 1; 0: none, which counts draws.
-        error: What is raised in its place: by default what stages take for a failure from outside.
+        seed: Seed of all other draws.
+        at: Number of the failing draw, from 1. 0: none fails; draws are only counted.
+        error: The exception; by default one that stages take for a failure from outside.
 
     Attributes:
-        calls: Draws asked for so far.
+        calls: Number of requested draws.
     """
 
     def __init__(self, seed: int, at: int = 0, error: BaseException | None = None) -> None:
@@ -215,20 +215,20 @@ class NullJournal:
     drawn = False
 
     def has(self, key: str) -> bool:
-        """Nothing is on file."""
+        """No draw is stored."""
         return False
 
     def draw_all(self, items: Sequence[tuple[str, Callable[[], T]]]) -> list[T]:
-        """All draws, made."""
+        """Make all draws."""
         return [draw() for _, draw in items]
 
     def draw_array(
         self, key: str, draw: Callable[[], NDArray[np.int64]], size: int
     ) -> NDArray[np.int64]:
-        """A draw, made; of the size it was announced with.
+        """Make a draw and check its size.
 
         Raises:
-            ValueError: It is no such array.
+            ValueError: It is not an int64 array of this size.
         """
         values = draw()
         if values.dtype != np.int64 or values.shape != (size,):
@@ -236,7 +236,7 @@ class NullJournal:
         return values
 
     def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """A public value, made."""
+        """Make a public value."""
         return make()
 
 

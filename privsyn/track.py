@@ -1,4 +1,4 @@
-"""For those who use a release: one line in a run of their own, so that lineage goes on past us.
+"""For users of a release: log it as an input of an MLflow run, so that lineage continues.
 
 with mlflow.start_run():
 privsyn.track.log_release("releases/invisible_ink-596b7dc41f1c20e7")
@@ -15,27 +15,27 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.tracking.base import MAX_DIGEST
 
 CONTEXT = "training"
-"""What MLflow calls the use of a dataset that a run learns from."""
+"""MLflow's context for a dataset that a run learns from."""
 
 
 def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | None = None) -> str:
-    """Log a release as an input of an MLflow run, with what it costs and promises.
+    """Log a release as an input of an MLflow run, with its cost and guarantee.
 
-    The release is checked against its certificate first, without a ledger: files that were changed
-    are logged by no one as private. Tags of the run say ``privsyn.release_id``, ``privsyn.class``,
+    The release is first checked against its certificate, without a ledger, so that changed files
+    are never logged as private. The run gets the tags ``privsyn.release_id``, ``privsyn.class``,
     ``privsyn.epsilon``, ``privsyn.delta``, ``privsyn.unit``, ``privsyn.certificate_sha256``.
 
     Args:
-        folder: The release, as it was handed out or lies in ``releases/``.
-        context: Of the input, such as ``training`` or ``validation``.
-        run_id: The run. None: the active one of this process.
+        folder: The folder of the release, in ``releases/`` or a copy of it.
+        context: MLflow's context of the input, such as ``training`` or ``validation``.
+        run_id: The run. None: the active run of this process.
 
     Returns:
         The id of the release.
 
     Raises:
-        VerificationError: It is not what was certified, or the folder holds no release.
-        ConfigError: No run is active and none is named.
+        VerificationError: It differs from its certificate, or the folder is not a release.
+        ConfigError: No run is active and ``run_id`` is None.
     """
     import mlflow
     from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -53,6 +53,7 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
         name=facts.name,
         digest=facts.sha256[:MAX_DIGEST],
         source_type="local",
+        # The file's name alone: a path would show where the release is stored.
         source=f'{{"uri": "{layout.ARTIFACT}"}}',
     )
     tags = [InputTag("mlflow.data.context", context)]
@@ -63,7 +64,7 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
 
 
 def _tags(facts: ReleaseFacts) -> dict[str, str]:
-    """What a consumer's run says of a release: public, from its certificate."""
+    """Tags of a release for a user's run: public facts from its certificate."""
     plan = facts.plan
     return {
         "privsyn.release_id": facts.name,

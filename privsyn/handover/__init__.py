@@ -1,1 +1,1 @@
-"""Releases in the forms in which other people's tools read them. Nothing is ever pushed."""
+"""Export of releases for other tools. Nothing is pushed anywhere."""

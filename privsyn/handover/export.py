@@ -1,4 +1,4 @@
-"""The records of a release in one form each: Parquet, CSV, JSON Lines, WebDataset."""
+"""Export a release as Parquet, CSV, JSON Lines or WebDataset, with its card and certificate."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from privsyn.stages.validate import refuse_unreleased
 Rows = Sequence[Mapping[str, Any]]
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes a cell that begins so for: something to be computed."""
+"""First characters of a cell that a spreadsheet would compute."""
 SHARD = 1000
-"""Records a shard of WebDataset holds."""
+"""Records per shard of WebDataset."""
 
 
 def parquet(rows: Rows, folder: Path, release: Path) -> None:
-    """``data/train.parquet``; images as the datasets library reads them, bytes and path."""
+    """``data/train.parquet``, with images as bytes and path, as the datasets library reads them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,10 +50,10 @@ def parquet(rows: Rows, folder: Path, release: Path) -> None:
 
 
 def comma_separated(rows: Rows, folder: Path, release: Path) -> None:
-    """``train.csv``, all cells in quotes; one that a spreadsheet would compute after an apostrophe.
+    """``train.csv``, all cells in quotes, formulas behind an apostrophe.
 
-    What a language model wrote may begin with ``=``: a spreadsheet that opens the file would run
-    it. The apostrophe says that it is text.
+    security: a language model's text may begin with ``=``, and a spreadsheet would compute it. The
+    apostrophe marks it as text.
     """
     names = _names(rows)
     with (folder / "train.csv").open("w", encoding="utf-8", newline="") as stream:
@@ -64,13 +64,13 @@ def comma_separated(rows: Rows, folder: Path, release: Path) -> None:
 
 
 def json_lines(rows: Rows, folder: Path, release: Path) -> None:
-    """``train.jsonl``, as the release has it."""
+    """``train.jsonl``, a copy of the release's file."""
     shutil.copyfile(release / layout.ARTIFACT, folder / "train.jsonl")
     _images(folder, release)
 
 
 def web_dataset(rows: Rows, folder: Path, release: Path) -> None:
-    """``train-000000.tar`` and on: of every record a .json, and a .txt or a .png."""
+    """``train-000000.tar`` and following: a .json and a .txt or .png per record."""
     for first in range(0, len(rows), SHARD):
         name = folder / f"train-{first // SHARD:06d}.tar"
         with tarfile.open(name, "w", format=tarfile.USTAR_FORMAT) as shard:
@@ -91,7 +91,7 @@ FORMATS: Mapping[str, Callable[[Rows, Path, Path], None]] = {
     "jsonl": json_lines,
     "webdataset": web_dataset,
 }
-"""What a release may be written as. ``hf`` is a folder that ``datasets.load_dataset`` reads."""
+"""Formats of an export. ``hf`` is a folder for ``datasets.load_dataset``."""
 
 DATA_FILES = {
     "hf": "data/train.parquet",
@@ -100,7 +100,7 @@ DATA_FILES = {
     "jsonl": "train.jsonl",
     "webdataset": "train-*.tar",
 }
-"""Where the records of each lie."""
+"""Path of the records in each format."""
 
 
 def _names(rows: Rows) -> list[str]:
@@ -108,7 +108,7 @@ def _names(rows: Rows) -> list[str]:
 
 
 def _as_text(cell: str) -> str:
-    """A cell that is no formula. Blanks before one hide it from no spreadsheet."""
+    """A cell that no spreadsheet computes, also behind leading blanks."""
     return f"'{cell}" if cell.lstrip(" \n\u00a0").startswith(FORMULA) else cell
 
 
@@ -118,7 +118,7 @@ def _images(folder: Path, release: Path) -> None:
 
 
 def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
-    """A member that says nothing of this machine or this hour."""
+    """Add a member without owner and time, which would show the machine and when it was made."""
     member = tarfile.TarInfo(name)
     member.size = len(content)
     member.mode = 0o644
@@ -129,18 +129,18 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 
 def dataset_card(facts: ReleaseFacts, form: str, licence: str | None) -> str:
-    """The card of a release, as README.md of a folder with it in it.
+    """The card of a release, for README.md of an export.
 
     Args:
         facts: The release.
-        form: What it is exported as, a key of FORMATS.
-        licence: Identifier of a licence, such as cc-by-4.0; None: the card names none.
+        form: Format of the export, a key of FORMATS.
+        licence: Identifier of a license, such as cc-by-4.0. None: the card has none.
     """
     return card(replace(facts, words=_in_a_table), _front(facts, form, licence), form)
 
 
 def _front(facts: ReleaseFacts, form: str, licence: str | None) -> dict[str, Any]:
-    """What the Hugging Face hub reads of a card."""
+    """Metadata of the card for the Hugging Face hub."""
     labelled = bool(facts.plan.dataset.labels)
     kind = "image" if facts.is_images else "text"
     task = f"{kind}-classification" if labelled else f"unconditional-{kind}-generation"
@@ -173,13 +173,13 @@ def _front(facts: ReleaseFacts, form: str, licence: str | None) -> dict[str, Any
 
 
 def _in_a_table(text: object) -> str:
-    """Words of a setting in a table of Markdown: no mark-up, no new column, one line."""
+    """Text of a setting for a Markdown table: one line, without markup and column separators."""
     words = " ".join(str(text).split())
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in words)
 
 
 RELEASE = "release"
-"""The release as it was certified, in an export."""
+"""Folder of the certified release in an export."""
 
 
 def export(
@@ -191,40 +191,39 @@ def export(
     ctx: Context | None = None,
     licence: str | None = None,
 ) -> Path:
-    """Write a release as ``form`` into a new folder, whole or not at all. Pushes nothing.
+    """Write a release as ``form`` into a new folder, completely or not at all. Pushes nothing.
 
-    Guarantee: the release's own; nothing else is read.
+    Guarantee: that of the release; no other data is read.
 
     Args:
         folder: The release.
         form: hf, parquet, csv, jsonl or webdataset.
         target: The folder to make.
-        ledger: Asked whether it vouches for the release, and whether that may be published; None:
-            nobody is.
-        ctx: The project, whose ``evaluate.audit`` may block what lies in it; None: there is none.
-        licence: Identifier of a licence for the card.
+        ledger: Confirms the release and its approval to publish. None: neither is checked.
+        ctx: The project, whose ``evaluate.audit`` may block its releases. None: no project.
+        licence: Identifier of a license for the card.
 
     Returns:
         The folder: README.md (the card), certificate.json, the records, and ``release/``.
 
     Raises:
-        ConfigError: No such form, the target exists, or the release is a model.
-        VerificationError: It is not what was certified, or was drawn with predictable noise.
-        ValidationFailed: It has not passed its suite, lies in quarantine, or waits for its audit.
-        ApprovalNeeded: Its account asks that somebody approves what is published, and nobody has.
+        ConfigError: The format is unknown, the target exists, or the release is a model.
+        VerificationError: It differs from its certificate, or was drawn with predictable noise.
+        ValidationFailed: It has not passed its suite, is in quarantine, or its audit is missing.
+        ApprovalNeeded: Its account requires an approval to publish, and there is none.
         StorageError: Disk full or no permission.
     """
     if form not in FORMATS:
         near = nearest(form, list(FORMATS))
         raise ConfigError(
-            f"--to={form}: no such form.",
-            hint=f"Did you mean {near}?" if near else f"There is {', '.join(FORMATS)}.",
+            f"--to={form} is not a known format.",
+            hint=f"Did you mean {near}?" if near else f"Known are {', '.join(FORMATS)}.",
         )
     if target.exists() or target.is_symlink():
-        raise ConfigError(f"{target} exists already.", hint="Name another folder with --out.")
+        raise ConfigError(f"{target} already exists.", hint="Name another folder with --out.")
     if folder.absolute().resolve() in target.absolute().resolve().parents:
         raise ConfigError(
-            f"{target} lies in the release itself.", hint="Name another folder with --out."
+            f"{target} is inside the release itself.", hint="Name another folder with --out."
         )
     verification.raise_failed(folder, verification.verify(folder, ledger))
     refuse_unreleased(folder, ctx)
@@ -245,7 +244,7 @@ def export(
         for name in (*layout.REPORTS, layout.SIGNATURE):
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, inside / name)
-        # Of the copy: what is exported is what lies beside it.
+        # The copy is verified again: the original may have changed since the first check.
         verification.raise_failed(inside, verification.verify(inside, ledger))
         with (inside / layout.ARTIFACT).open(encoding="utf-8") as stream:
             rows = [json.loads(line) for line in stream]

@@ -1,1 +1,1 @@
-"""Published versions of releases."""
+"""Publishing of releases with DVC and git."""

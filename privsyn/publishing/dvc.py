@@ -1,4 +1,8 @@
-"""What dvc.yaml and the DVC hash of a folder say about a release."""
+"""Publish and restore releases with DVC.
+
+A pointer file beside the release folder holds DVC's hash, and digests of the files that must never
+change. A killed publish can be repeated: it changes nothing that is published.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,9 @@ from privsyn.spelling import nearest
 
 
 def folder_md5(folder: Path) -> str:
-    """DVC's hash of a folder of files: the MD5 of its sorted listing of file MD5s.
+    """DVC's hash of a folder: the MD5 of its sorted list of file MD5s.
 
-    It addresses content and proves nothing to anybody; certificates carry SHA-256.
+    It only addresses content; certificates carry SHA-256.
     """
     listing = [
         {"md5": _md5(path.read_bytes()), "relpath": path.relative_to(folder).as_posix()}
@@ -48,11 +52,11 @@ def _md5(content: bytes) -> str:
 
 
 def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
-    """Stages of dvc.yaml of a method, in order, if their files are those of a release.
+    """A method's stages in dvc.yaml, in order, if their files are those of the release.
 
-    Empty where there is no dvc.yaml, where params.yaml does not have it made, or where
+    Empty if there is no dvc.yaml, if params.yaml does not list the method, or if
     ``plans/<method>.json``, ``synthetic/<method>`` or ``reports/<method>`` belong to another
-    release: committing its stages would publish it unvalidated, or call a plan done that is not.
+    release: committing its stages would publish it without validation, or record a plan as done.
     """
     if not (root / "dvc.yaml").is_file() or not (root / "synthetic" / method).is_dir():
         return []
@@ -76,7 +80,7 @@ def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
 
 
 def _files(stage: Mapping[str, Any], method: str) -> list[str]:
-    """Dependencies and outputs of a stage. An entry is a path or a mapping of one to options."""
+    """Dependencies and outputs of a stage. An entry is a path or a mapping of a path to options."""
     kinds = ("deps", "outs", "metrics", "plots")
     entries = [item for kind in kinds for item in stage.get(kind, ())]
     paths = [next(iter(entry)) if isinstance(entry, Mapping) else str(entry) for entry in entries]
@@ -84,7 +88,7 @@ def _files(stage: Mapping[str, Any], method: str) -> list[str]:
 
 
 def _named(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
-    """What a stage is repeated for: a list, a mapping, or either by its place in params.yaml."""
+    """Items of a stage's ``foreach``: a list, a mapping, or a reference to one in params.yaml."""
     if isinstance(foreach, str) and (place := re.fullmatch(r"\$\{([\w.]+)\}", foreach)):
         value: Any = params
         for part in place[1].split("."):
@@ -106,16 +110,16 @@ def _load(path: Path) -> dict[str, Any]:
 log = logging.getLogger(__name__)
 
 ARTIFACTS = (layout.ARTIFACT, layout.MODEL_ARTIFACT)
-"""What a release may be: records or a model. It is one of them."""
+"""The artifact of a release: records or a model, never both."""
 
 SEALED_FILES = (*ARTIFACTS, layout.CERTIFICATE)
-"""Never change once published; the reports beside them may be renewed by a newer suite."""
+"""Files that never change after publication. A newer suite may replace the reports."""
 
 RELEASE_FILES = frozenset({*SEALED_FILES, *layout.REPORTS, layout.SIGNATURE})
-"""All files a release folder may hold when it is published."""
+"""All files that a published release folder may hold."""
 
 RELEASE_FOLDERS = frozenset(layout.FOLDERS)
-"""And all folders, of files alone; the artifact or the certificate names each with its digest."""
+"""All folders that it may hold. The artifact or the certificate lists their files with digests."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class DvcRevision:
         pointer: The pointer file, relative to the project.
         remote: Name of the remote it was pushed to.
         stages: Stages of dvc.yaml that were committed and pushed with it.
-        commit: Git commit that holds the pointer, if publishing commits to git.
+        commit: Git commit with the pointer, if publishing commits to git.
     """
 
     release_id: str
@@ -140,13 +144,13 @@ class DvcRevision:
 
 
 class DvcPublisher:
-    """Publishes and restores releases of one project. Processes of one host take turns.
+    """Publishes and restores releases of one project, in one process of a host at a time.
 
     Args:
         root: Folder of params.yaml.
-        remote: DVC remote; None for the project's default one.
+        remote: DVC remote. None: the project's default.
         lock_timeout: Seconds to wait for other publishes.
-        busy_timeout: Seconds to wait for a DVC command somebody else runs in the project.
+        busy_timeout: Seconds to wait for another DVC command in the project.
     """
 
     def __init__(
@@ -165,21 +169,21 @@ class DvcPublisher:
     def publish(
         self, release_dir: Path, *, method: str | None = None, git_commit: bool = False
     ) -> DvcRevision:
-        """Publish a release folder. Publishing it again is free and changes nothing.
+        """Publish a release folder. Repeating it changes nothing.
 
         Args:
             release_dir: ``releases/<release id>`` of this project.
-            method: Commit the stages of dvc.yaml of this method as well, if the release is the one
-                in ``synthetic/<method>``. None where params.yaml alone did not make the release
-                (overrides), since dvc.lock would say it did.
-            git_commit: Commit the pointer and dvc.lock, and nothing else, to git.
+            method: Also commit this method's stages of dvc.yaml, if ``synthetic/<method>`` holds
+                the release. None if overrides were used: dvc.lock would say that params.yaml alone
+                made the release.
+            git_commit: Commit only the pointer and dvc.lock to git.
 
         Raises:
-            DataError: The folder holds a file that is none of a release, or lacks one.
-            VerificationError: Other bytes were published under this release id.
-            ConfigError: The remote is unknown, params.yaml lacks a section dvc.yaml names, or there
-                is no git to commit to.
-            PublishError: DVC or git refused; nothing is lost, publish again.
+            DataError: The folder holds a foreign file, or lacks a file of a release.
+            VerificationError: Other content was published under this release id.
+            ConfigError: The remote is unknown, params.yaml lacks a section that dvc.yaml names, or
+                the project is not in git.
+            PublishError: DVC or git refused. Nothing is lost; publish again.
         """
         if git_commit and not in_git(self.root):
             raise ConfigError(
@@ -199,9 +203,11 @@ class DvcPublisher:
             if stages:
                 self._dvc.run("commit", "--force", *stages)
             elif method:
-                log.info("synthetic/%s holds another release: dvc.lock is as before", method)
+                log.info("synthetic/%s holds another release: dvc.lock does not change", method)
             self._push(revision.pointer, *stages)
             commit = None
+            # privacy: the time at which a release is finished depends on its records, so only the
+            # day shows.
             os.utime(pointer, (datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp(),) * 2)
             if git_commit:
                 files = [revision.pointer, "dvc.lock", "releases/.gitignore"]
@@ -209,16 +215,16 @@ class DvcPublisher:
         return replace(revision, stages=tuple(stages), commit=commit)
 
     def check_remote(self) -> None:
-        """Write to the remote and take it back, where it is a local folder that is known here.
+        """Check by a small file that the remote can be written, if it is a local folder.
 
-        Another remote is found out by publishing, which can be repeated at no cost.
+        Other remotes are only tried by publishing, which can be repeated at no cost.
 
         Raises:
             StorageError: The folder cannot be written.
         """
         config = ConfigParser(interpolation=None, strict=False)
         folder = self.root / ".dvc"
-        with suppress(ConfigParserError, UnicodeError):  # DVC itself says what is wrong with it
+        with suppress(ConfigParserError, UnicodeError):  # DVC reports a broken config itself
             config.read([folder / "config", folder / "config.local"], encoding="utf-8")
         name = self.remote or config.get("core", "remote", fallback=None)
         url = config.get(f"'remote \"{name}\"'", "url", fallback=None)
@@ -226,11 +232,11 @@ class DvcPublisher:
             check_writable((folder / url).resolve())
 
     def restore(self, release_id: str) -> Path:
-        """Bring a published release back to ``releases/<release id>``, byte for byte.
+        """Restore a published release to ``releases/<release id>``, byte for byte.
 
         Raises:
-            DataError: It was never published here; the nearest name is given.
-            VerificationError: The folder there, or what the remote returned, is not what was
+            DataError: It was never published here; says the nearest name.
+            VerificationError: The existing folder, or the remote's answer, differs from what was
                 published.
             PublishError: The remote cannot be read.
         """
@@ -240,23 +246,23 @@ class DvcPublisher:
             self._dvc.prepare()
             if folder.exists() and folder_md5(folder) != revision.md5:
                 raise VerificationError(
-                    f"releases/{release_id} is not what was published.",
+                    f"releases/{release_id} differs from what was published.",
                     hint="Move it away, then restore again.",
                 )
             remote = ["--remote", self.remote] if self.remote else []
             self._dvc.run("pull", *remote, revision.pointer)
             if not folder.is_dir() or folder_md5(folder) != revision.md5:
                 raise VerificationError(
-                    f"remote {revision.remote!r} returned other bytes than were published.",
+                    f"remote {revision.remote!r} returned other content than was published.",
                     hint="Restore the remote from its backup.",
                 )
         return folder
 
     def revision(self, release_id: str) -> DvcRevision:
-        """What a pointer file says of a published release.
+        """Read the pointer file of a published release.
 
         Raises:
-            DataError: No such pointer, or it is none of DVC's.
+            DataError: There is no such pointer, or it is not a file of DVC.
         """
         pointer = self._pointer(release_id)
         if not pointer.is_file():
@@ -274,14 +280,14 @@ class DvcPublisher:
         )
 
     def published(self) -> list[str]:
-        """Ids of the releases with a pointer file here, in order of name."""
+        """Ids of the releases with a pointer file here, sorted."""
         return sorted(path.stem for path in (self.root / "releases").glob("*.dvc"))
 
     def _checked(self, release_dir: Path) -> str:
-        """The id of a folder fit to be published."""
+        """Check that a folder may be published; returns its release id."""
         if release_dir.parent != self.root / "releases":
             raise DataError(
-                f"{release_dir} is no folder of releases/ in {self.root}.",
+                f"{release_dir} is not a folder in releases/ of {self.root}.",
                 hint="Publish releases/<release id>.",
             )
         if not release_dir.is_dir():
@@ -292,11 +298,13 @@ class DvcPublisher:
             if value[name].is_dir() and not value[name].is_symlink():
                 inside += sorted(value.pop(name).iterdir())
         for path in [value[name] for name in sorted(value)] + inside:
+            # privacy: a list of allowed names: a stray file in a release folder may be private.
             known = path.parent != release_dir or path.name in RELEASE_FILES
             if not known or path.is_symlink() or not path.is_file():
                 name = path.relative_to(release_dir).as_posix()
                 raise DataError(
-                    f"releases/{release_dir.name} holds {name!r}, which is no file of a release.",
+                    f"releases/{release_dir.name} holds {name!r}, which is not a file of a "
+                    "release.",
                     hint="Move it away: nothing else is published.",
                 )
         artifacts = [name for name in ARTIFACTS if name in value]
@@ -307,8 +315,8 @@ class DvcPublisher:
             )
         if len(artifacts) > 1:
             raise DataError(
-                f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release is one.",
-                hint="Move away the one that its certificate does not name.",
+                f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release has one.",
+                hint="Move away the one that is not in its certificate.",
             )
         return release_dir.name
 
@@ -337,7 +345,7 @@ class DvcPublisher:
     def _push(self, *targets: str) -> None:
         remote = ["--remote", self.remote] if self.remote else []
         answer = self._dvc.run("push", *remote, *targets)
-        # DVC ends with 0 when it had nothing to send because its cache lost the files.
+        # DVC exits with 0 if it sent nothing because its cache lost the files.
         if "do not exist neither locally nor on remote" in answer:
             raise PublishError(
                 f"dvc push {targets[0]}: the DVC cache lost files.", hint="Publish again."
@@ -356,21 +364,21 @@ class DvcPublisher:
 
 
 def _refuse_other_bytes(release_dir: Path, pointer: Path) -> None:
-    """A published artifact and its certificate are final."""
+    """Refuse a release whose published artifact or certificate has changed."""
     if not pointer.is_file():
         return
     try:
         sealed = _read_pointer(pointer).get("meta") or {}
     except DataError:
-        # DVC writes pointers in place, so a killed publish can leave half of one, which would stop
-        # every later DVC command here. Ours are renamed into place and never torn.
+        # DVC writes pointers in place, so a killed publish can leave half a file, which would stop
+        # every later DVC command. Pointers with digests are renamed into place and never partial.
         pointer.unlink()
         return
     for name in SEALED_FILES:
         file = release_dir / name
         if name in sealed and not (file.is_file() and sealed[name] == sha256_file(file)):
             raise VerificationError(
-                f"releases/{release_dir.name}/{name} is not the one that was published.",
+                f"releases/{release_dir.name}/{name} differs from the published file.",
                 hint=f"Move the folder away, then: privsyn restore {release_dir.name}",
             )
 
@@ -383,13 +391,13 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
             raise ValueError
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
         raise DataError(
-            f"{pointer} is no pointer file of DVC.", hint="Bring it with git checkout."
+            f"{pointer} is not a pointer file of DVC.", hint="Restore it with git checkout."
         ) from None
     return dict(content)
 
 
 def _account(release_dir: Path) -> str | None:
-    """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
+    """The account that paid; with it a ledger that lost the release can be noticed elsewhere."""
     try:
         sealed = read_json(release_dir / layout.CERTIFICATE)
         return None if "derived" in sealed else str(sealed["plan"]["account"])
@@ -398,14 +406,14 @@ def _account(release_dir: Path) -> str | None:
 
 
 def _day(release_dir: Path) -> str:
-    """The day on a release's certificate: the one time that is told of it."""
+    """The day in a release's certificate: the only time that is published."""
     try:
         sealed = read_json(release_dir / layout.CERTIFICATE)
         paid = sealed["parents"][0] if "derived" in sealed else sealed
         return date.fromisoformat(paid["reserved_on"]).isoformat()
     except (OSError, ValueError, LookupError, TypeError):
         raise DataError(
-            f"releases/{release_dir.name}: its certificate names no day.", hint="Run certify again."
+            f"releases/{release_dir.name}: its certificate has no day.", hint="Run certify again."
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""DVC's command line, run for one project.
+"""Commands of DVC and git in one project.
 
-The command line, because DVC's Python API is not a public one.
+DVC runs as a command because its Python API is not public.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ quarantine/
 .airflow/
 """,
 }
-"""What makes a folder a DVC project: a local directory as the remote, read back with checks."""
+"""Files of a new DVC project. Its remote is a local directory, and DVC verifies what it reads."""
 
 _BUSY = ("Unable to acquire lock", "is busy, it is being blocked by")
 
 
 class DvcCommand:
-    """Runs DVC in a project, waiting where somebody else's command holds it.
+    """Runs DVC in a project, and waits for other DVC commands.
 
     Args:
         root: The project.
@@ -53,7 +53,7 @@ class DvcCommand:
         self._busy_timeout = busy_timeout
 
     def prepare(self) -> None:
-        """Make the folder a DVC project where it is none, without git where there is none."""
+        """Make the folder a DVC project if it is not one yet, also without git."""
         if not (self.root / ".dvc" / "config").exists():
             for name, content in PROJECT_FILES.items():
                 if not (self.root / name).exists():
@@ -67,10 +67,10 @@ class DvcCommand:
         """Run one command and return what it printed.
 
         Raises:
-            ConfigError: A setting of DVC or params.yaml is at fault.
-            PublishError: DVC refused, or another DVC command held the project for too long.
+            ConfigError: A setting of DVC or params.yaml is wrong.
+            PublishError: DVC refused, or another DVC command ran for too long.
         """
-        # -P: a file of the project must not be imported in place of a package.
+        # -P: Python must not import a file of the project in place of a package.
         command = [sys.executable, "-P", "-m", "dvc", *arguments]
         deadline = time.monotonic() + self._busy_timeout
         while True:
@@ -78,6 +78,7 @@ class DvcCommand:
                 command,
                 cwd=self.root,
                 env=os.environ | {"DVC_NO_ANALYTICS": "1"},
+                # A prompt, such as for a password, must fail and not wait.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -94,7 +95,7 @@ class DvcCommand:
 
 
 def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishError | ConfigError:
-    """DVC's own error, on one line, with the next step."""
+    """DVC's own error in one line, with the next step."""
     text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
     match = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
     reason = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
@@ -109,12 +110,12 @@ def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishErr
 
 
 def in_git(root: Path) -> bool:
-    """Whether a folder lies in a git working tree."""
+    """Whether a folder is in a git working tree."""
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
 def ignored(file: Path) -> bool:
-    """Whether git leaves a file out because of a .gitignore; no where there is no git."""
+    """Whether a .gitignore excludes a file; False without git."""
     try:
         done = subprocess.run(
             ["git", "check-ignore", "--quiet", file.name],
@@ -129,19 +130,19 @@ def ignored(file: Path) -> bool:
 
 
 def commit_files(root: Path, files: Sequence[str], message: str, day: str) -> str:
-    """Commit those of the files that exist, leaving whatever else is staged; the commit's id.
+    """Commit the existing ones of these files and nothing else; returns the commit's id.
 
     Args:
         root: The project.
-        files: Relative to it.
-        message: Of the commit.
-        day: Its date (ISO): when a release was finished depends on its records.
+        files: Paths relative to the project.
+        message: Message of the commit.
+        day: Date of the commit (ISO). privacy: the time of a finish depends on the records.
 
     Raises:
         PublishError: No identity, a lock, or a hook refused.
     """
     present = [file for file in files if (root / file).exists()]
-    # Also where a .gitignore has the folder of the releases: to commit them was asked for.
+    # --force: the setting asks for the commit, even if a .gitignore has the folder of releases.
     _git(root, "add", "--force", "--", *present)
     if _git(root, "status", "--porcelain", "--", *present):
         _git(root, "commit", "--quiet", "--message", message, "--", *present, day=day)

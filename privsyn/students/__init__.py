@@ -1,1 +1,1 @@
-"""What is made from a finished release at no cost: further records, and small language models."""
+"""Results made from a finished release at no cost: further records, and small language models."""

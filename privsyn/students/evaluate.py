@@ -1,4 +1,4 @@
-"""evaluate a student: next-token accuracy on held-out real texts. Internal by nature."""
+"""Evaluate a student by next-token accuracy on held-out real texts. Internal."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 def measure_published(ctx: Context, name: str, note: Callable[[str], None]) -> Path | None:
-    """``evaluate_student`` of a student that is published: a failure is noted, not raised.
+    """``evaluate_student`` for a published student: a failure is passed to ``note``, not raised.
 
     Raises:
-        VerificationError: The student is not what was certified.
+        VerificationError: The student differs from its certificate.
     """
     try:
         return evaluate_student(ctx, name)
@@ -51,29 +51,29 @@ def measure_published(ctx: Context, name: str, note: Callable[[str], None]) -> P
         raise
     except PrivsynError as error:
         again = f"privsyn distill {name.partition('.student-')[0]}"
-        note(f"The student is made, but was not measured: {error.message} To try again: {again}")
+        note(f"The student exists, but was not measured: {error.message} To try again: {again}")
         return None
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
     """Measure a student, and the baselines of ``methods.distill.baselines``, on held-out texts.
 
-    What is computed from real texts is not differentially private: it is labelled ``internal``,
-    stays in the state folder and in runs tagged so, and is never published. The internal report of
-    the release that the student is of is written anew, with the numbers in it.
+    Values computed from real texts are not differentially private: they are labeled ``internal``,
+    stay in the state folder and in internal runs, and are never published. The internal report of
+    the parent release is rewritten with them.
 
     Args:
-        ctx: Config and ledger; its ``methods.distill`` must still describe the student where a
-            baseline is trained.
-        name: A student, as distill named it.
+        ctx: Config and ledger; to train a baseline, its ``methods.distill`` must still describe the
+            student.
+        name: Name of the student.
 
     Returns:
-        The folder with evaluation.json; None where evaluation is off or no records are set aside
-        for it, by the settings alone.
+        The folder with evaluation.json; None if the settings turn evaluation off or hold no records
+        out.
 
     Raises:
         DataError: The student is not here.
-        VerificationError: It is not what was certified.
+        VerificationError: It differs from its certificate.
         ModelError: A baseline cannot be trained with the student's settings.
     """
     if not ctx.config.evaluate.enabled:
@@ -81,12 +81,12 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     folder = ctx.workspace.locate(name)
     if folder is None:
         raise DataError(
-            f"student {name} is not here.", hint=f"Bring it back with: privsyn restore {name}"
+            f"student {name} is not here.", hint=f"Restore it with: privsyn restore {name}"
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     facts = ReleaseFacts.read(folder)
     if STUDENTS not in facts.derived:
-        raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
+        raise DataError(f"{name} is not a student.", hint="Make one with: privsyn distill RELEASE")
     planned = StudentPlan.from_facts(facts)
     if not sets_aside(open_plan(ctx, planned.parent).source):
         return None
@@ -118,7 +118,7 @@ def _all(
         PRIVATE: lambda: _private(ctx, planned, holdout),
     }
     baseline_measures = [measure for name, measure in baselines.items() if name in config.baselines]
-    # privacy: progress is in steps that the settings count, whether there is a text or not
+    # privacy: the settings decide the number of progress steps, not the records
     steps = Steps(
         lambda done, total: ctx.progress("evaluate", done, total, "measurements"),
         1 + len(baseline_measures),
@@ -152,10 +152,10 @@ def _measure(
 def _public(
     ctx: Context, planned: StudentPlan, model: Path, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
-    """The accuracy of the public model whose tokens the student reads, behind the same prompt.
+    """The accuracy of the public model with the student's tokens, after the same prompt.
 
-    Empty where the config names another model than the student was made with, or none that is here:
-    this baseline is measured by default, and a student may be measured on another machine.
+    Empty if the config names another model than that of the student, or the model is not here: this
+    baseline is on by default, and a student may be measured on another machine.
     """
     from privsyn.models.training.causal_lm import prompt_of
 
@@ -171,12 +171,12 @@ def _public(
 def _private(
     ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
-    """The accuracy of the same student trained on the records by DP-SGD, a release of its own.
+    """The accuracy of the same student trained on the records by DP-SGD, which is another release.
 
-    The paper's "Real Data" (Yu et al. 2023, Table 1).
+    "Real Data" in Yu et al. 2023, Table 1.
 
     Raises:
-        DataError: There is no such release here.
+        DataError: That release is not here.
     """
     name, changes = private_baseline(ctx.config, planned.parent, planned.settings["student"])
     section = ctx.config.methods.get(name) or {}
@@ -186,8 +186,8 @@ def _private(
     folder = ctx.workspace.locate(release_id)
     if folder is None:
         raise DataError(
-            f"methods.distill.baselines names {PRIVATE}, and its release {release_id} is not here.",
-            hint=f"Draw it, at a charge of its own: privsyn run --method {name} "
+            f"methods.distill.baselines has {PRIVATE}, but its release {release_id} is not here.",
+            hint=f"Draw it, at its own charge: privsyn run --method {name} "
             + " ".join(f"-S methods.{name}.{key}={value}" for key, value in changes.items()),
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
@@ -197,15 +197,15 @@ def _private(
 def _non_private(
     ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
-    """The accuracy of the same student trained on the private texts; the model does not outlive it.
+    """The accuracy of the same student trained on the private texts. The model is deleted.
 
-    The paper's "Real Data (N.P.)" (Yu et al. 2023, Table 1).
+    "Real Data (N.P.)" in Yu et al. 2023, Table 1.
     """
     dataset = open_plan(ctx, planned.parent).source
     key = ctx.open_account().partition_key.reveal()
     training = _texts([private.reveal() for private in read_training(dataset, key)])
     place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
-    with lock_student(ctx, place.name):  # sweep takes the same lock: it wipes after a kill
+    with lock_student(ctx, place.name):  # sweep, which wipes after a kill, takes the same lock
         shutil.rmtree(place, ignore_errors=True)
         private_folder(place)
         try:

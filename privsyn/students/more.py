@@ -29,26 +29,26 @@ from privsyn.validation.masking import mask_rows
 def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
     """Make ``count`` further records from a release, with a certificate that names its parent.
 
-    Guarantee: the parent's. The release's own records and public models are all that is read, so
-    this is post-processing and charges nothing. The certificate holds the parent's, and the ledger
-    notes both.
+    Guarantee: that of the parent. Only the release's own records and public models are read, so it
+    is post-processing without a charge. The certificate contains the parent's, and the ledger
+    records both.
 
     Args:
         ctx: Config and ledger.
-        release_id: A finished release of a method that can do so.
-        count: New records.
+        release_id: A finished release of a method that can make more.
+        count: Number of new records.
         published: Version and push them with DVC.
 
     Returns:
-        The folder ``releases/<release id>.more-<number>``. The number is the first free one; that
-        of a process that was killed is free.
+        The folder ``releases/<release id>.more-<number>`` with the first free number. The number of
+        a killed process is free.
 
     Raises:
         DataError: The release is not here.
-        VerificationError: It is not what was certified.
-        ConfigError: Its method makes no more, or it is itself made from a release.
-        ValidationFailed: The new records fail the suite and are in quarantine/; or the disclosure
-            audit has not let the release through.
+        VerificationError: It differs from its certificate.
+        ConfigError: Its method cannot make more, or it is itself made from a release.
+        ValidationFailed: The new records fail the suite and are in quarantine/, or the disclosure
+            audit withholds the release.
     """
     parent = open_parent(ctx, release_id)
     if count < 1:
@@ -64,25 +64,25 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
 
 
 def _method(parent: Plan) -> MakesMore:
-    """The method of a release, which must make more.
+    """The method of a release, checked to make further records.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It cannot.
     """
     method: Method[Any] = load_method(parent.method)
     if isinstance(method, MakesMore):
         return method
     able = [name for name in METHODS if isinstance(load_method(name), MakesMore)]
     raise ConfigError(
-        f"release {parent.id} is of {parent.method}, which makes no more without the data.",
-        hint=f"Methods that do: {', '.join(able)}. Here a fresh draw is a new charge: "
+        f"release {parent.id} is of {parent.method}, which cannot make more without the data.",
+        hint=f"Methods that can: {', '.join(able)}. Here a new draw is a new charge: "
         f"privacy.draw={parent.draw + 1}.",
     )
 
 
 @contextmanager
 def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
-    """The first free name, locked against other processes while the block lasts."""
+    """The first free name, locked against other processes during the block."""
     private_folder(ctx.workspace.state)
     for number in count_from(1):
         name = f"{parent.id}.{MORE}-{number}"
@@ -92,7 +92,7 @@ def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
                 locks.enter_context(file_lock(lock, timeout=0))
             except TimeoutError:
                 continue
-            # Asked under the lock: another process may just have finished under this name.
+            # Checked under the lock: another process may just have finished under this name.
             if _exists(ctx, name):
                 continue
             yield name
@@ -129,7 +129,7 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     sealed = certificate.derive(
         parent.facts.certificate, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
     )
-    # First the ledger: a folder in its place is then always one that it knows.
+    # The ledger first: then it knows every folder that exists.
     ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
     seal(building, sealed, folder)
     return folder

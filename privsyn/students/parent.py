@@ -1,4 +1,4 @@
-"""What further records and students share: a finished release as their parent, and publication."""
+"""Shared by further records and students: a finished release as parent, and publication."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from privsyn.stages.certify import sign
 
 @dataclass(frozen=True)
 class Parent:
-    """A release that verifies.
+    """A verified release.
 
     Attributes:
         folder: Where it is.
-        facts: What its certificate says.
+        facts: Facts of its certificate.
     """
 
     folder: Path
@@ -32,7 +32,7 @@ class Parent:
 
     @property
     def plan(self) -> Plan:
-        """Its plan, from the certificate."""
+        """The plan in its certificate."""
         return self.facts.plan
 
 
@@ -41,7 +41,7 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
 
     Raises:
         DataError: The release is not here.
-        VerificationError: It is not what was certified.
+        VerificationError: It differs from its certificate.
         ConfigError: It is itself made from a release.
     """
     folder = ctx.workspace.locate(release_id)
@@ -68,16 +68,16 @@ def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
 
 
 def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
-    """Version what was made from a release with DVC and push it.
+    """Version a result with DVC and push it.
 
     Raises:
-        ApprovalNeeded: The account requires that somebody approves exactly this certificate first.
-        VerificationError: The folder is not what was certified and committed.
+        ApprovalNeeded: The account requires an approval of exactly this certificate.
+        VerificationError: The folder differs from its certificate.
         PublishError: DVC or its remote refused.
-        ValidationFailed: The disclosure audit of the parent holds it back.
+        ValidationFailed: The disclosure audit of the parent withholds it.
     """
     refuse_withheld(ctx, parent)
-    # An approval names a certificate: the folder must still be what that certificate describes.
+    # An approval is for a certificate, so the folder must still match that certificate.
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
     services = ctx.config.services

@@ -58,15 +58,15 @@ PARENT_TAG = "privsyn.parent"
 
 
 class StudentPlan(Section):
-    """A small model before it is trained on a release's texts: all public.
+    """Plan of a student: a small model that will be trained on a release's texts. All public.
 
     Attributes:
-        plan_schema: Tells a plan file of a student from one of a release.
+        plan_schema: Distinguishes the plan file of a student from that of a release.
         method: The section of ``methods``.
         parent: The release.
-        settings: Those of ``methods.distill`` that shape the model.
-        models: The language model whose tokenizer the student takes (``base``), and the one it
-            starts from (``init``), where it does.
+        settings: Settings of ``methods.distill`` that shape the model.
+        models: ``base``: the language model whose tokenizer the student uses. ``init``: the model
+            that it starts from, if any.
     """
 
     plan_schema: Literal["privsyn-student/1"] = "privsyn-student/1"
@@ -77,7 +77,7 @@ class StudentPlan(Section):
 
     @property
     def id(self) -> str:
-        """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
+        """Name of the student: its parent's id, and 32 bits of its settings' SHA-256."""
         identity = self.model_dump(mode="json", include={"settings", "models"})
         return f"{self.parent.id}.student-{identity_digest(identity)[:8]}"
 
@@ -89,7 +89,7 @@ class StudentPlan(Section):
 
 
 def student_of(facts: ReleaseFacts) -> Mapping[str, Any]:
-    """What a student is, by its certificate: parameters, tokens, steps, loss."""
+    """Facts of a student in its certificate: parameters, tokens, steps, loss."""
     student: Mapping[str, Any] = facts.derived[STUDENTS]["student"]
     return student
 
@@ -109,17 +109,17 @@ def read_plan(content: bytes) -> Plan | StudentPlan:
 
 
 def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
-    """The student that the config describes of a release. Opens no data and loads no weights.
+    """Plan the student that the config describes. Opens no data and loads no weights.
 
     Raises:
-        ConfigError: The release holds images, or has no teacher whose logits could be followed.
-        ModelError: A model cannot be found, or is not the one the release was made with.
+        ConfigError: The release holds images, or has no teacher with logits to follow.
+        ModelError: A model cannot be found, or differs from the model of the release.
     """
     config: DistillConfig = ctx.settings(STUDENTS)
     kind = modality_of(parent.dataset)
     if kind.name != Texts.name:
         raise ConfigError(
-            f"release {parent.release_id} holds {kind.things}, and a student is trained on texts.",
+            f"release {parent.release_id} holds {kind.things}, but a student is trained on texts.",
             hint="Name a release of texts.",
         )
     if config.distill_logits and as_teacher(load_method(parent.method)) is None:
@@ -142,12 +142,12 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             raise ModelError(
                 f"models.language={models.language} is not the model release {parent.release_id} "
                 f"was made with ({planned.source if planned else 'unknown'}).",
-                hint="Put that one back: its logits are to be followed.",
+                hint="Restore that model: the student follows its logits.",
             )
     if folder is not None or config.init == "tiny":
         name = str(folder or "tiny")
         place = locate(ModelReference("methods.distill.init", name, None, BUILTIN))
-        settings["init"] = place.source  # a path says where, not what
+        settings["init"] = place.source  # not the path, which may differ between machines
         used["init"] = ModelUse(
             source=place.source, revision=fingerprint(place, cache), dtype="float32"
         )
@@ -155,16 +155,16 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
 
 
 def _apart(one: ModelUse, other: ModelUse) -> bool:
-    """Whether two models differ: by their weights or their type, not by what they are called."""
+    """Whether two models differ in weights or numeric type; names do not count."""
     return (one.revision, one.dtype) != (other.revision, other.dtype)
 
 
 def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
     """Train a student on a release's texts, certify it, check it and publish it.
 
-    Guarantee: the parent's. The release's own texts, its own model, public models and public
-    randomness are all that is read, so this is post-processing and charges nothing. The certificate
-    holds the parent's, and the ledger notes both.
+    Guarantee: that of the parent. Only the release's own texts and model, public models and public
+    randomness are used, so it is post-processing without a charge. The certificate contains the
+    parent's, and the ledger records both.
 
     Args:
         ctx: Config and ledger.
@@ -172,16 +172,16 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
         published: Version and push the student with DVC.
 
     Returns:
-        The folder ``releases/<release id>.student-<digest of the settings>``. One that exists is
-        returned as it is.
+        The folder ``releases/<release id>.student-<digest of the settings>``. An existing one is
+        returned unchanged.
 
     Raises:
         DataError: The release is not here, or holds fewer than 2 texts.
-        VerificationError: It is not what was certified.
+        VerificationError: It differs from its certificate.
         ConfigError: It holds images, is itself made from a release, or has no logits to follow.
         ModelError: A model cannot be loaded, or training diverged.
         ValidationFailed: The student does not load or predict; it is in quarantine/.
-        LeaseHeld: Another process trains this student.
+        LeaseHeld: Another process is training this student.
     """
     require_generate()
     planned = plan_student(ctx, open_parent(ctx, release_id).plan)
@@ -193,19 +193,19 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
 
 
 def plan_with_teacher(ctx: Context) -> StudentPlan:
-    """The student of the release that the teacher's settings describe, which need not exist yet.
+    """Plan a student of the release that the teacher's settings describe; it need not exist yet.
 
     Raises:
-        ConfigError: As plan and plan_student.
+        ConfigError: As for ``plan`` and ``plan_student``.
     """
     return plan_student(ctx, plan(ctx, teacher_of(ctx.config), open_account=True))
 
 
 def teacher_of(config: Config) -> str:
-    """The method whose release a student is of where none is named.
+    """The default method for the parent of a student.
 
-    The first of the pipeline, of the sections of ``methods`` or of all methods whose releases bring
-    the model that wrote them.
+    It is the first in the pipeline, in the sections of ``methods`` or among all methods whose
+    releases contain the model that wrote them.
 
     Raises:
         ConfigError: There is no such method.
@@ -221,9 +221,9 @@ def teacher_of(config: Config) -> str:
 
 
 def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapping[str, Any]]:
-    """What trains the same student on the records: a method, and settings on top of its own.
+    """The method that trains the same student on the records, and its changed settings.
 
-    The parent's method where it can; else the one that teaches where no release is named.
+    It is the parent's method if possible, otherwise the default teacher.
     """
     method = as_teacher(load_method(parent.method))
     name = parent.method
@@ -235,7 +235,7 @@ def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapp
 
 
 def draw_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Draw the parent, which is charged unless it is there already, and make the student.
+    """Draw the parent, which is charged unless it exists, and make the student.
 
     Raises:
         PrivsynError: From the stage that failed.
@@ -249,7 +249,7 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
 
 
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Train and certify a planned student, unless it exists. See distill."""
+    """Train and certify a planned student, unless it exists."""
     folder = locate_stored(ctx, planned.id) or ctx.workspace.release(planned.id)
     with lock_student(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
@@ -261,17 +261,17 @@ def make_student(ctx: Context, planned: StudentPlan) -> Path:
 
 
 def check_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Check a student; one that passes is registered. See validate_student."""
+    """Check a student, and register it if it passes."""
     folder = validate_student(ctx, planned)
     register_student(ctx, planned, folder)
     return folder
 
 
 def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
-    """Version a checked student with DVC and push it. Publishing again is harmless.
+    """Version a checked student with DVC and push it. It can be repeated.
 
     Returns:
-        Public facts for whoever consumes it.
+        Public facts for consumers.
 
     Raises:
         ValidationFailed: It does not load or predict.
@@ -300,7 +300,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     if ctx.workspace.pointer(planned.id).is_file():
         raise DataError(
             f"student {planned.id} is published, but its folder is not here.",
-            hint=f"Bring it back with: privsyn restore {planned.id}",
+            hint=f"Restore it with: privsyn restore {planned.id}",
         )
     parent = open_parent(ctx, planned.parent.id)
     refuse_to_hand_out(ctx, planned.parent.id)
@@ -316,7 +316,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
         how={STUDENTS: how | {"student": asdict(student)}},
         root=ctx.workspace.root,
     )
-    # First the ledger: a folder in its place is then always one that it knows.
+    # The ledger first: then it knows every folder that exists.
     ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
     seal(building, derived, folder)
 
@@ -334,22 +334,23 @@ def train_as_planned(
     Args:
         ctx: Names the models.
         planned: The student.
-        texts: Label and text.
+        texts: Pairs of label and text.
         target: Folder to write.
-        on_progress: See train_student. Not of private texts: it counts them.
+        on_progress: Called with texts read and texts to read. Omit it for private texts: it counts
+            them.
         parent: The release whose model is followed, if the plan says so. None: no logits are
-            followed, whatever the plan says: private texts are not shown to the teacher.
+            followed, because private texts must not reach the teacher.
 
     Raises:
-        ModelError: A model is not the planned one any more.
+        ModelError: A model is no longer the planned one.
     """
     config: DistillConfig = ctx.settings(STUDENTS)
     now = plan_student(ctx, planned.parent)
     if now.id != planned.id:
         raise ModelError(
-            f"student {planned.id} was planned with other settings or models than the config "
-            "names now.",
-            hint="Plan it anew, or put settings and models back.",
+            f"student {planned.id} was planned with other settings or models than the config has "
+            "now.",
+            hint="Plan it again, or restore settings and models.",
         )
     teacher = None
     if parent is None:
@@ -370,14 +371,14 @@ def train_as_planned(
 
 
 def base_folder(ctx: Context) -> Path:
-    """Folder of the language model the config names, downloaded if need be."""
+    """Folder of the config's language model, downloaded if necessary."""
     reference = ModelReference.language(ctx.config.models)
     place = locate(reference)
     return place.folder or fetch_all(reference, place)
 
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
-    """The prompt the teacher wrote behind; None: the base model's, or the student's own."""
+    """The prompt before the teacher's texts. None: the base model's, or the student's own."""
     release = open_plan(ctx, planned.parent)
     wrote = as_teacher(release.method)
     if wrote is None or "base" not in planned.models:
@@ -386,7 +387,7 @@ def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
 
 
 def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
-    """The model that wrote a release, to be asked for its logits."""
+    """The model that wrote a release, for its logits."""
     release = open_plan(ctx, parent.plan)
     wrote = as_teacher(release.method)
     assert wrote is not None  # noqa: S101  plan_student refused any other release
@@ -396,12 +397,12 @@ def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
 
 
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:
-    """Train on the release's texts; what was trained, and its files."""
+    """Train on the release's texts; returns the student and its files."""
     rows = read_rows(parent)
     texts = [(label, text) for label, text in rows if isinstance(text, str)]
     if len(texts) < 2:
         raise DataError(
-            f"release {planned.parent.id} holds {len(texts)} text(s), and a student needs at "
+            f"release {planned.parent.id} holds {len(texts)} text(s), but a student needs at "
             "least 2.",
             hint="Make more with: privsyn more",
         )
@@ -419,19 +420,19 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
 
 @contextmanager
 def lock_student(ctx: Context, name: str) -> Iterator[None]:
-    """Let one process at a time use the scratch of a student and of its baselines.
+    """Lock the scratch folder of a student and its baselines for one process.
 
     Raises:
-        LeaseHeld: Another one does.
+        LeaseHeld: Another process uses it.
     """
     private_folder(ctx.workspace.state)
     try:
-        student = name.removesuffix(f".{NON_PRIVATE}")  # of all of them: nothing is named after one
+        student = name.removesuffix(f".{NON_PRIVATE}")  # baselines share the lock
         with file_lock(ctx.workspace.state / STUDENTS / f"{student}.lock", timeout=0):
             yield
     except TimeoutError:
         raise LeaseHeld(
-            f"another process trains student {name}.", hint="Wait for it to end."
+            f"another process is training student {name}.", hint="Wait for it to end."
         ) from None
 
 
@@ -439,7 +440,7 @@ def lock_student(ctx: Context, name: str) -> Iterator[None]:
 
 
 def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False) -> Path:
-    """Check a student; keep it in quarantine if it fails. What passed once is not checked again.
+    """Check a student, unless it has passed before; move it to quarantine if it fails.
 
     Args:
         ctx: Config and ledger.
@@ -447,10 +448,10 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
         filed: Copy the reports to reports/distill/, which dvc.yaml tracks.
 
     Returns:
-        Its folder, with the report, validation.json and quality.json in it.
+        Its folder with the report, validation.json and quality.json.
 
     Raises:
-        DataError: It is not here.
+        DataError: The student is not here.
         ValidationFailed: Names the failed checks.
     """
     folder = ctx.workspace.locate(planned.id)
@@ -500,7 +501,7 @@ def _examine(ctx: Context, folder: Path) -> None:
 
 
 def _check_model(folder: Path, performance: PerformanceConfig) -> list[verification.Check]:
-    """Whether a causal language model loads, is finite, and gives a distribution over tokens.
+    """Check that a causal language model loads, is finite, and predicts a distribution of tokens.
 
     Args:
         folder: Weights, config, tokenizer and prompt.
@@ -537,7 +538,7 @@ def _check_model(folder: Path, performance: PerformanceConfig) -> list[verificat
 
 
 def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """Write what a certified student is: a run of its own, all of it public."""
+    """Write a certified student to MLflow: its own run, with public facts alone."""
     facts = ReleaseFacts.read(folder)
     run = ctx.lineage.release_run(planned.id)
     models = {f"model.{role}": use.source for role, use in planned.models.items()}
@@ -555,7 +556,7 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
 
 
 def sync_student(ctx: Context, folder: Path) -> None:
-    """Write the missing lineage of a student that lies here, from its certificate."""
+    """Write the missing lineage of a student in this project, from its certificate."""
     planned = StudentPlan.from_facts(ReleaseFacts.read(folder))
     trace_student(ctx, planned, folder)
     if layout.passed(folder):
@@ -563,9 +564,9 @@ def sync_student(ctx: Context, folder: Path) -> None:
 
 
 def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """A student that passed its checks becomes a version of the dataset's student model.
+    """Register a student that passed its checks as a version of the dataset's student model.
 
-    Where people are to approve what is published, once they have: see stages.lineage.register.
+    If publishing needs an approval, it is registered after that.
     """
     lineage.register(ctx, folder, planned.method, {PARENT_TAG: planned.parent.id})
     ctx.lineage.finish(ctx.lineage.release_run(planned.id))

@@ -1,6 +1,6 @@
-"""Settings of a student, ``methods.distill``; sizes, and names that certificates hold.
+"""Settings of a student, ``methods.distill``; its sizes, and names in certificates.
 
-A leaf: methods and the DAG files read it, so it loads nothing heavy.
+Methods and DAG files import this module, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from privsyn.files import OnDisk, Sha256
 
 MORE: Final = "more"
 STUDENTS: Final = "distill"
-"""Keys of ``derived`` in certificates, and names of commands. STUDENTS is also the one section of
-``methods`` that is not a method: dvc.yaml and Airflow make students by it."""
+"""Keys of ``derived`` in certificates, and names of commands. STUDENTS is also the only section of
+``methods`` that is not a method: dvc.yaml and Airflow use it to make students."""
 
 COMMANDS: Mapping[str, str] = {
     MORE: "privsyn more RELEASE -n COUNT",
     STUDENTS: "privsyn distill RELEASE",
 }
-"""What makes each of them from a finished release."""
+"""Command that makes each of them from a finished release."""
 
 Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]
 
@@ -32,22 +32,23 @@ SIZES: Mapping[Size, tuple[int, int, int]] = {
     "28.8M": (512, 1320, 8),
     "41.4M": (512, 1336, 12),
 }
-"""Width, width of the feed-forward layers, layers. Named as in Yu et al. 2023; the counts hold for
-the embedded model's 8,192 tokens, and a larger vocabulary makes a student larger."""
+"""Width, width of the feed-forward layers, layers. The names are those of Yu et al. 2023; the
+parameter counts hold for a vocabulary of 8,192 tokens, and a larger one makes a student larger."""
 
 
 class DistillConfig(ReadsFiles):
-    """Settings of a student. None of them changes what a release costs."""
+    """Settings of a student. They do not change the cost of a release."""
 
     student: Size = Field(
-        default="4.4M", description="Size, as the paper counts it; not used if init is a directory."
+        default="4.4M",
+        description="Size, as counted in the paper; not used if init is a directory.",
     )
     init: Annotated[str, OnDisk("model", ("random", "tiny"), pinned=True)] = Field(
         default="random",
         min_length=1,
-        description="random; tiny: from the tiny language model (its token embeddings, and "
-        "its layers where the student is as wide); or the directory of a causal language model, "
-        "which then is the student's architecture, tokenizer and start; or its name under files.",
+        description="random; tiny: from the tiny language model (its token embeddings, and its "
+        "layers if the student is as wide); or the directory of a causal language model, or its "
+        "name under files, for the student's architecture, tokenizer and first weights.",
     )
     init_digest: Sha256 | None = Field(
         default=None, description="SHA-256 of the directory's files."
@@ -66,19 +67,19 @@ class DistillConfig(ReadsFiles):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of the steps over which the learning rate rises; then it falls to 0 "
+        description="Share of the steps in which the learning rate rises; then it falls to 0 "
         "along a cosine.",
     )
     max_tokens: int = Field(
         default=128,
         ge=1,
         le=8192,
-        description="Tokens of a text that are read at most, its end included.",
+        description="Most tokens of a text, including its end.",
     )
     distill_logits: bool = Field(
         default=False,
         description="Also follow the teacher's next-token probabilities on the synthetic texts. "
-        "Only for a release that brings the model that wrote it.",
+        "Only for a release that contains the model that wrote it.",
     )
     temperature: float = Field(
         default=1.0,
@@ -102,9 +103,8 @@ class DistillConfig(ReadsFiles):
     )
     baselines: tuple[Literal["public", "private", "non_private"], ...] = Field(
         default=("public",),
-        description="What to compare a student with, on held-out real texts. public: the public "
-        "model whose tokens the student reads, as it is. private: the same "
-        "student trained on the records by DP-SGD, which is a release with a charge of its "
-        "own. non_private: trained on the private texts, for its accuracy alone, which is "
-        "internal; the model is deleted.",
+        description="Comparisons for a student, on held-out real texts. public: the public model "
+        "with the student's tokens. private: the same student trained on the records by DP-SGD, "
+        "which is another release with its own charge. non_private: the same student trained on "
+        "the private texts; its accuracy is internal, and the model is deleted.",
     )

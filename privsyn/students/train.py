@@ -1,8 +1,8 @@
 """Small language models from a release's texts, after Yu et al. 2023.
 
-A large model, the teacher, is trained with differential privacy and writes texts (``dp_lora``; any
-method that releases texts will do). A small one is trained on those texts by an ordinary optimiser.
-Yu et al. call this knowledge distillation by sampling. See guarantee.md for what is guaranteed.
+A large model, the teacher, is trained with differential privacy and writes texts (``dp_lora``, or
+any method that releases texts). A small model is trained on those texts by an ordinary optimizer.
+Yu et al. call this knowledge distillation by sampling. The guarantee is in guarantee.md.
 
 Source: Yu et al. 2023, *Training Private and Efficient Language Models with Synthetic Data from
 LLMs*, sections 3.1 and 4, Table 2 and Appendix A.
@@ -35,15 +35,15 @@ BETAS, WEIGHT_DECAY = (0.9, 0.95), 0.01
 
 @dataclass(frozen=True)
 class Student:
-    """What was trained, all of it public.
+    """Public facts of a trained student.
 
     Attributes:
-        parameters: How many, the embeddings once.
-        vocabulary: Tokens it knows.
-        texts: Texts it was trained on.
-        tokens: Their tokens, ends included, after they were cut.
-        steps: Steps of the optimiser.
-        loss: Mean cross entropy of a token over the last epoch, in nats.
+        parameters: Number of parameters; tied embeddings count once.
+        vocabulary: Number of tokens in its vocabulary.
+        texts: Number of training texts.
+        tokens: Tokens of the texts after cutting, including ends.
+        steps: Steps of the optimizer.
+        loss: Mean cross entropy per token over the last epoch, in nats.
     """
 
     parameters: int
@@ -67,23 +67,23 @@ def train_student(
 ) -> Student:
     """Train a small language model on texts and write it to a folder.
 
-    Guarantee: none is needed where the texts are a release's: a function of them, of public models
-    and of public randomness is post-processing. Trained on private texts the model is private.
+    Guarantee: for texts of a release this is post-processing: a function of the texts, public
+    models and public randomness. A model that was trained on private texts is private.
 
     Args:
-        cfg: How.
-        texts: Label and text, at least one.
-        base: Folder of the language model whose tokenizer and prompt the student takes; only its
-            small files are read. Where ``cfg.init`` is a directory, that stands in for it.
-        target: Folder to write; made if it is not there.
-        template: The prompt the texts stand behind. None: the base model's own.
-        teacher: With ``cfg.distill_logits`` the teacher: from token ids, shape (texts, tokens), to
-            an object with ``logits``, shape (texts, tokens, vocabulary).
-        performance: Device and threads. None: as the machine is.
+        cfg: Settings.
+        texts: Pairs of label and text, at least one.
+        base: Folder of the language model whose tokenizer and prompt the student uses; only its
+            small files are read. If ``cfg.init`` is a directory, that directory is used instead.
+        target: Folder to write; made if missing.
+        template: The prompt before the texts. None: the base model's own.
+        teacher: With ``cfg.distill_logits``, maps token ids, shape (texts, tokens), to an object
+            with ``logits``, shape (texts, tokens, vocabulary).
+        performance: Device and threads. None: the defaults.
         on_progress: Called after every pass with texts read and texts to read, over all epochs.
 
     Raises:
-        ConfigError: There is no such directory, no text, or no teacher to follow.
+        ConfigError: The directory does not exist, there is no text, or no teacher to follow.
         ModelError: A model cannot be loaded or is too short, or training diverged.
     """
     from privsyn.models.training import causal_lm as student
@@ -115,10 +115,10 @@ def train_student(
 
 
 def start_folder(cfg: DistillConfig) -> Path | None:
-    """The directory a student starts from; None where it is made from a size.
+    """The directory that a student starts from; None for a student of a given size.
 
     Raises:
-        ConfigError: ``init`` names a directory that is not there, not public or not pinned.
+        ConfigError: ``init`` names a directory that is missing, not public or not pinned.
     """
     return None if cfg.init in ("random", "tiny") else cfg.folder("init")
 
@@ -148,9 +148,9 @@ def _fit(
     device: Any,
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[float, int]:
-    """AdamW over shuffled batches; mean loss of a token over the last epoch, and steps taken.
+    """AdamW over shuffled batches; returns the mean loss per token of the last epoch, and steps.
 
-    A batch's loss is the mean over its text tokens, whatever forward passes it is read in.
+    A batch's loss is the mean over its text tokens, independent of its split into forward passes.
     """
     import torch
 
@@ -159,7 +159,7 @@ def _fit(
     rng = np.random.default_rng(seed)  # public randomness: the order of public texts
     steps, taken, read = cfg.epochs * -(-len(texts) // cfg.batch_size), 0, 0
     vocabulary = model.get_input_embeddings().num_embeddings
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         model.parameters(), lr=cfg.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY
     )
     model.train()
@@ -184,10 +184,10 @@ def _fit(
                 if on_progress is not None:
                     on_progress(read, cfg.epochs * len(texts))
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-            for part in optimiser.param_groups:
+            for part in optimizer.param_groups:
                 part["lr"] = cfg.learning_rate * pace(taken, steps, cfg.warmup_share)
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             taken += 1
     whole = all(bool(torch.isfinite(weights).all()) for weights in model.parameters())
     if not (whole and math.isfinite(epoch_loss)):
@@ -200,7 +200,7 @@ def _fit(
 
 
 def pace(step: int, steps: int, warmup_share: float) -> float:
-    """Share of the highest learning rate at a step from 0: a line up, then a cosine to 0."""
+    """Share of the highest learning rate at a step (from 0): linear warm-up, then cosine to 0."""
     rising = warmup_share * steps
     if step < rising:
         return (step + 1) / (rising + 1)
@@ -208,17 +208,18 @@ def pace(step: int, steps: int, warmup_share: float) -> float:
 
 
 def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) -> tuple[Any, Any]:
-    """Summed over text tokens: cross entropy, and the loss that is minimised.
+    """Sums over text tokens: the cross entropy, and the loss that is minimized.
 
-    That is the cross entropy ``-log P_s(y)`` of the texts' tokens y, which are themselves samples
-    of the teacher (Yu et al. 2023, Appendix B), and with ``followed`` besides it
-    ``weight t^2 KL(P_t || P_s)``, both distributions at temperature t (Hinton et al. 2015).
+    The loss is the cross entropy ``-log P_s(y)`` of the texts' tokens y, which are samples of the
+    teacher (Yu et al. 2023, Appendix B). With ``followed`` it adds ``weight t^2 KL(P_t || P_s)``,
+    with both distributions at temperature t (Hinton et al. 2015).
 
     Args:
         cfg: Temperature and weight.
-        logits: The student's, shape (texts, tokens, vocabulary).
-        targets: Shape (texts, tokens); NOT_COUNTED where there is none.
-        followed: The teacher's logits, same shape; a vocabulary rounded up to another size is cut.
+        logits: Logits of the student, shape (texts, tokens, vocabulary).
+        targets: Shape (texts, tokens); NOT_COUNTED for prefix and padding.
+        followed: Logits of the teacher in the same shape; a vocabulary that was rounded up to
+            another size is cut.
     """
     import torch.nn.functional as F
 
@@ -244,7 +245,7 @@ def _refuse_other_tokens(tokenizer: Any, base: Path) -> None:
 
     if tokenizer.get_vocab() != student.read_tokenizer(base).get_vocab():
         raise ConfigError(
-            "methods.distill.distill_logits needs a student with the teacher's tokenizer, and the "
-            "directory of methods.distill.init brings another one.",
-            hint="Set methods.distill.init=random, or leave distill_logits off.",
+            "methods.distill.distill_logits needs a student with the teacher's tokenizer, but the "
+            "directory of methods.distill.init has another one.",
+            hint="Set methods.distill.init=random, or turn distill_logits off.",
         )

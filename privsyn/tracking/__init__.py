@@ -1,1 +1,1 @@
-"""Lineage of releases."""
+"""Lineage of releases in MLflow."""

@@ -1,4 +1,4 @@
-"""Opening an MLflow store: quickly, quietly, and with errors a user can read."""
+"""Lineage in MLflow: a Tracker over a server or a database, with quick and readable failures."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ _CONNECT_SECONDS = 5
 
 
 def connect(uri: str) -> Any:
-    """An MlflowClient of a tracking URI. Imports MLflow: about four seconds the first time."""
+    """An MlflowClient for a tracking URI. The first call imports MLflow, in about four seconds."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _reach(uri)
     from mlflow.tracking import MlflowClient
 
-    # It makes tables aloud, and prints pages of SQL before it raises what we tell in one line.
+    # It logs every table it makes, and pages of SQL before it raises an error.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     return MlflowClient(tracking_uri=uri)
 
 
 def _reach(uri: str) -> None:
-    """Reach a database quickly or fail: MLflow itself would retry for two minutes."""
+    """Reach a database or fail quickly: MLflow itself would retry for two minutes."""
     if not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return
     arguments: dict[str, Any] = {}
@@ -74,11 +74,12 @@ def _reach(uri: str) -> None:
         arguments = {"connect_timeout": _CONNECT_SECONDS}
     engine = create_engine(uri, poolclass=NullPool, connect_args=arguments)
     with engine.connect() as connection:
+        # A write lock: a read would also succeed on a read-only file.
         connection.execute(text("BEGIN IMMEDIATE" if uri.startswith("sqlite:") else "SELECT 1"))
 
 
 def reason(error: Exception) -> str:
-    """The innermost cause, on one line: the outer texts of requests and SQLAlchemy are pages."""
+    """The innermost cause in one line: outer messages of requests and SQLAlchemy are long."""
     while isinstance(error.__context__, Exception):
         error = error.__context__
     lines = without_password(str(error)).strip().splitlines()
@@ -101,10 +102,10 @@ NEWEST = "newest"
 """Alias of the newest version of a registered model."""
 
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
-"""Kind of an experiment: it opens in the view of runs, not of prompts and traces."""
+"""Kind of an experiment that opens in the view of runs, not of prompts and traces."""
 
 VIEW = "privsyn"
-"""Name of the view of an experiment's runs that shows what a release costs; read from its tags."""
+"""Name of the view of runs that shows costs; MLflow reads it from the experiment's tags."""
 
 COLUMNS = (
     "metrics.`epsilon`",
@@ -116,18 +117,18 @@ COLUMNS = (
 )
 
 WITHDRAWN = "privsyn.withdrawn"
-"""Tag of a version whose release fails its suite."""
+"""Tag of a model version whose release fails its suite."""
 
 
 _LOCK_SECONDS = 60.0
 
 
 class MlflowTracker:
-    """Satisfies Tracker over an MLflow server or database.
+    """A Tracker over an MLflow server or database.
 
     Args:
         uri: Tracking URI: ``http(s)://`` of a server, or a database such as ``sqlite:///...``.
-        experiment: Name of the experiment; made if missing.
+        experiment: Name of the experiment. It is made if missing.
         artifact_root: Folder of a new experiment's artifacts. None: the server's choice, or
             ``mlartifacts`` beside a SQLite file.
         ui: Address of the UI, for links.
@@ -160,13 +161,13 @@ class MlflowTracker:
             _ = self._experiment_id
 
     def release_run(self, release_id: str) -> str:
-        """Id of the release's run. See Tracker."""
+        """Id of the release's run, existing or new."""
         return self._run(release_id, "", release_id, {ROLE_TAG: "release"})
 
     def start_stage(self, release_id: str, stage: str) -> str:
-        """Id of the stage's run, nested and running. See Tracker.
+        """Id of the stage's run, nested in the release's run; its status becomes RUNNING.
 
-        Nested runs are of class internal: at least their durations are.
+        Nested runs have class internal, at least because of their durations.
         """
         parent = self.release_run(release_id)
         tags = {ROLE_TAG: "stage", STAGE_TAG: stage, PARENT_TAG: parent, CLASS_TAG: "internal"}
@@ -176,11 +177,11 @@ class MlflowTracker:
         return run_id
 
     def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
-        """A stage's run that ends with the block. See Tracker."""
+        """A stage's run that ends with the block."""
         return staged(self, release_id, stage)
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run that has not ended so. See Tracker."""
+        """End a run unless it already has this status."""
         if run_id:
             with self._guard():
                 run = self._client.get_run(run_id)
@@ -188,7 +189,7 @@ class MlflowTracker:
                     self._client.set_terminated(run_id, status, _public_time(run))
 
     def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Write parameters once; a later, other value becomes a tag. See Tracker."""
+        """Write parameters once; a later, different value becomes a tag."""
         if not run_id or not params:
             return
         expected = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
@@ -199,7 +200,7 @@ class MlflowTracker:
             try:
                 self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
             except MlflowException as error:
-                # Another process wrote one of them in between.
+                # Another process wrote one of them in between. MLflow never overwrites one.
                 if error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
             known = self._client.get_run(run_id).data.params
@@ -217,7 +218,7 @@ class MlflowTracker:
             self._client.log_batch(run_id, params=items[start : start + MAX_BATCH])
 
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Write those numbers that the run has not. See Tracker."""
+        """Write metrics that the run does not have yet."""
         if not run_id or not metrics:
             return
         with self._guard():
@@ -232,7 +233,7 @@ class MlflowTracker:
                 self._client.log_batch(run_id, metrics=fresh)
 
     def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
-        """Write or replace tags. See Tracker."""
+        """Write or replace tags."""
         if not run_id or not tags:
             return
         with self._guard():
@@ -243,16 +244,16 @@ class MlflowTracker:
                 self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
 
     def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
-        """Copy a file into the run. See Tracker."""
+        """Copy a file into the run."""
         if run_id:
             with self._guard():
                 self._client.log_artifact(run_id, str(path), folder or None)
 
     def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
-        """Record a dataset by name and opaque version. See Tracker.
+        """Record a dataset by name and opaque version.
 
-        The version is the digest MLflow shows; one longer than MLflow's 36 characters is replaced
-        by the start of its SHA-256.
+        MLflow shows the version as digest. A version of more than MLflow's 36 characters is
+        replaced by the beginning of its SHA-256.
         """
         if not run_id:
             return
@@ -262,7 +263,7 @@ class MlflowTracker:
         with self._guard():
             from mlflow.entities import Dataset, DatasetInput, InputTag
 
-            # What mlflow.data.MetaDataset stores, without its import of the whole data stack.
+            # As mlflow.data.MetaDataset stores it, without importing MLflow's data stack.
             dataset = Dataset(
                 name=name,
                 digest=digest,
@@ -275,9 +276,10 @@ class MlflowTracker:
     def register_model(
         self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
     ) -> str:
-        """Register a run's model, once. See Tracker.
+        """Register a run's model once; returns the version's number.
 
-        The alias ``newest`` is left on the highest version that is not withdrawn; this one is not.
+        This version is no longer withdrawn. The alias ``newest`` goes to the highest version that
+        is not withdrawn.
         """
         if not run_id:
             return ""
@@ -291,8 +293,9 @@ class MlflowTracker:
                     source=f"{self._client.get_run(run_id).info.artifact_uri}/{MODEL_FOLDER}",
                     run_id=run_id,
                     tags=written,
-                    await_creation_for=None,  # nobody has to wait for one with its files in place
+                    await_creation_for=None,  # its files are in place already
                 )
+                # Another host registered the same model at the same time: the lower number stays.
                 if self._versions(name, run_id, written)[0] != int(made.version):
                     self._client.delete_model_version(name, str(made.version))
             number = str(self._versions(name, run_id, written)[0])
@@ -302,7 +305,7 @@ class MlflowTracker:
             return number
 
     def withdraw_model(self, name: str, release_id: str) -> None:
-        """Mark a release's version. See Tracker. The alias goes to the next highest, if any."""
+        """Mark a release's version as withdrawn. The alias goes to the next highest, if any."""
         with self._guard(), self._lock():
             numbers = self._versions(name, tags={RELEASE_TAG: release_id})
             for number in numbers:
@@ -321,9 +324,9 @@ class MlflowTracker:
     def _versions(
         self, name: str, run_id: str = "", tags: Mapping[str, str] | None = None
     ) -> list[int]:
-        """Numbers of a model's versions, of one run and release if given, in order.
+        """Numbers of a model's versions in order, of one run and release if given.
 
-        As with runs, the oldest of two that were made at once counts for everybody.
+        If two were made at once, the oldest is used, as with runs.
         """
         release = (tags or {}).get(RELEASE_TAG)
         result = self._client.search_model_versions(f"name = {quoted(name)}")
@@ -343,25 +346,25 @@ class MlflowTracker:
                 raise
 
     def link(self, run_id: str) -> str | None:
-        """Address of the run in the UI. See Tracker."""
+        """Address of the run in the UI, or None."""
         if not run_id:
             return None
         with self._guard():
             return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
 
     def overview(self) -> str | None:
-        """Address of all releases in the UI, with epsilon among the columns. See Tracker."""
+        """Address of all releases in the UI, with a column for epsilon."""
         with self._guard():
             return f"{self.ui}/#/experiments/{self._experiment_id}/runs?viewStateShareKey={VIEW}"
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
-        """Turn whatever an unreachable store raises into one error."""
+        """Turn all errors of an unreachable store into TrackingUnavailable."""
         try:
             yield
         except (ConfigError, TrackingUnavailable):
             raise
-        except Exception as error:  # its kinds are those of requests, SQLAlchemy and every driver
+        except Exception as error:  # errors of requests, SQLAlchemy and every database driver
             if is_homeless(error):
                 raise ConfigError(NO_HOME, hint=SET_HOME) from None
             raise TrackingUnavailable(
@@ -377,9 +380,9 @@ class MlflowTracker:
 
     @cached_property
     def _client(self) -> Any:
-        client = connect(self.uri)  # an import of seconds, so no lock is held over it
+        client = connect(self.uri)  # before the lock: the import takes seconds
         with self._lock():
-            client.get_experiment_by_name(self.experiment)  # makes the tables of a new database
+            client.get_experiment_by_name(self.experiment)  # creates the tables of a new database
         return client
 
     @cached_property
@@ -407,16 +410,16 @@ class MlflowTracker:
             self._client.create_experiment(self.experiment, artifact_location=location)
         except Exception:
             result = self._client.get_experiment_by_name(self.experiment)
-            if result is None:  # else another host was faster
+            if result is None:  # otherwise another host made it first
                 raise
             return result
         return self._client.get_experiment_by_name(self.experiment)
 
     def _run(self, release_id: str, stage: str, name: str, tags: Mapping[str, str]) -> str:
-        """Find a run by its tags or make it.
+        """Find a run by its tags, or make it.
 
-        Processes of one host take turns. Where they cannot (a server, several hosts) two may be
-        made; the oldest then counts for everybody, and the loser is deleted.
+        Processes of one host take turns. With a server or several hosts two runs may be made; then
+        all use the oldest, and the other is deleted.
         """
         if (release_id, stage) in self._runs:
             return self._runs[release_id, stage]
@@ -424,7 +427,7 @@ class MlflowTracker:
         with self._guard(), self._lock():
             run_id = self._oldest(release_id, stage)
             if run_id is None:
-                # privacy: a release's own run has the day alone, see _public_time
+                # privacy: a release's own run shows only the day (_public_time)
                 day = None if stage else int(time.time()) // 86_400 * 86_400_000
                 made = self._client.create_run(
                     self._experiment_id, start_time=day, tags=tags, run_name=name
@@ -448,7 +451,7 @@ class MlflowTracker:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Take turns with the other processes of a local store; a server needs no turns."""
+        """Take turns with other processes at a local store; a server does not need it."""
         if self._file is None or self._locked:
             yield
             return
@@ -458,10 +461,10 @@ class MlflowTracker:
                 stack.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
             except TimeoutError:
                 raise TrackingUnavailable(
-                    f"MLflow at {self.uri} is busy: another process has held {lock} for "
+                    f"MLflow at {self.uri} is busy: another process has locked {lock} for "
                     f"{_LOCK_SECONDS:g} s.",
-                    hint="Run again when it is done, or let an MLflow server take turns for all "
-                    "(services.mlflow; make up starts one).",
+                    hint="Run again when it is done, or use an MLflow server, which serves many "
+                    "processes (services.mlflow; make up starts one).",
                 ) from None
             self._locked = True
             try:
@@ -473,9 +476,10 @@ class MlflowTracker:
 
 
 def _public_time(run: Any) -> int | None:
-    """The time of all that a release's own run holds; None of a nested one, which is internal.
+    """The one time of all entries of a release's own run; None for a nested run, which is internal.
 
-    When a release is finished depends on its records; this run may be shown to others.
+    The time at which a release is finished depends on its records, and this run may be shown to
+    others.
     """
     start: int = run.info.start_time
     return start if run.data.tags.get(ROLE_TAG) == "release" else None

@@ -1,1 +1,1 @@
-"""Great Expectations on the synthetic file, and the page that shows its result."""
+"""Checks of a synthetic file: Great Expectations suites, profiles, masking."""

@@ -1,7 +1,7 @@
-"""What the fields of structured records hold: texts that are JSON objects, read without trust.
+"""Summary of the fields of structured records: texts that are JSON objects, read without trust.
 
-Of synthetic records this is post-processing and may be shown. Everything is bounded: a record may
-have any number of fields, of any name and value.
+For synthetic records this is post-processing and may be shown. All sizes are bounded, because a
+record may have any number of fields with any names and values.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ MOST_VALUES = 10
 MOST_CHARS = 40
 _RANGES = 8
 _WHOLE = 1e15
-"""Numbers above are not told apart."""
+"""Larger numbers are treated as text: float64 cannot count above it."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field over all records.
+    """Summary of one field over all records.
 
     Attributes:
         name: Its name, cut to 40 characters.
-        present: Records that have it, null included.
-        different: Different values.
-        counts: Records per value, the commonest first, or per range of a number; empty where almost
-            every value is another one.
+        present: Records that have it, including null.
+        different: Number of distinct values.
+        counts: Records per value, the most common first, or per range of numbers; empty if almost
+            every value is different.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of a file.
+    """Summary of the fields of a file.
 
     Attributes:
-        objects: Texts that are JSON objects.
-        fields: Those that most records have, in order of their name.
-        more: Fields beyond these.
+        objects: Number of texts that are JSON objects.
+        fields: The most common fields, sorted by name.
+        more: Number of other fields.
     """
 
     objects: int
@@ -55,12 +55,12 @@ class Fields:
 
 
 def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Those of the texts that are JSON objects."""
+    """The JSON objects among texts."""
     result: list[Mapping[str, Any]] = []
     for text in texts:
         try:
             value = json.loads(text)
-        except (ValueError, RecursionError):  # bad JSON, absurd nesting or digits
+        except (ValueError, RecursionError):  # not JSON, nested too deeply, or too many digits
             continue
         if isinstance(value, dict):
             result.append(value)
@@ -68,7 +68,7 @@ def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
 
 
 def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
-    """What the fields of records hold; those of most records, ``MOST_FIELDS`` at most."""
+    """Summaries of the most common fields, at most ``MOST_FIELDS``."""
     seen = Counter(name for record in records for name in record)
     common = sorted(seen, key=lambda name: (-seen[name], name))[:MOST_FIELDS]
     result = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
@@ -76,7 +76,7 @@ def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, and None for anything else; true and false are no numbers."""
+    """A finite number as float; None for anything else, also for true and false."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -87,14 +87,14 @@ def number(value: Any) -> float | None:
 
 
 def written(value: Any) -> str:
-    """A value as a person reads it: what can be encoded, and no more than 40 characters of it."""
+    """A value for people: encodable text of at most 40 characters."""
     text = value if isinstance(value, str) else spelt(value)
     text = text[: MOST_CHARS + 1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4].rstrip()} ..."
 
 
 def spelt(value: Any) -> str:
-    """A value as JSON, by which values are told apart."""
+    """A value as JSON, for comparisons."""
     try:
         return json.dumps(value, sort_keys=True)
     except RecursionError:
@@ -119,7 +119,7 @@ def _field(name: str, values: Sequence[Any]) -> Field:
 
 
 def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
-    """Numbers per range; the ranges are of one width, a round one."""
+    """Numbers per range; all ranges have the same round width."""
     low, high = min(numbers), max(numbers)
     power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
     width = next(

@@ -1,6 +1,6 @@
-"""Great Expectations on the synthetic file. Reads nothing but that file and public settings.
+"""Great Expectations on the synthetic file. It reads only that file and public settings.
 
-Great Expectations results carry offending values; ours carry line numbers and counts.
+Results of Great Expectations contain offending values; ours contain line numbers and counts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Expectation:
 
     Attributes:
         name: Great Expectations' type, such as ``expect_column_values_to_not_be_null``.
-        column: The column it looks at; None where it looks at the table.
-        title: What it says, for people.
+        column: The checked column; None for the whole table.
+        title: Description for people.
         success: Whether it holds.
         detail: Counts or the observed value, and the lines of the first offending rows.
     """
@@ -53,9 +53,9 @@ class ValidationResult:
         success: Whether every expectation holds.
         rows: Lines of the file.
         expectations: One check per expectation, in the suite's order.
-        left_out: Expectations of the suite that the config does not ask for.
+        left_out: Expectations of the suite that the config does not enable.
         suite: Name of the suite.
-        suite_sha256: Digest of what was checked, placeholders filled in.
+        suite_sha256: Digest of what was checked, with values in place of placeholders.
         gx_version: Version of Great Expectations.
         profile: Lengths or brightness, label counts and samples, for the page.
     """
@@ -93,13 +93,13 @@ def validate_file(
     An empty or malformed file is a failed result, not an error.
 
     Args:
-        artifact: JSONL with ``id``, ``text`` and, where the dataset has labels, ``label``; of
-            images with ``file`` and ``sha256`` in place of ``text``, the files beside it.
+        artifact: JSONL with ``id``, ``text`` and, if the dataset has labels, ``label``. For images
+            with ``file`` and ``sha256`` instead of ``text``, and the files beside it.
         cfg: The ``validation`` section.
-        labels: The declared labels; empty where the dataset has none.
-        expected_rows: Fewest and most rows the plan allows; no rows at all fail always.
+        labels: The declared labels; empty for a dataset without labels.
+        expected_rows: Fewest and most rows of the plan; an empty file always fails.
         files: Opens a suite and a JSON schema that the config names.
-        kind: What the file holds.
+        kind: Kind of the file's records.
 
     Raises:
         DataError: The file is missing or cannot be read.
@@ -126,9 +126,9 @@ def _table(rows: Sequence[Any], columns: Mapping[str, str]) -> dict[str, list[An
 
 def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectation, ...], str]:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # older 1.x reads it at import
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # hundreds of lines else
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # hundreds of lines otherwise
     with warnings.catch_warnings():
-        # Of modules Great Expectations imports, and of old idioms in a user's suite.
+        # From modules that Great Expectations imports, and from old idioms in a user's suite.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", "This pattern is interpreted as a regular expression")
         import great_expectations as gx
@@ -137,7 +137,8 @@ def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectatio
 
         expectations = [_build(config, suite.name) for config in suite.expectations]
         frame = pd.DataFrame(table, dtype=object)
-        # Python strings: Arrow's match with another regex dialect than the config was checked by.
+        # Python strings: Arrow matches with another dialect of regular expressions than the one
+        # that the config was checked with.
         with pd.option_context("mode.string_storage", "python"):
             try:
                 results = _results(gx, suite, expectations, frame)
@@ -148,7 +149,7 @@ def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectatio
 
 
 def _results(gx: Any, suite: Suite, expectations: Sequence[Any], frame: Any) -> list[Any]:
-    """Great Expectations' own result objects, in the suite's order."""
+    """Result objects of Great Expectations, in the suite's order."""
     context = gx.get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
@@ -167,11 +168,12 @@ def _results(gx: Any, suite: Suite, expectations: Sequence[Any], frame: Any) -> 
         result_format={"result_format": "SUMMARY", "partial_unexpected_count": NAMED_LINES},
     )
     by_id = {result.expectation_config.id: result for result in outcome.results}
+    # Great Expectations groups its results by column.
     return [by_id[expectation.id] for expectation in added.expectations]
 
 
 def _build(config: Mapping[str, Any], suite: str) -> Any:
-    """The expectation object; ExpectationSuite itself drops an invalid one with a log line only."""
+    """The expectation object. ExpectationSuite itself would only log an invalid one and drop it."""
     from great_expectations.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

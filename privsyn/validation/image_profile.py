@@ -1,6 +1,6 @@
-"""What a file of synthetic images looks like: its rows and their pictures, read without trust.
+"""Rows and images of a synthetic file, read without trust, and their summary.
 
-As for texts all of it is post-processing of the release and may be shown.
+As for texts, all of it is post-processing of the release and may be shown.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from privsyn.release import layout
 from privsyn.validation.profile import Histogram, histogram
 
 COLUMNS = 12
-"""Images in a row of the contact sheet."""
+"""Images per row of the contact sheet."""
 MOST_ROWS = 12
 
 
 @dataclass(frozen=True)
 class ImageRow:
-    """One line of the file and the image it names; what cannot be known is None.
+    """One line of the file and its image; unknown values are None.
 
     Attributes:
         id: The row's id.
         label: The row's label.
         file: Path of the image in the release folder, if it is ``images/NAME``.
-        well_formed: Whether the line is a JSON object whose id, file and sha256 are strings, the
-            label one or none, and the file one of the folder ``images``.
-        readable: Whether the file is a PNG file, grey or RGB, 8 bits, of the digest the row gives.
-        width: In pixels.
-        height: In pixels.
+        well_formed: Whether the line is a JSON object whose id, file and sha256 are strings, whose
+            label is a string or missing, and whose file is in the folder ``images``.
+        readable: Whether the file is an 8-bit PNG, gray or RGB, with the row's digest.
+        width: Width in pixels.
+        height: Height in pixels.
         mode: ``L`` or ``RGB``.
         mean: Mean of all values, 0 to 255.
-        spread: Largest value less smallest.
-        pixels_sha256: Digest of the pixels: equal images have equal ones, however compressed.
+        spread: Largest minus smallest value.
+        pixels_sha256: Digest of the pixels, which does not depend on compression.
         label_rows: Rows of the file with this row's label; None without one.
     """
 
@@ -68,11 +68,11 @@ class ImageProfile:
         darkest: Smallest mean value.
         median: Median of the mean values, to one digit.
         brightest: Largest mean value.
-        sizes: Readable images by ``width x height mode``, the commonest first.
+        sizes: Readable images by ``width x height mode``, the most common first.
         labels: Rows per declared label, in declared order; then any others together.
-        samples: Files of a contact sheet with ``COLUMNS`` images a row: a row per label (of the
-            first ``MOST_ROWS`` labels), or four rows at even distances where there are none. None
-            is an empty place.
+        samples: Files of a contact sheet with ``COLUMNS`` images per row: one row for each of the
+            first ``MOST_ROWS`` labels, or without labels four rows at even distances. None is an
+            empty position.
     """
 
     means: Histogram
@@ -88,7 +88,7 @@ def read_image_rows(artifact: Path) -> list[ImageRow]:
     """Every line of a JSONL file with the image it names, one image in memory at a time.
 
     Raises:
-        DataError: The JSONL file is missing or cannot be read. An image that is missing is a row
+        DataError: The JSONL file is missing or cannot be read. A missing image gives a row
             that is not readable.
     """
     try:
@@ -126,7 +126,7 @@ def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProf
 
 
 def sample_sheet(folder: Path, profile: ImageProfile) -> bytes | None:
-    """The contact sheet of a profile as a PNG file; None where no image can be read."""
+    """The contact sheet of a profile as a PNG file; None if no image can be read."""
     pictures = [None if name is None else _pixels(folder / name) for name in profile.samples]
     first = next((pixels for pixels in pictures if pixels is not None), None)
     if first is None:
@@ -136,7 +136,7 @@ def sample_sheet(folder: Path, profile: ImageProfile) -> bytes | None:
 
 
 def load_images(folder: Path, rows: Sequence[ImageRow]) -> Iterator[tuple[Pixels, str | None]]:
-    """Pixels and label of every image that can be read, one at a time."""
+    """Pixels and label of every readable image, one at a time."""
     for row in rows:
         if row.readable and row.file is not None:
             pixels = _pixels(folder / row.file)
@@ -147,13 +147,13 @@ def load_images(folder: Path, rows: Sequence[ImageRow]) -> Iterator[tuple[Pixels
 def _row(line: bytes, folder: Path) -> ImageRow:
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):  # bad JSON, undecodable bytes, absurd nesting
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
         value = None
     fields = value if isinstance(value, dict) else {}
     id_, label, digest = (_string(fields.get(name)) for name in ("id", "label", "sha256"))
     file = _string(fields.get("file"))
     if file is not None and file != f"{layout.IMAGES}/{Path(file).name}":
-        file = None  # nothing outside the release is opened
+        file = None  # a row must not make us open a file outside of the release
     row = ImageRow(
         id=id_,
         label=label,
@@ -180,7 +180,7 @@ def _row(line: bytes, folder: Path) -> ImageRow:
 
 
 def _string(value: object) -> str | None:
-    """A string that can be encoded, as a path without a zero byte must be."""
+    """An encodable string without zero bytes, which paths may not contain."""
     if not isinstance(value, str) or "\0" in value:
         return None
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

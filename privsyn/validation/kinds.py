@@ -1,4 +1,4 @@
-"""How a synthetic file is checked, by the kind of its records."""
+"""Checks of a synthetic file by the kind of its records: texts or images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_COLUMNS = {
     "row_well_formed": "well_formed",
     "text_is_json": "text_is_json",
 }
-"""Columns a suite of texts may name, and the field of a row they show."""
+"""Columns that a suite of texts may use -> field of a row."""
 IMAGE_COLUMNS = {
     "row_well_formed": "well_formed",
     **{
@@ -44,22 +44,22 @@ IMAGE_COLUMNS = {
         )
     },
 }
-"""The same of images."""
+"""Columns that a suite of images may use -> field of a row."""
 
 
 class Kind(Protocol):
-    """What checking a file needs to know of the kind of its records."""
+    """Checks for one kind of records."""
 
     suite: ClassVar[str]
     """The shipped suite."""
     columns: ClassVar[Mapping[str, str]]
-    """Columns a suite may name, and the field of a row they show."""
+    """Columns that a suite may use -> field of a row."""
 
     def values(self, cfg: ValidationConfig) -> Mapping[str, Any]:
-        """Placeholders of its suites beside those of all."""
+        """Additional placeholders of its suites."""
 
     def rows(self, artifact: Path) -> Sequence[Any]:
-        """Every line of the file; DataError where it is missing or cannot be read."""
+        """All lines of the file; DataError if it is missing or cannot be read."""
 
     def profile(self, rows: Sequence[Any], labels: Sequence[str]) -> Profile | ImageProfile:
         """A summary for the page."""
@@ -72,11 +72,11 @@ class TextFile:
     columns: ClassVar[Mapping[str, str]] = TEXT_COLUMNS
 
     def values(self, cfg: ValidationConfig) -> Mapping[str, Any]:
-        """None of its own."""
+        """No additional placeholders."""
         return {}
 
     def rows(self, artifact: Path) -> Sequence[Row]:
-        """Lines, with what can be known of each."""
+        """All lines of the file."""
         return read_rows(artifact)
 
     def profile(self, rows: Sequence[Row], labels: Sequence[str]) -> Profile:
@@ -86,7 +86,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file that names images, which lie beside it.
+    """A file that lists images, which are beside it.
 
     Attributes:
         form: Size and mode they must have.
@@ -116,16 +116,16 @@ class ImageFile:
 
 
 KINDS: Mapping[str, Callable[[Any], Kind]] = {"text": lambda _: TextFile(), "image": ImageFile}
-"""By the modality's name; each is given the form of its records."""
+"""Name of a modality -> its checks, made from the form of its records."""
 
 SUITES = (TextFile.suite, ImageFile.suite)
-"""The shipped suites, one a kind."""
+"""The shipped suites, one per kind."""
 
 TEXT = TextFile()
 
 
 def kind_of(modality: str, form: Any) -> Kind:
-    """How records of a modality are checked.
+    """The checks of a modality's records.
 
     Args:
         modality: Its name.

@@ -1,8 +1,8 @@
-"""What looks like an address, a phone number or a record number in a synthetic text is masked.
+"""Masking of e-mail addresses, phone numbers and record numbers in synthetic texts.
 
-A language model invents such by itself, and nobody can tell an invented number from a person's. The
-rule is public and looks at one released text alone: post-processing, at no cost. What is masked is
-what the shipped suite of texts forbids, so a text that is masked passes it.
+A language model invents them, and nobody can distinguish an invented number from a person's. The
+rules are public and read one released text alone, so they are post-processing at no cost. They mask
+what the shipped suite of texts forbids, so a masked text passes the suite.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PLACEHOLDERS: Mapping[str, str] = {
     "email": "[email]",
     "phone": "[phone]",
 }
-"""By kind, in the order in which they are masked."""
+"""Kind -> placeholder, in the order of masking."""
 _BEFORE = {"email": r"[\w.+%-]*", "phone": r"(?:\+?\d[\d ().-]{0,12})?\(?", "record_number": r""}
 _BEHIND = {"email": r"(?:[\w-]|\.(?=\w))*", "phone": r"(?:[ ().-]?\d)*", "record_number": r"\w*"}
-"""What belongs to the same address or number beside what the suite looks for."""
+"""Characters around the suite's pattern that belong to the same address or number."""
 _PASSES = 3
 
 
 def masked(text: str, cfg: ValidationConfig) -> str:
-    """The text with a placeholder for each of what ``validation.forbid`` names; JSON stays JSON.
+    """The text with placeholders for everything in ``validation.forbid``; JSON stays JSON.
 
     >>> masked("Call 555-0123-4567 or ann@example.org.", ValidationConfig())
     'Call [phone] or [email].'
@@ -41,7 +41,7 @@ def masked(text: str, cfg: ValidationConfig) -> str:
 
     def replaced(part: str) -> str:
         for placeholder, pattern in matches:
-            for _ in range(_PASSES):  # two of them may have touched
+            for _ in range(_PASSES):  # adjacent matches hide each other in one pass
                 part, count = pattern.subn(placeholder, part)
                 if not count:
                     break
@@ -56,7 +56,7 @@ def masked(text: str, cfg: ValidationConfig) -> str:
 
 
 def masks(texts: Iterable[str]) -> dict[str, int]:
-    """How many placeholders of each kind stand in texts, those of which there are any."""
+    """Number of placeholders of each kind in texts, without zeros."""
     counts = Counter[str]()
     for text in texts:
         for kind, placeholder in PLACEHOLDERS.items():
@@ -65,7 +65,7 @@ def masks(texts: Iterable[str]) -> dict[str, int]:
 
 
 def mask_rows(rows: Sequence[Mapping[str, Any]], cfg: ValidationConfig) -> list[dict[str, Any]]:
-    """Rows of a synthetic file with their texts masked; rows without a text as they are."""
+    """Rows of a synthetic file with masked texts; rows without a text do not change."""
     return [
         {**row, "text": masked(row["text"], cfg)} if isinstance(row.get("text"), str) else {**row}
         for row in rows
@@ -89,7 +89,7 @@ def _pattern(kind: str, cfg: ValidationConfig) -> re.Pattern[str]:
 
 @cache
 def _shipped() -> Mapping[str, str]:
-    """What the shipped suite looks for, by kind."""
+    """Kind -> regular expression of the shipped suite."""
     suite = json.loads((SHIPPED / "text.json").read_bytes())
     return {
         expectation["meta"]["privsyn"]["when"]: expectation["kwargs"]["regex"]

@@ -1,4 +1,4 @@
-"""What a synthetic file looks like: its rows, read without trusting them, and a summary for people.
+"""Rows of a synthetic file of texts, read without trust, and their summary.
 
 The file is the output of the mechanism, so everything here is post-processing and may be shown.
 """
@@ -22,7 +22,7 @@ BINS = 24
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the file; fields that are missing or not text are None.
+    """One line of the file. A field that is missing or not text is None.
 
     Attributes:
         id: The row's id.
@@ -44,8 +44,8 @@ class Histogram:
     """Counts of texts by number of words.
 
     Attributes:
-        edges: ``len(counts) + 1`` bin edges in words; a bin holds its lower edge.
-        counts: Texts per bin. The last bin also holds every longer text.
+        edges: ``len(counts) + 1`` bin edges in words; a bin includes its lower edge.
+        counts: Texts per bin. The last bin also counts every longer text.
         longer: Texts beyond the last edge, counted in the last bin.
     """
 
@@ -76,7 +76,7 @@ class Profile:
 
 
 def read_rows(artifact: Path) -> list[Row]:
-    """Every line of a JSONL file as a row; a malformed line becomes a row without fields.
+    """All lines of a JSONL file as rows; a malformed line is a row without fields.
 
     Raises:
         DataError: The file is missing or cannot be read.
@@ -112,7 +112,7 @@ def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
 def _row(line: bytes) -> Row:
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):  # bad JSON, undecodable bytes, absurd nesting
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
         value = None
     if not isinstance(value, dict):
         return Row(None, None, None, well_formed=False, text_is_json=False)
@@ -130,7 +130,7 @@ def _row(line: bytes) -> Row:
 
 
 def _string(value: Any) -> str | None:
-    """A text that can be encoded; JSON can spell lone surrogates, which cannot."""
+    """An encodable text: JSON may contain lone surrogates, which UTF-8 cannot encode."""
     if not isinstance(value, str):
         return None
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -145,10 +145,10 @@ def _is_json(text: str) -> bool:
 
 
 def histogram(lengths: Sequence[int]) -> Histogram:
-    """Equal bins of a round width up to the 99th percentile, so that one giant hides nothing.
+    """Bins of equal round width up to the 99th percentile, so that one huge text hides nothing.
 
     Args:
-        lengths: Whole numbers in order, none below 0.
+        lengths: Sorted integers of at least 0.
     """
     if not lengths:
         return Histogram((0, 1), (0,), 0)

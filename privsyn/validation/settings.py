@@ -19,7 +19,7 @@ PATTERNS: tuple[Literal["email", "phone", "record_number"], ...] = (
     "phone",
     "record_number",
 )
-"""What ``validation.forbid`` may name."""
+"""Allowed values of ``validation.forbid``."""
 
 
 class ValidationConfig(Section):
@@ -28,11 +28,11 @@ class ValidationConfig(Section):
     suite: Annotated[str, OnDisk("file", ("text", "images"), pinned=True)] | None = Field(
         default=None,
         description="A shipped suite (text, images), a name under files, or a JSON file. Null: "
-        "text or images, as the dataset holds.",
+        "text or images, depending on the dataset.",
     )
-    suite_digest: Sha256 | None = Field(default=None, description="SHA-256 a suite file must have.")
-    min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
-    max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
+    suite_digest: Sha256 | None = Field(default=None, description="SHA-256 of the suite file.")
+    min_chars: int = Field(default=1, ge=0, description="Fewest characters of a text.")
+    max_chars: int = Field(default=4000, ge=1, description="Most characters of a text.")
     min_share: float = Field(
         default=0.95,
         ge=0,
@@ -42,8 +42,8 @@ class ValidationConfig(Section):
     max_duplicate_share: float = Field(default=0.05, ge=0, le=1, description="Duplicates allowed.")
     forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
         default=PATTERNS,
-        description="Patterns no synthetic text may contain: what a model made up of them is "
-        "masked ([email], [phone], [record number]) before the text is released.",
+        description="Patterns that no synthetic text may contain. What the model invents is masked "
+        "([email], [phone], [record number]) before the text is released.",
     )
     record_number_pattern: str = Field(
         default=r"\b[A-Z]{2,4}-\d{5,8}\b", description="What a record number looks like."

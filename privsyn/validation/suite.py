@@ -1,8 +1,4 @@
-"""What the fields of structured records hold: texts that are JSON objects, read without trust.
-
-Of synthetic records this is post-processing and may be shown. Everything is bounded: a record may
-have any number of fields, of any name and value.
-"""
+"""Suites of Great Expectations: shipped or the user's, with values for their placeholders."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from privsyn.validation.settings import PATTERNS, ValidationConfig
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")
 STRUCTURE = 2
-"""Row count and row shape, the first expectations of a shipped suite, belong to every suite."""
+"""Row count and row shape, the first expectations of a shipped suite, are added to every suite."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +29,9 @@ class Suite:
 
     Attributes:
         name: The suite's own name.
-        expectations: Expectation configurations, placeholders still in them.
+        expectations: Configurations of expectations, with placeholders.
         parameters: Values of the placeholders.
-        left_out: Descriptions of the expectations the config does not ask for.
+        left_out: Descriptions of the expectations that the config does not enable.
     """
 
     name: str
@@ -45,7 +41,7 @@ class Suite:
 
     @property
     def sha256(self) -> str:
-        """Digest of what is checked: types and arguments, placeholders filled in."""
+        """Digest of what is checked: types and arguments, with values in place of placeholders."""
         filled = [
             [
                 expectation["type"],
@@ -67,18 +63,18 @@ def load_suite(
     files: PublicFiles | None = None,
     kind: Kind = TEXT,
 ) -> Suite:
-    """The suite the config names, with the values of its placeholders.
+    """The suite in the config, with the values of its placeholders.
 
     Args:
         cfg: The ``validation`` section.
-        labels: The declared labels; empty where the dataset has none.
-        rows: Fewest and most rows the plan allows.
+        labels: The declared labels; empty for a dataset without labels.
+        rows: Fewest and most rows of the plan.
         files: Opens a suite and a JSON schema that the config names.
-        kind: What the file holds.
+        kind: Kind of the file's records.
 
     Raises:
-        ConfigError: The suite or the JSON schema is missing or malformed, is one for the other kind
-            of records, or a placeholder has no value.
+        ConfigError: The suite or the JSON schema is missing or malformed, the suite is for another
+            kind of records, or a placeholder has no value.
     """
     shipped = kind.suite
     named = cfg.suite or shipped
@@ -155,7 +151,7 @@ def _parsed(data: bytes, where: str) -> Any:
 
 
 def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
-    """The JSON schema of the config: one that is valid and needs nothing from elsewhere."""
+    """The config's JSON schema, checked to be valid and without external references."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
@@ -172,6 +168,7 @@ def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
         raise ConfigError(
             f"validation.json_schema: {file} is not a JSON schema: {error.message}."
         ) from None
+    # privacy and safety: resolving a reference would open a file or a connection.
     for reference in _references(schema):
         if not reference.startswith("#"):
             raise ConfigError(
@@ -191,7 +188,7 @@ def _references(node: Any) -> list[str]:
 
 
 def _expectation(raw: Any, where: str) -> dict[str, Any]:
-    """The parts of a configuration that define it, without ids and results of an earlier run."""
+    """The defining parts of a configuration, without ids and results of an earlier run."""
     if not (
         isinstance(raw, dict)
         and isinstance(raw.get("type"), str)
@@ -217,22 +214,22 @@ def _applies(config: Mapping[str, Any], enabled: Mapping[str, bool], where: str)
 def _check_parameters(config: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
     for key, value in config["kwargs"].items():
         name = _parameter(value)
-        if name is None or not re.fullmatch(r"\w+", name):  # an expression: evaluated by GX
+        if name is None or not re.fullmatch(r"\w+", name):  # GX evaluates expressions itself
             continue
         if name not in values:
             near = nearest(name, list(values))
             raise ConfigError(
-                f"{where}: {key} asks for the parameter {name!r}; known: {', '.join(values)}.",
+                f"{where}: {key} needs the parameter {name!r}; known: {', '.join(values)}.",
                 hint=f"Did you mean {near}?" if near else "",
             )
         if values[name] is None:
             raise ConfigError(
-                f"{where}: {key} asks for the parameter {name!r}, which the config does not set.",
+                f"{where}: {key} needs the parameter {name!r}, which the config does not set.",
                 hint=f'Set it, or add "meta": {{"privsyn": {{"when": "{name}"}}}}.',
             )
 
 
 def _parameter(value: Any) -> str | None:
-    """Name in a placeholder; None if the value is none."""
+    """Name in a placeholder; None for another value."""
     name = value.get("$PARAMETER") if isinstance(value, dict) else None
     return name if isinstance(name, str) else None

@@ -1,1 +1,1 @@
-"""Private intermediates that several machines reach: sealed objects, draws in the ledger."""
+"""The vault: encrypted private intermediates for several machines, with draws in the ledger."""

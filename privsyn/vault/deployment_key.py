@@ -1,6 +1,7 @@
-"""The deployment's key: it wraps the keys of releases, and is on every machine that draws.
+"""The deployment's key, which encrypts the keys of releases and is on every machine that draws.
 
-256 random bits in base64, from the environment or a file of mode 0600. In no message, log, pickle.
+256 random bits in base64, from the environment or a file of mode 0600. Never in a message, a log or
+a pickle.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from privsyn.release.signature import check_place, put_key, read_key, refuse_rep
 from privsyn.vault.sealing import KEY_BYTES, key_id
 
 VARIABLE = "PRIVSYN_VAULT_KEY"
-"""Environment variable with the key itself, before ``services.vault_key``."""
+"""Environment variable with the key itself; it takes precedence over ``services.vault_key``."""
 
 
 class DeploymentKey:
-    """The key, not shown."""
+    """The key. Its text form shows only its id."""
 
     def __init__(self, key: bytes, value: str) -> None:
         self.__key = key
-        self.said = value
+        self.origin = value
         self.id = key_id(key)
 
     def __repr__(self) -> str:
@@ -36,15 +37,15 @@ class DeploymentKey:
 
     @property
     def secret(self) -> bytes:
-        """Its bytes."""
+        """The key's bytes."""
         return self.__key
 
 
 def load(file: Path | None) -> DeploymentKey:
-    """The key of the environment, else of a file.
+    """The key from the environment, or else from a file.
 
     Raises:
-        ConfigError: There is none, it cannot be read, others may read it, or it is no key.
+        ConfigError: There is no key, it cannot be read, other users can read it, or it is invalid.
     """
     value = os.environ.get(VARIABLE)
     if value:
@@ -60,24 +61,24 @@ def load(file: Path | None) -> DeploymentKey:
     except FileNotFoundError:
         raise ConfigError(
             f"{setting}: {file} does not exist.",
-            hint="Bring the deployment's key here; only the first time: privsyn keys new --vault",
+            hint="Copy the deployment's key here; only the first time: privsyn keys new --vault",
         ) from None
     return DeploymentKey(_decoded(content, f"{setting}={file}"), setting)
 
 
 def new(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> str:
-    """Make a key, in a file of mode 0600. Nothing is overwritten.
+    """Make a key in a new file of mode 0600. Never overwrites a file.
 
     Args:
-        file: Where it goes.
-        refused: Folders whose content is published: never there.
-        anywhere: Whether it may lie in a git repository.
+        file: The new file.
+        refused: Folders whose content is published; the file must not be in one.
+        anywhere: Whether the file may be in a git repository.
 
     Returns:
         The key's id.
 
     Raises:
-        ConfigError: A file is there, or the place is one that is published or in a repository.
+        ConfigError: The file exists, or is in a published folder or a repository.
         StorageError: It cannot be written.
     """
     check_place(file, refused, "services.vault_key")

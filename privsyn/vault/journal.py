@@ -1,15 +1,16 @@
-"""The journal of a part that several machines may draw: in the ledger's database, sealed.
+"""The journal of a part that any of several machines may draw: encrypted, in the ledger's database.
 
-The same entries as in a ``Journal``'s file, chained by the same checksums, one row each; what is
-drawn in one call is one commit, before it is used. One process writes: a commit holds the part's
-lease and finds its token there, so an overtaken process's commit fails and its draws are seen by
-nobody.
+It has the same entries as a ``Journal``'s file, chained by the same checksums, one row each. All
+draws of one call are one commit, before they are used. Only one process writes: a commit locks the
+part's lease and checks its token, so the commit of a process that lost the lease fails, and nobody
+sees its draws.
 
-What a full disk does must not depend on what is drawn. Rows are as long as keys and room make them,
-and encrypted, so a commit that fails for want of room does so whatever was drawn.
+The effect of a full disk must not depend on the draws. The length of a row depends on key and room
+alone, and rows are encrypted, so a commit fails for lack of space independently of the draws.
 
-Public values that draws depend on and draws that are files lie in the vault, sealed, under names
-that hold a keyed digest of their content: a late write of an overtaken process replaces none.
+Public values that draws depend on, and draws that are files, are encrypted in the vault. Their
+names contain a keyed digest of their content, so a late write of a process that lost its lease
+replaces nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from privsyn.vault.release import ReleaseVault
 T = TypeVar("T")
 
 _PAGE = 1024
-"""Rows that are read at a time where the journal is only looked through."""
+"""Rows per page when the journal is only searched."""
 
 
 class LedgerJournal(Draws):
-    """An open journal in the ledger's database. See ``Draws`` for what it does.
+    """A journal in the ledger's database.
 
     Args:
-        rows: Its rows.
-        vault: The release's place in the vault, and its key.
+        rows: The journal's rows.
+        vault: The release's objects in the vault, and its key.
         lease: The right to draw the part.
     """
 
@@ -54,10 +55,10 @@ class LedgerJournal(Draws):
     def create(
         cls, ledger: Ledger, vault: ReleaseVault, part: str, header: Mapping[str, Any]
     ) -> None:
-        """Make a journal without a draw, durably; does nothing where it is there already.
+        """Make an empty journal, durably. Does nothing if it exists.
 
         Raises:
-            VerificationError: One is there with another header, or is damaged.
+            VerificationError: It exists with another header, or is damaged.
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
@@ -70,11 +71,11 @@ class LedgerJournal(Draws):
     def open(
         cls, ledger: Ledger, vault: ReleaseVault, lease: Lease, header: Mapping[str, Any]
     ) -> LedgerJournal:
-        """Open the journal of the part that the lease is of; never makes one.
+        """Open the journal of the lease's part. Never makes one.
 
         Raises:
             ReleaseLost: The journal is gone, and the draws with it.
-            LeaseHeld: The lease was overtaken.
+            LeaseHeld: Another process has taken the lease.
             VerificationError: The header differs, or an entry is damaged or missing.
         """
         journal = cls(ledger.draws.open(lease), vault, lease)
@@ -88,12 +89,14 @@ class LedgerJournal(Draws):
     def draw_all(
         self, items: Sequence[tuple[str, Callable[[], T]]], *, room: int | None = None
     ) -> list[T]:
-        """See Draws. Draws of a call that failed are on file in none: nobody is given one later."""
+        """As ``Draws.draw_all``; the draws of a failed call are stored nowhere."""
         try:
             return super().draw_all(items, room=room)
         except BaseException as error:
             if self._waiting:
                 for text in self._waiting_keys:
+                    # They were not committed: replaying one would return a draw that the next
+                    # attempt does not see.
                     self._values.pop(text, None)
                 self._waiting, self._waiting_keys = [], []
                 if self._failure is None:
@@ -115,7 +118,7 @@ class LedgerJournal(Draws):
         if not bodies:
             raise ReleaseLost(
                 f"journal {self.where} is gone; its draws cannot be replayed.",
-                hint="Restore the ledger's database, or give the release up: its cost stays "
+                hint="Restore the ledger's database, or mark the release as lost: its cost stays "
                 "charged.",
             )
         refuse_other(self.where, bodies[0], header_of(header))
@@ -131,7 +134,7 @@ class LedgerJournal(Draws):
         return bodies
 
     def _try_room(self, key: str, room: int) -> None:
-        self._lease.check()  # before the draw: what an overtaken process draws is thrown away
+        self._lease.check()  # before the draw: without the lease its result would be discarded
 
     def _append(self, text: str) -> None:
         line, self._crc = line_of(text, self._crc)
@@ -159,9 +162,9 @@ class LedgerJournal(Draws):
             content = self._vault.get_bytes(self._object(name, digest))
         except NoSuchObject:
             raise ReleaseLost(
-                f"journal {self.where}: a file of it is gone from the vault; what was drawn "
-                "cannot go on from it.",
-                hint="Restore the object, or give the release up: its cost stays charged.",
+                f"journal {self.where}: one of its files is gone from the vault; its release "
+                "cannot be resumed.",
+                hint="Restore the object, or mark the release as lost: its cost stays charged.",
             ) from None
         return content
 
@@ -173,12 +176,12 @@ class LedgerJournal(Draws):
 
 
 def entries(ledger: Ledger, vault: ReleaseVault, part: str) -> int:
-    """Number of entries on file of a part, whoever holds it."""
+    """Number of stored entries of a part, read without its lease."""
     return max(0, sum(1 for _ in _rows(ledger, vault, part)) - 1)
 
 
 def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | None:
-    """A public value that a part keeps, for whoever does not hold the part; None: not yet."""
+    """A public value in a part's journal, read without its lease; None if it is not there yet."""
     entry, name = kept_as(key)
     crc = 0
     for number, body in enumerate(_rows(ledger, vault, part)):
@@ -190,7 +193,7 @@ def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | No
 
 
 def _rows(ledger: Ledger, vault: ReleaseVault, part: str) -> Iterator[bytes]:
-    """The sealed rows of a part, a page of them in memory: a part may have one a token."""
+    """The encrypted rows of a part, page by page: a part may have one row per token."""
     start = 0
     while page := ledger.draws.rows(vault.release_id, part, start, _PAGE):
         yield from page
@@ -198,5 +201,5 @@ def _rows(ledger: Ledger, vault: ReleaseVault, part: str) -> Iterator[bytes]:
 
 
 def object_name(part: str, name: str, digest: str) -> str:
-    """Where a file of a journal lies in the release's place."""
+    """Name of a journal's file among the release's objects."""
     return f"journal-{part}/{name}-{digest}"

@@ -1,4 +1,4 @@
-"""The place of one release in the vault: sealed objects under ``VAULT/<release id>/<nonce>/``."""
+"""Objects of one release in the vault, encrypted, under ``VAULT/<release id>/<nonce>/``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from privsyn.vault.deployment_key import DeploymentKey, load
 from privsyn.vault.sealing import ReleaseKey, WrongKey
 
 _SPOOLED = 1 << 23
-"""Bytes of a sealed object on its way that are kept in memory; more goes to a temporary file."""
+"""Bytes of an encrypted object in memory; a larger one goes to a temporary file."""
 
 
 class Vault:
-    """The vault of a deployment. Constructing one touches nothing.
+    """The vault of a deployment. It connects on first use.
 
     Args:
         url: ``services.vault``.
         key_file: ``services.vault_key``.
 
     Raises:
-        ConfigError: The URL is none.
+        ConfigError: The URL is invalid.
     """
 
     def __init__(self, url: str, key_file: Path | None) -> None:
@@ -38,7 +38,7 @@ class Vault:
 
     @property
     def where(self) -> str:
-        """URL of it."""
+        """URL of the vault."""
         return self._store.where
 
     @cached_property
@@ -46,12 +46,12 @@ class Vault:
         """The deployment's key.
 
         Raises:
-            ConfigError: There is none, or it cannot be read.
+            ConfigError: There is no key, or it cannot be read.
         """
         return load(self._key_file)
 
     def check(self) -> None:
-        """Write an object, read it and delete it.
+        """Write, read and delete a small object.
 
         Raises:
             StorageError: The store refuses or cannot be reached.
@@ -65,22 +65,22 @@ class Vault:
             self._store.delete(name)
 
     def place(self, release_id: str, nonce: str) -> str:
-        """URL of a release's place, for the ledger and for messages."""
+        """URL of a release's objects, for the ledger and for messages."""
         return f"{self._store.where}/{release_id}/{nonce}"
 
     def pin(self, ledger: Ledger, release_id: str, shards: int) -> ReleaseVault:
-        """The place of a release that is about to begin: made, with a key, unless it is there.
+        """Create the vault of a release that is about to begin, with a key, or find it.
 
         Raises:
             ConfigError: It was made with another key of the deployment.
-            BudgetError: It has begun elsewhere, or ended.
+            BudgetError: It has started elsewhere, or ended.
         """
         fresh = ReleaseKey.new(release_id)
         row = VaultRow(self.key.id, fresh.wrapped(self.key.secret), secrets.token_hex(16), shards)
         return self._of(release_id, ledger.draws.pin(release_id, row))
 
     def find(self, ledger: Ledger, release_id: str) -> ReleaseVault | None:
-        """The place of a release; None where it has none, or has ended.
+        """The vault of a release; None if it has none, or has ended.
 
         Raises:
             ConfigError: It was made with another key of the deployment.
@@ -89,15 +89,15 @@ class Vault:
         return None if row is None else self._of(release_id, row)
 
     def holds(self, ledger: Ledger, release_id: str, name: str) -> bool:
-        """Whether an object lies in the place of a release. Needs no key."""
+        """Whether an object of a release exists. Needs no key."""
         row = ledger.draws.find_pin(release_id)
         return row is not None and self._store.exists(f"{release_id}/{row.nonce}/{name}")
 
     def _of(self, release_id: str, row: VaultRow) -> ReleaseVault:
         refusal = ConfigError(
-            f"{self.key.said} holds key {self.key.id}, and release {release_id} lies in the vault "
+            f"{self.key.origin} holds key {self.key.id}, but release {release_id} is in the vault "
             f"under key {row.key_id}: nothing was drawn.",
-            hint="Give this machine the key that the others have.",
+            hint="Give this machine the same key as the others.",
         )
         if row.key_id != self.key.id:
             raise refusal
@@ -108,7 +108,7 @@ class Vault:
         return ReleaseVault(self._store, release_id, row.nonce, key, row.shards)
 
     def releases(self) -> list[str]:
-        """Ids of the releases that objects lie here of."""
+        """Ids of the releases with objects here."""
         return [name for name in self._store.folders() if not name.startswith(".")]
 
     def wipe(self, release_id: str) -> None:
@@ -117,13 +117,13 @@ class Vault:
 
 
 class ReleaseVault:
-    """Sealed objects of one release.
+    """Encrypted objects of one release.
 
     Attributes:
         release_id: The release.
-        nonce: Of its run.
-        key: Its key.
-        shards: Parts it was started with.
+        nonce: Nonce of its run, so that a repeated id shares no objects.
+        key: The release's key.
+        shards: Number of parts it was started with.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ReleaseVault:
         self.release_id, self.nonce, self.key, self.shards = release_id, nonce, key, shards
 
     def put(self, name: str, file: Path) -> None:
-        """Seal a file and store it, durably, under a name."""
+        """Encrypt a file and store it durably under a name."""
         try:
             with file.open("rb") as source:
                 self._put(name, source)
@@ -141,17 +141,17 @@ class ReleaseVault:
             raise storage_error("read", file, error) from error
 
     def get(self, name: str, file: Path) -> None:
-        """Fetch an object to a private file, whole or not at all.
+        """Fetch an object to a private file, completely or not at all.
 
         Raises:
-            NoSuchObject: It is not there.
-            VerificationError: It is not what was stored under this name.
+            NoSuchObject: It does not exist.
+            VerificationError: It differs from what was stored under this name.
         """
         with atomic_file(file) as target:
             self._get(name, target)
 
     def put_bytes(self, name: str, value: bytes) -> None:
-        """Seal bytes and store them, durably, under a name."""
+        """Encrypt bytes and store them durably under a name."""
         self._put(name, io.BytesIO(value))
 
     def get_bytes(self, name: str) -> bytes:
@@ -161,7 +161,7 @@ class ReleaseVault:
         return target.getvalue()
 
     def delete(self, name: str) -> None:
-        """Delete an object. One that is gone is fine."""
+        """Delete an object. A missing one is fine."""
         self._store.remove(self._path(name))
 
     def _put(self, name: str, source: IO[bytes]) -> None:

@@ -1,15 +1,15 @@
-"""What is encrypted before it leaves a machine, and how.
+"""Encryption of the vault's objects and of journal entries.
 
-A release has a key of its own, 256 random bits. An object is a header (a random salt and a random
-nonce prefix) and segments of AES-256-GCM. Each object's key is derived from the release's by HKDF
-over the salt; a segment's nonce is prefix, number and a mark of the last one (the STREAM
-construction of Hoang, Reyhanitabar, Rogaway and Vizar 2015). So a segment cannot be moved, left
-out, repeated or cut off; and what an object is called is authenticated with it, so that none passes
-for another. An entry of a journal is one AES-256-GCM message under a key derived for its part, with
-a random nonce of 96 bits, authenticated with its number.
+Every release has its own key of 256 random bits. An object is a header (a random salt and a random
+nonce prefix) followed by segments of AES-256-GCM. HKDF derives each object's key from the release's
+key and the salt. A segment's nonce is the prefix, the segment's number, and a mark on the last one
+(the STREAM construction of Hoang, Reyhanitabar, Rogaway and Vizar 2015). So no segment can be
+moved, left out, repeated or cut off. An object's name is authenticated with it, so no object passes
+for another. A journal entry is one AES-256-GCM message under a key derived for its part, with a
+random nonce of 96 bits, authenticated with its number.
 
-The release's key is kept wrapped (RFC 3394) by the deployment's key. To destroy it makes every copy
-of its objects and entries unreadable, wherever one lies.
+The release's key is stored wrapped (RFC 3394) by the deployment's key. Destroying it makes every
+copy of the objects and entries unreadable.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from privsyn.errors import VerificationError
 
 KEY_BYTES = 32
 SEGMENT_BYTES = 1 << 20
-"""Plain bytes of a segment: what is in memory at once, twice over."""
+"""Plain bytes of a segment; about twice as many are in memory."""
 
 _MAGIC = b"psv1"
 _SALT, _PREFIX, _NONCE, _TAG = 32, 7, 12, 16
 
 
 class WrongKey(Exception):
-    """A key does not fit what it is to open."""
+    """A key does not fit the encrypted data."""
 
 
 @dataclass(frozen=True)
 class ReleaseKey:
-    """The key of a release, for whoever draws it. Not shown, compared or pickled.
+    """The key of a release, for the processes that draw it. Never shown, compared or pickled.
 
     Attributes:
-        release_id: The release, authenticated with all that the key seals.
+        release_id: The release; it is authenticated with everything that the key encrypts.
     """
 
     release_id: str
@@ -53,21 +53,21 @@ class ReleaseKey:
 
     @classmethod
     def new(cls, release_id: str) -> ReleaseKey:
-        """A fresh key, from the operating system's randomness."""
+        """A new key from the operating system's randomness."""
         return cls(release_id, secrets.token_bytes(KEY_BYTES))
 
     def wrapped(self, by: bytes) -> bytes:
-        """This key, encrypted with the deployment's."""
+        """This key, encrypted with the deployment's key."""
         from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
         return aes_key_wrap(_derived(by, b"", b"wrap " + self.release_id.encode()), self._key)
 
     @classmethod
     def unwrapped(cls, release_id: str, wrapped: bytes, by: bytes) -> ReleaseKey:
-        """The key that ``wrapped`` holds.
+        """Decrypt a wrapped key.
 
         Raises:
-            WrongKey: It was wrapped by another key, for another release, or was changed.
+            WrongKey: It was wrapped by another key or for another release, or was changed.
         """
         from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
@@ -86,6 +86,7 @@ class ReleaseKey:
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
         segment, number = source.read(SEGMENT_BYTES), 0
         while True:
+            # One segment ahead: the last one must be marked before it is encrypted.
             following = source.read(SEGMENT_BYTES)
             nonce = _segment_nonce(prefix, number, last=not following)
             target.write(box.encrypt(nonce, segment, bound))
@@ -94,10 +95,10 @@ class ReleaseKey:
             segment, number = following, number + 1
 
     def open(self, name: str, source: IO[bytes], target: IO[bytes]) -> None:
-        """Decrypt the object of this name to a stream. Use what is written only where it returns.
+        """Decrypt the object of this name to a stream. Use the output only if this returns.
 
         Raises:
-            VerificationError: It is another object, was changed, cut off, or sealed by another key.
+            VerificationError: It is another object, was changed or cut off, or has another key.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -120,7 +121,7 @@ class ReleaseKey:
             segment, number = following, number + 1
 
     def seal_entry(self, part: str, number: int, text: bytes) -> bytes:
-        """Encrypt an entry of a part's journal; 28 bytes longer than its text."""
+        """Encrypt an entry of a part's journal. The result is 28 bytes longer than the text."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(_NONCE)
@@ -145,11 +146,11 @@ class ReleaseKey:
 
     @property
     def seed(self) -> str:
-        """The secret that fills the release's buckets: gone with the key."""
+        """The secret that assigns units to buckets. It is gone with the key."""
         return _derived(self._key, b"", b"allocation").hex()
 
     def digest(self, value: bytes) -> str:
-        """A digest that tells nothing to who lacks the key: 30 hexadecimal digits."""
+        """A keyed digest of 30 hexadecimal digits, which shows nothing without the key."""
         key = _derived(self._key, b"", b"digest")
         return hashlib.blake2b(value, key=key, digest_size=15).hexdigest()
 
@@ -157,7 +158,7 @@ class ReleaseKey:
         return _derived(self._key, salt, b"object")
 
     def _part_key(self, part: str) -> bytes:
-        if part not in self._part_keys:  # a token a step asks for it
+        if part not in self._part_keys:  # cached: it is used for every token
             self._part_keys[part] = _derived(self._key, b"", b"entries of " + part.encode())
         return self._part_keys[part]
 
@@ -166,7 +167,7 @@ class ReleaseKey:
 
 
 def key_id(key: bytes) -> str:
-    """What a deployment's key is called: tells one from another, and nothing of it."""
+    """Public name of a deployment's key, which shows nothing about the key."""
     return hmac.digest(key, b"privsyn vault key", "sha256")[:8].hex()
 
 
@@ -184,6 +185,6 @@ def _segment_nonce(prefix: bytes, number: int, *, last: bool) -> bytes:
 
 def _changed(name: str) -> VerificationError:
     return VerificationError(
-        f"the vault's {name} is not what was stored: it was changed, cut off or replaced.",
-        hint="Restore it, or give the release up: its cost stays charged.",
+        f"the vault's {name} differs from what was stored: it was changed, cut off or replaced.",
+        hint="Restore it, or mark the release as lost: its cost stays charged.",
     )

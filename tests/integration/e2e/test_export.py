@@ -267,7 +267,7 @@ def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, fold
 
     with pytest.raises(ConfigError, match="Did you mean parquet"):
         export(folder, "parqet", tmp_path / "out")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         export(folder, "csv", fresh())
     with pytest.raises(ConfigError, match="in the release itself"):
         export(folder, "csv", folder / "inner")

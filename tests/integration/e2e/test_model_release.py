@@ -390,7 +390,7 @@ def test_models_are_published_and_restored_byte_for_byte(make_project):
     assert failed(ctx.workspace.synthetic(planned.method), ctx.ledger) == {}
     made = student(ctx, planned)
     (made / "synthetic.jsonl").write_text("")
-    with pytest.raises(DataError, match="a release is one"):
+    with pytest.raises(DataError, match="a release has one"):
         DvcPublisher(project.root).publish(made)
     (made / "synthetic.jsonl").unlink()
     DvcPublisher(project.root).publish(made)

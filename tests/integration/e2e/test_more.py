@@ -159,7 +159,7 @@ def test_what_cannot_be_is_said(grown, make_project):
 def test_a_method_that_reads_the_data_makes_no_more(make_project):
     project = make_project()
     planned = run(project.context(), "invisible_ink", published=False)
-    with pytest.raises(ConfigError, match="makes no more without the data") as refused:
+    with pytest.raises(ConfigError, match="cannot make more without the data") as refused:
         more(project.context(), planned.id, 3)
     assert "private_evolution" in refused.value.hint
 

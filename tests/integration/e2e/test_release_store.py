@@ -314,8 +314,8 @@ def test_a_fresh_ledger_beside_stored_releases_is_refused(homes: Homes) -> None:
     [
         ("s3://key:secret@bucket/releases", "holds a user"),
         ("s3://bucket/releases?token=1", "holds a user"),
-        ("ftp://host/releases", "begins with none of"),
-        ("file://relative/folder", "names no place"),
+        ("ftp://host/releases", "must begin with one of"),
+        ("file://relative/folder", "has no bucket or folder"),
     ],
 )
 def test_urls_that_are_refused(make_project: Callable[..., Project], url: str, said: str) -> None:

@@ -223,9 +223,7 @@ def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Proj
     assert publisher.publish(folder).md5 != first.md5
     pointer = (bare.root / first.pointer).read_bytes()
     (folder / "synthetic.jsonl").write_text('{"text": "redrawn"}\n')
-    with pytest.raises(
-        VerificationError, match=r"synthetic.jsonl is not the one that was published"
-    ):
+    with pytest.raises(VerificationError, match=r"synthetic.jsonl differs from the published file"):
         publisher.publish(folder)
     with pytest.raises(VerificationError, match="not what was published"):
         publisher.restore("ink-final")
@@ -255,7 +253,7 @@ def test_a_publish_that_never_ends_is_named(bare: Project) -> None:
 def test_an_internal_file_is_never_published(bare: Project) -> None:
     folder = bare.release("ink-internal")
     (folder / "evaluation.json").write_text('{"accuracy": 0.8}')
-    with pytest.raises(DataError, match=r"'evaluation.json', which is no file of a release"):
+    with pytest.raises(DataError, match=r"'evaluation.json', which is not a file of a release"):
         DvcPublisher(bare.root).publish(folder)
     assert not (bare.root / "releases" / "ink-internal.dvc").exists()
 
@@ -279,7 +277,7 @@ def test_a_folder_without_certificate_or_of_another_place_is_refused(
         publisher.publish(folder)
     with pytest.raises(DataError, match="does not exist"):
         publisher.publish(bare.root / "releases" / "ink-none")
-    with pytest.raises(DataError, match="is no folder of releases/"):
+    with pytest.raises(DataError, match="is not a folder in releases/"):
         publisher.publish(tmp_path)
 
 

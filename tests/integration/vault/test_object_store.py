@@ -66,7 +66,7 @@ def test_objects_come_back_are_listed_replaced_and_deleted(store):
     assert store.exists("r10/y")
     assert not store.exists("r1/a/x")
     for refused in ("", ".", "./"):
-        with pytest.raises(ValueError, match="not deleted whole"):
+        with pytest.raises(ValueError, match="delete a whole store"):
             store.delete(refused)
     for name in ("../x", "/etc/x", "a\nb"):
         with pytest.raises(ValueError, match="no name of an object"):

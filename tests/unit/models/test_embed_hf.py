@@ -193,7 +193,7 @@ def test_revision_is_of_the_files(own: Path, builtin: Any) -> None:
                 pooling_mode_mean_tokens=False,
                 pooling_mode_max_tokens=True,
             ),
-            "pooling by max is not known",
+            "pooling by max is not supported",
         ),
         (lambda f: _without_padding(f), "no padding token"),
     ],
