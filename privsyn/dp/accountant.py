@@ -1,8 +1,8 @@
-"""What events cost: composition, and the guarantee of a single release.
+"""Prices of events: composition, and the guarantee of a single release.
 
-A single release may quote the tightest bound known for its kind, over all orders. What an account
-compares while events are still chosen is in filters.py, and the search for the largest parameter or
-the least noise within a target in calibration.py.
+A single release may use the tightest bound known for its kind, over all orders. The comparisons of
+an account, whose events are still being chosen, are in filters.py. The search for the largest
+parameter or the least noise within a target is in calibration.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class RDPCurve:
-    """Renyi loss of an event at any order above 1; an infinite order is pure DP.
+    """Renyi loss of an event at any order above 1. Infinite order means pure DP.
 
     >>> from privsyn.dp.events import ZCDP
     >>> RDPCurve(ZCDP(rho=0.1))(3.0)
@@ -72,17 +72,17 @@ class RDPCurve:
 
 
 def rdp(event: Event) -> RDPCurve:
-    """The Renyi curve of an event, which every kind of event has."""
+    """The Renyi curve of an event; every kind of event has one."""
     return RDPCurve(event)
 
 
 def loss_at(event: Event, order: float) -> float:
-    """Renyi loss of an event at one order: what its release is charged in an account."""
+    """Renyi loss of an event at one order: the charge of its release in an account."""
     return RDPCurve(event)(order)
 
 
 def rho(event: Event) -> float | None:
-    """Total zCDP rho, or None where the event has none (a sampled Gaussian).
+    """Total zCDP rho, or None if the event has no finite rho (a sampled Gaussian).
 
     >>> from privsyn.dp.events import Composed, Pure, ZCDP
     >>> rho(Composed((Pure(1.0), ZCDP(0.25, count=2))))
@@ -95,13 +95,14 @@ def rho(event: Event) -> float | None:
 def guarantee(event: Event, delta: float) -> Guarantee:
     """The tightest known guarantee at ``delta``.
 
-    Pure loss by randomised response, zCDP by CKS20 Corollary 13 at the best real order, Gaussian
-    noise by its exact curve, bounded-range draws and what is mixed with them by their exact
-    adaptive composition, sampled Gaussians by their loss distribution, random allocations by the
-    ratio of their dominating pair; the smallest where several apply. Epsilon is rounded up.
+    Pure loss is priced by randomized response, zCDP by CKS20 Corollary 13 at the best real order,
+    Gaussian noise by its exact curve, bounded-range draws (also mixed with others) by exact
+    adaptive composition, sampled Gaussians by their loss distribution, and random allocations by
+    the ratio of their dominating pair. If several apply, the smallest is used. Epsilon is rounded
+    up.
 
     Raises:
-        ValueError: delta outside [0, 1), or no finite epsilon at this delta (zCDP at delta 0).
+        ValueError: delta is outside [0, 1), or epsilon is not finite at this delta (zCDP at 0).
     """
     epsilon = epsilon_at(event, delta)
     if math.isinf(epsilon):
@@ -110,9 +111,10 @@ def guarantee(event: Event, delta: float) -> Guarantee:
 
 
 def epsilon_at(event: Event, delta: float) -> float:
-    """Epsilon of ``guarantee``; infinite where there is none."""
+    """Epsilon of ``guarantee``; infinite if the event has no guarantee at this delta."""
     check_delta(delta)
     pure = fold(event, pure_of_leaf)
+    # Only pure DP holds at delta 0; every other bound below needs log(1 / delta).
     if delta == 0:
         return pure
     bounds = [conversions.pure_epsilon(pure, delta)] if math.isfinite(pure) else [math.inf]
@@ -121,23 +123,24 @@ def epsilon_at(event: Event, delta: float) -> float:
         bounds.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
     bounds.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
-        bounds.append(renyi_epsilon(event, delta))  # else it is the rho curve
+        bounds.append(renyi_epsilon(event, delta))  # otherwise the Renyi curve is the rho curve
     bounds.append(composed_epsilon(event, delta))
     bounds.append(loss_distribution_epsilon(event, delta))
     bounds.append(allocation_epsilon(event, delta))
+    # Each bound is valid by itself and depends on public parameters alone, so the least is valid.
     return min(bounds)
 
 
 def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELLS) -> float:
-    """Epsilon by the exact adaptive composition of [B15]; infinite where it does not apply.
+    """Epsilon by the exact adaptive composition of [B15]; infinite if it does not apply.
 
-    It applies to pure and bounded-range steps in their order, and to Gaussian noise that no
-    bounded-range draw follows.
+    It applies to pure and bounded-range steps in their order, and to Gaussian noise that is not
+    followed by a bounded-range draw.
 
     Args:
-        event: What is priced.
+        event: The event to price.
         delta: In [0, 1).
-        cells: Fineness of the grid; fewer are quicker and give a larger epsilon.
+        cells: Grid cells per range; fewer are faster and give a larger epsilon.
     """
     check_delta(delta)
     composed = composition(event)
@@ -147,22 +150,22 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
 
 
 def roughly(event: Event, delta: float) -> float:
-    """Epsilon on coarse grids: quick, up to .5% more, never below the truth.
+    """Epsilon on coarse grids: fast, at most .5% above the fine grid, never below the truth.
 
-    For events of pure and bounded-range steps and Gaussian noise, and random allocations of them.
+    It covers pure and bounded-range steps, Gaussian noise, and random allocations of them.
     """
     composed = composed_epsilon(event, delta, cells=QUICK_CELLS)
     return min(composed, allocation_epsilon(event, delta, points=QUICK_POINTS))
 
 
 def renyi_epsilon(event: Event, delta: float) -> float:
-    """Epsilon by the Renyi curve alone, at its best order: quick, and never below the truth."""
+    """Epsilon by the Renyi curve alone, at its best order: fast, and never below the truth."""
     check_delta(delta)
     return conversions.best_epsilon(RDPCurve(event), delta)
 
 
 def loss_distribution_epsilon(event: Event, delta: float) -> float:
-    """Epsilon by the loss distribution alone; infinite where the event has no sampled Gaussian."""
+    """Epsilon by the loss distribution alone; infinite without a sampled Gaussian."""
     check_delta(delta)
     parts, pure = sampled_parts(event)
     if not parts or delta == 0:
@@ -173,7 +176,7 @@ def loss_distribution_epsilon(event: Event, delta: float) -> float:
 
 
 def allocation_epsilon(event: Event, delta: float, points: int = random_allocation.POINTS) -> float:
-    """Epsilon by the secret place of each unit alone [B19]; infinite for any other event."""
+    """Epsilon by the secret place of each unit alone [B19]; infinite for other events."""
     check_delta(delta)
     mu, places, beside = _allocation(event)
     if not delta or not math.isfinite(mu + beside):
@@ -182,8 +185,9 @@ def allocation_epsilon(event: Event, delta: float, points: int = random_allocati
 
 
 def _allocation(event: Event) -> tuple[float, int, float]:
-    """Mu of one place, number of places, squared mu of what is told beside them."""
+    """Mu of one place, number of places, and squared mu of the other events of the sequence."""
     drawn, others = allocated(event)
+    # One place hides nothing: the plain price of its event is exact.
     if drawn is None or drawn.places == 1:
         return math.inf, 1, math.inf
     mu = math.sqrt(gaussian_mu_squared(drawn.event))
@@ -191,13 +195,13 @@ def _allocation(event: Event) -> tuple[float, int, float]:
 
 
 def profile(event: Event) -> list[tuple[float, float]]:
-    """Points (epsilon, delta) of an event's privacy profile, each of which holds.
+    """Points (epsilon, delta) of an event's privacy profile. Each point is a valid guarantee.
 
-    Guarantee: the event is (epsilon, delta)-DP at every point, and so at all of them together.
+    Guarantee: the event is (epsilon, delta)-DP at all points at once.
 
     Returns:
-        A few to some thousands of points, in no order. Source: Balle, Barthe, Gaboardi 2018,
-        "Privacy Amplification by Subsampling", Section 2 (the name).
+        A few to some thousands of unsorted points. Source of the name: Balle, Barthe, Gaboardi
+        2018, "Privacy Amplification by Subsampling", Section 2.
     """
     points: list[tuple[float, float]] = []
     pure, total, mu_squared = (
@@ -210,11 +214,13 @@ def profile(event: Event) -> list[tuple[float, float]]:
         points += [(float(epsilon), conversions.zcdp_delta(total, epsilon)) for epsilon in grid]
     if math.isfinite(mu_squared) and mu_squared:
         deltas = conversions.gaussian_deltas(math.sqrt(mu_squared), grid)
+        # Raised as gaussian_epsilon lowers its target: for rounding and the lattice [B6].
         deltas = np.minimum(deltas * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
         points += zip(grid.tolist(), deltas.tolist(), strict=True)
     composed = composition(event)
     if composed is not None and composed.blocks:
         reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
+        # The zCDP bound is above the exact curve, so the grid reaches far enough.
         curve = bounded_range.curve(composed.priced, reach, composed.mu_squared)
         if curve is not None:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
@@ -229,7 +235,7 @@ def profile(event: Event) -> list[tuple[float, float]]:
     if math.isfinite(mu + beside):
         amplified = random_allocation.deltas(mu, places, grid, beside)
         points += zip(grid.tolist(), amplified.tolist(), strict=True)
-    if not points:  # by the Renyi curve
+    if not points:  # only the Renyi curve is left
         points = [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]
 
@@ -240,7 +246,7 @@ _PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
 
 
 def shown(epsilon: float, digits: int = 6) -> str:
-    """An epsilon as text of ``digits`` significant digits, rounded up, so never below the truth.
+    """An epsilon as text with ``digits`` significant digits, rounded up: never below the truth.
 
     >>> shown(8.0004, digits=4), shown(9.9999997), shown(1e-5, digits=4)
     ('8.001', '10', '1e-05')
@@ -253,7 +259,7 @@ def shown(epsilon: float, digits: int = 6) -> str:
 
 
 def percent(share: float) -> str:
-    """A part of a cap as text, rounded up to tenths: never less than is spent.
+    """A share of a cap as text, rounded up to tenths: never below the spent share.
 
     >>> percent(0.2411), percent(0.05), percent(1e-15), percent(0.0)
     ('24.2%', '5%', '0.1%', '0%')

@@ -1,8 +1,8 @@
-"""How often a classifier is right about people, as a mechanism: two noisy sums, and an interval.
+"""Accuracy of a classifier as a mechanism: two noisy sums, and a confidence interval.
 
-Every unit weighs the same, one: split between *right* and *wrong* by the share of its records that
-are answered right. The two sums over all units are published with discrete Laplace noise, and the
-accuracy is read off them alone: how many units there are is as private as their answers, so nothing
+Every unit has weight 1, which is split between *right* and *wrong* by the share of its records that
+are classified right. The two sums over all units are published with discrete Laplace noise, and the
+accuracy is computed from them alone: the number of units is as private as their answers, so nothing
 is divided by a true count. Proof of sensitivity and interval: [B18] in bounds.md.
 """
 
@@ -22,25 +22,25 @@ from privsyn.dp.mechanisms import Laplace
 from privsyn.dp.noise import NoiseSource
 
 STEPS = 2**20
-"""Lattice steps of the weight of one unit."""
+"""Lattice steps of one unit's weight."""
 
 CONFIDENCE = 0.95
-"""Chance, at least, that an interval holds what it is about."""
+"""Least probability that an interval contains its target."""
 
 _MOST = 2**61
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An accuracy as it may be published.
+    """An accuracy that may be published.
 
     Attributes:
-        value: The estimate, 0 to 1; None where the noise left nothing to divide.
+        value: The estimate, 0 to 1; None if both noisy sums are at most 0.
         low: Lower end of the interval for units like those tested, 0 to 1: noise and sampling.
-        high: Upper end.
-        noise_low: Lower end of the interval for the units tested themselves: noise alone.
-        noise_high: Upper end.
-        units: About how many units were tested: a noisy number, and may be negative.
+        high: Upper end of that interval.
+        noise_low: Lower end of the interval for the tested units themselves: noise alone.
+        noise_high: Upper end of that interval.
+        units: Noisy number of tested units; it may be negative.
     """
 
     value: float | None
@@ -53,14 +53,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class NoisyAccuracy:
-    """Share of units that a public classifier is right about.
+    """Share of units that a public classifier classifies right.
 
-    Guarantee: pure loss ``epsilon`` for neighbours of the given adjacency, whatever is in the
-    units and however many there are.
+    Guarantee: pure loss ``epsilon`` for neighbors of the given adjacency, for any units and any
+    number of them.
 
     Attributes:
-        epsilon: What one draw may cost.
-        adjacency: What neighbours differ by.
+        epsilon: Most that one draw may cost.
+        adjacency: The account's adjacency.
     """
 
     epsilon: float
@@ -68,8 +68,8 @@ class NoisyAccuracy:
 
     @property
     def noise(self) -> Laplace:
-        """What is drawn with: scale and price."""
-        # privacy: L1 distance of (right, wrong); a unit has STEPS in all, and two may differ.
+        """The mechanism: its scale and price."""
+        # privacy: the L1 distance of (right, wrong). A unit has STEPS in total; two may differ.
         sensitivity = self.adjacency.moves * STEPS
         return Laplace(sensitivity, _up(Fraction(sensitivity) / Fraction(self.epsilon)))
 
@@ -87,14 +87,14 @@ class NoisyAccuracy:
         """The two noisy sums, right and wrong, in steps.
 
         Args:
-            answers: Of each unit whether each of its records is answered right, at least one.
-            noise: Where randomness comes from.
+            answers: For each unit, whether each of its records is right; at least one record.
+            noise: Source of randomness.
         """
         return self.noise.draw(sums(answers), noise)
 
     def read(self, right: int, wrong: int) -> Estimate:
-        """The accuracy by the two noisy sums, in steps: post-processing."""
-        # No true sum is negative, and raised to 0 each of them only widens the intervals.
+        """The accuracy from the two noisy sums, in steps: post-processing."""
+        # True sums are not negative, and raising a noisy sum to 0 only widens the intervals [B18].
         ours, others = max(0.0, right / STEPS), max(0.0, wrong / STEPS)
         return Estimate(
             value=ours / (ours + others) if ours + others else None,
@@ -106,10 +106,11 @@ class NoisyAccuracy:
         )
 
     def _least(self, right: float, wrong: float) -> float:
-        """Lower limit for units like those tested, given the noisy sums in units."""
-        miss = (1 - CONFIDENCE) / 10  # the chance that there are more units than is taken here
+        """Lower limit for units like those tested, from the noisy sums in units."""
+        miss = (1 - CONFIDENCE) / 10  # the chance that there are more units than ``most``
         most = right + wrong + self.scale * _sum_of_two(miss) + 2 / STEPS
         side = math.log((1 - CONFIDENCE - miss) / 2)
+        # Chernoff bounds, shape (grid, rates): any rate is valid, so the least bound is [B18].
         rates = _RATES / (self.scale * np.maximum(_GRID, 1 - _GRID)[:, None])
         beyond = right - _GRID * (right + wrong) - 1 / STEPS
         sampling = np.log1p(_GRID[:, None] * np.expm1(rates)) - rates * _GRID[:, None]
@@ -121,7 +122,7 @@ class NoisyAccuracy:
         return _first(chances >= side)
 
     def _least_tested(self, right: float, wrong: float) -> float:
-        """Lower limit for the units tested themselves."""
+        """Lower limit for the tested units themselves."""
         beyond = right - _GRID * (right + wrong) - 1 / STEPS
         chances = _two_sided_sum(beyond / self.scale, 1 - _GRID, _GRID)
         return _first(chances >= (1 - CONFIDENCE) / 2)
@@ -132,25 +133,28 @@ _RATES = np.geomspace(1e-4, 0.999, 60)
 
 
 def sums(answers: Iterable[Sequence[bool]]) -> NDArray[np.int64]:
-    """Weight of the units answered right and wrong, in steps: whole numbers that cannot wrap."""
+    """Weights of right and wrong answers in steps, shape (2,); integers that cannot wrap around."""
     right = wrong = 0
     for unit in answers:
+        # Python integers, rounded down: a unit adds exactly STEPS in total, however many records it
+        # has.
         share = STEPS * sum(unit) // len(unit)
         right, wrong = right + share, wrong + STEPS - share
     return np.array([min(right, _MOST), min(wrong, _MOST)], np.int64)
 
 
 def _first(accepted: NDArray[np.bool_]) -> float:
-    """The point of the grid before the first accepted one. The last one always is accepted."""
+    """The grid point before the first accepted one. The last one is always accepted."""
     return float(_GRID[max(0, int(np.argmax(accepted)) - 1)])
 
 
 def _two_sided_sum(
     far: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Chance that ``first`` and ``second`` times a Laplace variable each (scale 1) pass ``far``."""
+    """Chance that the sum of two Laplace variables of these scales exceeds ``far``."""
     small, large = np.minimum(first, second), np.maximum(first, second)
-    small = np.where(large - small < 1e-9, large - 1e-5, np.maximum(small, 1e-9))  # nearly there
+    # Equal scales would divide 0 by 0; the tail at almost equal scales replaces it.
+    small = np.where(large - small < 1e-9, large - 1e-5, np.maximum(small, 1e-9))
     out = np.maximum(far, 0.0)
     tails = large**2 * np.exp(-out / large) - small**2 * np.exp(-out / small)
     tail = tails / (2 * (large**2 - small**2))
@@ -158,7 +162,7 @@ def _two_sided_sum(
 
 
 def _sum_of_two(chance: float) -> float:
-    """What the sum of two Laplace variables of scale 1 passes with this chance at most."""
+    """A bound that the sum of two Laplace variables of scale 1 exceeds with at most this chance."""
     low, high = 0.0, 100.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""What is protected: adjacency of datasets and the privacy unit."""
+"""Adjacency of datasets, and the privacy unit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import StrEnum
 
 
 class Adjacency(StrEnum):
-    """When two datasets count as neighbours.
+    """When two datasets are neighbors.
 
-    ``ADD_REMOVE``: one unit more or fewer. ``REPLACE_NULL``: one unit swapped for a marker that
-    contributes exactly nothing and never reaches a model. ``REPLACE_ONE``: one unit swapped for any
-    other unit.
+    ``ADD_REMOVE``: one unit is added or removed. ``REPLACE_NULL``: one unit is replaced by a marker
+    that contributes exactly nothing and never reaches a model. ``REPLACE_ONE``: one unit is
+    replaced by any other unit.
     """
 
     ADD_REMOVE = "add_remove"
@@ -20,18 +20,19 @@ class Adjacency(StrEnum):
 
     @property
     def moves(self) -> int:
-        """Units whose contributions differ between neighbours: 2 under ``REPLACE_ONE``, else 1."""
+        """Units whose contributions differ between neighbors: 2 for ``REPLACE_ONE``, else 1."""
+        # One unit leaves and another arrives; a null marker contributes nothing.
         return 2 if self is Adjacency.REPLACE_ONE else 1
 
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Whose presence is hidden.
+    """The protected unit.
 
     Attributes:
-        name: What the unit is called: ``record``, ``patient``, ``user``.
-        max_records: At most this many records of a unit are used (m). Sensitivities that add over
-            records are multiplied by it.
+        name: Its name: ``record``, ``patient``, ``user``.
+        max_records: Most records of a unit that are used (m). Sensitivities that add over records
+            are multiplied by it.
     """
 
     name: str = "record"

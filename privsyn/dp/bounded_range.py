@@ -1,7 +1,7 @@
-"""Exact adaptive composition of bounded-range and pure steps, numerically and from above.
+"""Exact adaptive composition of bounded-range and pure steps, by numerical upper bounds.
 
-A draw of the exponential mechanism moves the log probability of every outcome by an amount within
-[t - eta, t], for a t in [0, eta] that may depend on all draws before. Over T such draws
+A draw of the exponential mechanism changes the log probability of every outcome by an amount in
+[t - eta, t], for some t in [0, eta] that may depend on all earlier draws. Over T such draws
 
     V_0(g) = (1 - e^g)+,
     V_k(g) = sup_t p_t V_{k-1}(g - t) + (1 - p_t) V_{k-1}(g - t + eta),
@@ -10,7 +10,7 @@ with p_t = (1 - e^(t - eta)) / (1 - e^-eta), gives delta(epsilon) = V_T(epsilon)
 adaptively: 6 to 9% of epsilon below zCDP. A pure step is the case t = epsilon of eta = 2 epsilon.
 
 Source: Dong, Durfee, Rogers 2020, "Optimal Differential Privacy Composition for Exponential
-Mechanisms" (the recursion). Proofs, also of the grid and of the roundings: [B15] in bounds.md.
+Mechanisms" (the recursion). [B15] in bounds.md proves it, with the grid and the rounding.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from numpy.typing import NDArray
 from privsyn.dp import conversions
 
 CELLS = 40
-"""Grid cells of one draw's range: brackets the exact curve to .05% of epsilon."""
+"""Grid cells per range: the result is within .05% of the exact epsilon."""
 
 _WORK = 1e8
-"""Cell evaluations of one curve at most; a longer one gets a coarser grid, which is looser."""
+"""Most cell evaluations per curve. A longer curve gets a coarser grid, which is looser."""
 
 _FEWEST, _MOST_POINTS = 6, 2**20
-"""Cells under which a curve is not worth its time, points above which it takes too much."""
+"""Fewest cells for which a curve is useful, and most points for which it is affordable."""
 
 _LARGEST_RANGE = 100.0
-"""A step of larger loss needs no fine composition, and e^range would grow out of bounds."""
+"""Largest range of a step: beyond it e^range would overflow, and composition gains nothing."""
 
 _WIDEST = 0.5
-"""Largest grid step: the magnitudes of [B15] take e^width to be below 2."""
+"""Largest grid step: the error bounds of [B15] assume e^width < 2."""
 
 _ROUNDING = 2.0**-46
-"""[B15] Bound of a step's rounding error, relative to the magnitudes it adds up."""
+"""[B15] Bound on a step's rounding error, relative to the magnitudes of its terms."""
 
 _DEVIATIONS = 7.5
-"""Half width of the window, in standard deviations of the worst sum of losses."""
+"""Half width of the grid, in standard deviations of the worst sum of losses."""
 
 _LOWEST = -40.0
-"""Below this g a delta is taken as 1, which e^-40 of it exceeds the truth by."""
+"""Below this g delta counts as 1, which is too high by at most e^-40."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A step whose log ratio lies in [t - range, t] nats; t may depend on all earlier steps."""
+    """A step with log ratio in [t - range, t] nats; t may depend on all earlier steps."""
 
     range: float
 
 
 @dataclass(frozen=True)
 class Response:
-    """A step of pure loss ``epsilon`` (nats): randomised response dominates it."""
+    """A step of pure loss ``epsilon`` (nats), which randomized response dominates."""
 
     epsilon: float
 
 
 Step: TypeAlias = Draw | Response
 Rounds: TypeAlias = tuple[tuple[Step, ...], int]
-"""Steps in their order, and the number of times that all of them run."""
+"""Steps in order, and how many times all of them run."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Curve:
     """Delta at grid points of epsilon, never below the truth.
 
     Attributes:
-        first: The first grid point.
-        width: Distance of two grid points.
-        deltas: Falling; ``deltas[i]`` at ``first + i * width``.
+        first: First grid point.
+        width: Distance between grid points.
+        deltas: Decreasing; ``deltas[i]`` is at ``first + i * width``. Shape (points,).
     """
 
     first: float
@@ -86,7 +86,7 @@ class Curve:
     def epsilon(self, delta: float) -> float:
         """Least epsilon whose delta is at most ``delta``; infinite beyond the grid.
 
-        Between grid points the curve lies below its chord in e^epsilon.
+        Between grid points the curve is below its chord in e^epsilon.
         """
         fits = np.flatnonzero(self.deltas <= delta)
         if not len(fits):
@@ -95,6 +95,7 @@ class Curve:
         if right == 0:
             return max(0.0, self.first)
         above, below = float(self.deltas[right - 1]), float(self.deltas[right])
+        # Rounded up, so that the epsilon is.
         part = (above - delta) / (above - below) * (1 + 2 * _ROUNDING)
         inside = min(self.width, math.log1p(part * math.expm1(self.width)))
         epsilon = self.first + self.width * (right - 1) + inside
@@ -104,22 +105,23 @@ class Curve:
 def epsilon(
     blocks: tuple[Rounds, ...], delta: float, mu_squared: float = 0.0, cells: int = CELLS
 ) -> float:
-    """An upper bound on the epsilon of the steps composed adaptively, at ``delta``.
+    """An upper bound on epsilon at ``delta`` of the steps, composed adaptively.
 
-    Guarantee: (epsilon, delta)-DP for the blocks in their order, or any prefix of them, and
-    Gaussian noise after them, whatever the numerical error.
+    Guarantee: (epsilon, delta)-DP for the blocks in order, or any prefix of them, and Gaussian
+    noise after them, despite numerical errors.
 
     Args:
-        blocks: Steps in the order they are taken.
+        blocks: Steps in order.
         delta: In (0, 1).
-        mu_squared: Squared sensitivity over variance of the Gaussian noise, summed. It may come
-            before randomised response, or between; not before a bounded-range draw.
-        cells: Grid cells of the largest range. Fewer are quicker and looser.
+        mu_squared: Sum of squared sensitivity over variance of the Gaussian noise. The noise may
+            come before or between randomized responses, but not before a bounded-range draw.
+        cells: Grid cells of the largest range. Fewer are faster and looser.
 
     Returns:
-        Epsilon, at least 0; infinite where the grid would be too large.
+        Epsilon, at least 0; infinite if the grid would be too large.
     """
     rho = sum(count * sum(width_of(step) ** 2 for step in steps) for steps, count in blocks) / 8
+    # zCDP is an upper bound, so it says how far the grid must reach.
     guess = conversions.zcdp_epsilon(rho + mu_squared / 2, delta)
     if not 0 < guess < math.inf:
         return guess
@@ -131,16 +133,16 @@ def epsilon(
 def curve(
     blocks: tuple[Rounds, ...], reach: float, mu_squared: float = 0.0, cells: int = CELLS
 ) -> Curve | None:
-    """The curve of delta from about 0, or below, to ``reach`` and a little beyond.
+    """The curve of delta from about 0 or below to a little beyond ``reach``.
 
     Args:
-        blocks: Steps in the order they are taken.
+        blocks: Steps in order.
         reach: Largest epsilon of interest.
         mu_squared: As in ``epsilon``.
         cells: Grid cells of the largest range.
 
     Returns:
-        None where there is no step, the grid would be too large, or a step's loss is.
+        None if there is no step, or the grid or a step's loss would be too large.
     """
     each = [(width_of(step), count) for steps, count in blocks for step in steps]
     if not each or max(width for width, _ in each) > _LARGEST_RANGE:
@@ -152,14 +154,14 @@ def curve(
     low = max(-variance / 2 - _DEVIATIONS * deviation, _LOWEST)
     high = reach + min(4 * deviation, 8.0) + largest
     finest = largest / cells if draws else deviation / (20 * cells)
-    if not finest:  # the squares of such small losses are 0
+    if not finest:  # the squares of such small losses underflow
         return None
-    # Work is points times cells times steps, and points and cells grow alike on a finer grid.
+    # Work is points * cells * steps. On a finer grid points and cells grow by the same factor.
     work = (high - low) / finest * steps * (largest / finest if draws else 1)
     width = finest * max(1.0, math.sqrt(work / _WORK) if draws else work / _WORK)
-    if draws:  # a whole number of cells in the largest range: what is rounded up is charged
+    if draws:  # whole cells in the largest range: rounding a range up is charged
         width = largest / max(1, math.floor(largest / min(width, _WIDEST)))
-    else:  # points where the largest response moves to: it needs no chords then
+    else:  # grid points at the largest response's loss: it needs no chords then
         loss = max(width for width, _ in each) / 2
         width = loss / math.ceil(loss / width)
     width = math.nextafter(min(width, _WIDEST), math.inf)
@@ -168,27 +170,30 @@ def curve(
     first = math.floor(low / width)
     points = width * np.arange(first, math.ceil(high / width) + 1, dtype=np.float64)
     value = _last(points, mu_squared)
+    # Backward induction [B15]: from the delta that is left after all steps to the delta before
+    # them.
     for block, count in reversed(blocks):
         operators = [_operator(step, width) for step in reversed(block)]
         for _ in range(count):
             for before in operators:
                 value = before(value)
+    # The truth decreases, so the running minimum is still an upper bound.
     return Curve(width * first, width, np.minimum.accumulate(value))
 
 
 @lru_cache(maxsize=256)
 def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
-    """The mu of Gaussian noise whose delta is at least that of the steps at every epsilon.
+    """The mu of Gaussian noise whose delta is at least the steps' delta at every epsilon.
 
     Guarantee: the steps, chosen adaptively, are mu-Gaussian DP (Dong, Roth, Su 2022). Delta is
-    compared from 0 to the largest loss there is: beyond it the steps have none.
+    compared from 0 to the largest possible loss, beyond which the steps' delta is 0.
 
     Args:
-        blocks: Steps in the order they are taken.
+        blocks: Steps in order.
         mu_squared: As in ``epsilon``.
 
     Returns:
-        mu; infinite where it is not found, or Gaussian noise comes with the steps.
+        mu; infinite if none is found, or if there is Gaussian noise among the steps.
     """
     most = sum(count * sum(map(width_of, steps)) for steps, count in blocks)
     delta_curve = None if mu_squared else curve(blocks, most, cells=_MU_CELLS)
@@ -197,12 +202,14 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     first, width = delta_curve.first, delta_curve.width
     start = max(0, math.floor(-first / width))  # the grid point at or below 0
     deltas = delta_curve.deltas[start:]
-    # Deltas below 0 follow from those above: delta(-g) = 1 - e^-g + e^-g delta(g).
+    # Negative epsilons need no check: delta(-g) = 1 - e^-g + e^-g delta(g).
     left = np.maximum(width * (start + np.arange(len(deltas) - 1)) + first, 0.0)
     in_reach = left < most
     variance = sum(count * sum(width_of(s) ** 2 for s in steps) for steps, count in blocks) / 4
 
     def covers(mu: float) -> bool:
+        # The steps are below their chord and the Gaussian above its tangent: comparing the ends of
+        # every cell compares the curves everywhere [B16].
         lower, upper = conversions.gaussian_chord(mu, left, width)
         fits = (deltas[:-1] <= lower * (1 - _MU_MARGIN)) & (deltas[1:] <= upper * (1 - _MU_MARGIN))
         return bool(np.all(fits | ~in_reach))
@@ -220,13 +227,13 @@ _MU_CELLS, _MU_MARGIN = 40, 1e-9
 
 
 def _last(points: NDArray[np.float64], mu_squared: float) -> NDArray[np.float64]:
-    """V_0: delta of the Gaussian noise that remains after all steps."""
+    """V_0: delta of the Gaussian noise after all steps, shape (points,)."""
     if mu_squared == 0:
         deltas: NDArray[np.float64] = -np.expm1(np.minimum(points, 0.0)) * (1 + 2 * _ROUNDING)
         return deltas
     mu = math.sqrt(mu_squared)
     exact = conversions.gaussian_deltas(mu, np.abs(points))
-    # delta(-g) = 1 - e^-g + e^-g delta(g), the curve being the same in both directions.
+    # delta(-g) = 1 - e^-g + e^-g delta(g): the curve is the same in both directions.
     below = np.minimum(points, 0.0)
     exact = np.where(points < 0, np.exp(below) * exact - np.expm1(below), exact)
     upper: NDArray[np.float64] = np.minimum(exact * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
@@ -234,21 +241,22 @@ def _last(points: NDArray[np.float64], mu_squared: float) -> NDArray[np.float64]
 
 
 def width_of(step: Step) -> float:
-    """Width of the interval that the log ratio of a step lies in."""
+    """Width of the interval of a step's log ratio."""
     return step.range if isinstance(step, Draw) else 2 * step.epsilon
 
 
 class _Chords:
-    """A falling curve on the grid, continued by 1 below and by its last value above.
+    """A decreasing curve on the grid, extended by 1 below and by its last value above.
 
-    Between grid points j and j + 1 it is at most ``level[j] + slope[j] x``, x in [1, e^width] the
-    e^g in units of the left end's: the truth is convex in e^g, so it lies below its chords.
+    Between grid points j and j + 1 it is at most ``level[j] + slope[j] x``, with x in [1, e^width],
+    the ratio of e^g to its left end: the truth is convex in e^g, so it is below its chords.
     """
 
     def __init__(self, value: NDArray[np.float64], width: float, pad: int) -> None:
         padded = np.concatenate((np.ones(pad), value, np.full(pad, value[-1])))
         self.slope = np.diff(padded) / math.expm1(width)
         self.level = padded[:-1] - self.slope
+        # Magnitudes for the rounding bound: x is below 2 [B15].
         self.size = np.abs(self.level) + 2 * np.abs(self.slope)
 
 
@@ -257,15 +265,16 @@ def _operator(step: Step, width: float) -> _Operator:
 
 
 class _DrawOperator:
-    """V_k from V_{k-1} over a bounded-range draw: the largest value of every cell of t.
+    """V_k from V_{k-1} for a bounded-range draw: the maximum over every cell of t.
 
     With s = e^(t - right end of the cell) in [e^-width, 1] both chords give, for cell i,
-    K + P_i D + A / s + P_i E s; A, D, E, K do not depend on i. Its maximum is in closed form.
+    K + P_i D + A / s + P_i E s, where A, D, E, K do not depend on i. Its maximum has a closed form.
     """
 
     def __init__(self, draw: Draw, width: float) -> None:
         self.width = width
         self.cells = max(1, math.ceil(draw.range / width))
+        # The division may have been rounded down; a range that is too small would be too cheap.
         if self.cells * width < draw.range:
             self.cells += 1
         eta = self.cells * width
@@ -276,6 +285,7 @@ class _DrawOperator:
 
     def __call__(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
         points, cells = len(value), self.cells
+        # Arrays below have shape (points + cells - 1,): one entry per shift of the curve by a cell.
         chords = _Chords(value, self.width, cells)
         near, far = slice(0, points + cells - 1), slice(cells, points + 2 * cells - 1)
         level, slope = chords.level, chords.slope
@@ -284,14 +294,15 @@ class _DrawOperator:
         per_weight = slope[far] - slope[near]
         inverse = self.up * slope[near] + self.down * slope[far]
         linear = level[far] - level[near]
-        # Concave in s where both are negative; else the most is at an end of the cell.
+        # Concave in s if both are negative; otherwise the maximum is at an end of the cell.
         least = math.exp(-self.width)
         with np.errstate(divide="ignore", invalid="ignore"):
             best = np.sqrt(inverse / linear)
         best = np.where((inverse < 0) & (linear < 0), best, np.where(inverse >= 0, 0.0, math.inf))
-        convex = (inverse >= 0) & (linear > 0)  # never of a convex curve: next to the padding
-        highest = value.copy()  # t = 0: a draw that tells nothing
+        convex = (inverse >= 0) & (linear > 0)  # happens only next to the padding
+        highest = value.copy()  # t = 0: a draw without information
         for i, weight in enumerate(self.weights.tolist()):
+            # In place: this loop is nearly all of the time of a price.
             at = slice(cells - 1 - i, cells - 1 - i + points)
             s = best[at] / math.sqrt(weight)
             np.clip(s, least, 1.0, out=s)
@@ -309,7 +320,7 @@ class _DrawOperator:
 
 
 class _ResponseOperator:
-    """V_k from V_{k-1} over randomised response."""
+    """V_k from V_{k-1} for randomized response."""
 
     def __init__(self, response: Response, width: float) -> None:
         self.width, self.loss = width, response.epsilon
@@ -318,7 +329,7 @@ class _ResponseOperator:
 
     def __call__(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
         points = len(value)
-        whole = min(self.whole, points)  # further out the curve is 1, or its last value, all along
+        whole = min(self.whole, points)  # beyond the grid the curve is constant
         pad = whole + 1
         chords = _Chords(value, self.width, pad)
         lower, upper = slice(0, points), slice(pad + whole, pad + whole + points)
@@ -336,11 +347,11 @@ _Operator: TypeAlias = _DrawOperator | _ResponseOperator
 
 
 def before_response(value: NDArray[np.float64], loss: float, width: float) -> NDArray[np.float64]:
-    """Delta at grid points of epsilon, when randomised response of ``loss`` is added.
+    """Delta at grid points of epsilon with an additional randomized response of ``loss``.
 
     Args:
-        value: Delta without it, falling, never below the truth.
-        loss: Loss of the randomised response (nats).
+        value: Delta without it, decreasing, never below the truth.
+        loss: Loss of the randomized response in nats.
         width: Grid step, at most .5.
     """
     return _ResponseOperator(Response(loss), width)(value)

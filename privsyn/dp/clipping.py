@@ -1,8 +1,8 @@
 """Clipping of logits and rounding to the integer lattice on which private sums are exact.
 
-Every function works on each row by itself: a row's result depends on that row (and on public
-arguments) alone, so one record changes one row. NaN and infinities are mapped inside their row
-first; a private text can make a model emit them, and they must neither spread nor escape a bound.
+Every function treats rows independently: a row's result depends on that row and on public
+arguments alone, so one record changes one row. NaN and infinities are first mapped within their
+row: a private text can make a model emit them, and they must neither spread nor escape a bound.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LATTICE = 2**24
 """Lattice steps per unit of a logit."""
 
 DEEPEST = 2.0**15
-"""How far below the largest logit of a public row a token still counts, in logits: at any sensible
-temperature its probability is 0."""
+"""Largest distance of a token below the largest logit of a public row, in logits. At any sensible
+temperature the probability of such a token is 0."""
 
 _LARGEST = float(np.finfo(np.float64).max) / 4
 _HELD = 2**61
@@ -30,18 +30,18 @@ def clip_difference(
 ) -> NDArray[np.float64]:
     """Clip ``gain * (private - public)`` to [-bound, bound] (InvisibleInk, Algorithm 1).
 
-    Guarantee: every entry of every row lies in [-bound, bound], for any input whatever and any
-    gain; a record that is added or removed moves a sum of rows by at most ``bound`` in L-inf.
-    A NaN difference counts as 0, an infinite one as the bound with its sign.
+    Guarantee: for any input and any gain, every entry of every row is in [-bound, bound], so adding
+    or removing a record changes a sum of rows by at most ``bound`` in L-inf. A NaN difference
+    counts as 0, an infinite one as the bound with its sign.
 
     Args:
-        private: Logits, shape (rows, vocabulary); zero rows are allowed.
+        private: Logits, shape (rows, vocabulary). Zero rows are allowed.
         public: Logits of the public row, shape (vocabulary,).
         bound: The clip bound C in logits, at least 0.
-        gain: Public factor before the clip; it leaves the bound as it is.
+        gain: Public factor before the clip. It does not change the bound.
 
     Raises:
-        ValueError: A bound or gain that is not a finite number in range.
+        ValueError: The bound or the gain is not a finite number in range.
 
     >>> clip_difference(np.array([[9.0, -1.0, np.nan]]), np.zeros(3), bound=2.0)
     array([[ 2., -1.,  0.]])
@@ -50,6 +50,7 @@ def clip_difference(
     if not (math.isfinite(gain) and gain > 0):
         raise ValueError(f"gain={gain!r} must be a finite number above 0")
     with np.errstate(invalid="ignore", over="ignore"):
+        # float64: a difference of float32 logits is exact in it.
         difference = gain * (np.asarray(private, np.float64) - np.asarray(public, np.float64))
     return _clip(difference, bound)
 
@@ -57,8 +58,8 @@ def clip_difference(
 def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
     """``max(-c, z_i - max_j z_j + c)`` in each row (Amin et al. 2024, section 3).
 
-    Guarantee: every entry of every row lies in [-c, c], for any input whatever. NaN counts as
-    the smallest logit of its row, an infinity as the largest number of its sign.
+    Guarantee: for any input, every entry of every row is in [-c, c]. NaN counts as the smallest
+    logit of its row, an infinity as the largest number of its sign.
 
     Args:
         z: Logits, shape (..., vocabulary).
@@ -69,6 +70,7 @@ def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
     """
     _check(c)
     rows = np.nan_to_num(np.asarray(z, np.float64), nan=-_LARGEST).clip(-_LARGEST, _LARGEST)
+    # Per row, shape (..., 1): a maximum over all rows would couple records.
     top = rows.max(axis=-1, keepdims=True, initial=-_LARGEST)
     return _clip(rows - top + c, c)
 
@@ -80,15 +82,15 @@ def grid_bound(bound: float) -> int:
     1.5
     """
     _check(bound)
-    return math.floor(bound * LATTICE)  # a power of two scales exactly: floor rounds the true value
+    return math.floor(bound * LATTICE)  # scaling by a power of two is exact, so floor rounds once
 
 
 def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
     """Round to multiples of 2^-24, returned as int64 counts of them, and clip again.
 
-    Guarantee: every entry lies in [-grid_bound(bound), grid_bound(bound)], for any input whatever
-    (NaN counts as 0), so rounding never lifts a row above its clip bound. Sums of rows are exact
-    and do not depend on their order.
+    Guarantee: for any input, every entry is in [-grid_bound(bound), grid_bound(bound)]; NaN counts
+    as 0. So rounding never moves a row beyond its clip bound. Sums of rows are exact and do not
+    depend on their order.
 
     Args:
         x: Clipped logits.
@@ -99,15 +101,16 @@ def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
     """
     limit = grid_bound(bound)
     steps = np.rint(_clip(np.asarray(x, np.float64), bound) * LATTICE).astype(np.int64)
+    # Rounding to nearest may exceed the bound by half a step.
     return steps.clip(-limit, limit)
 
 
 def public_grid(z: NDArray[Any]) -> NDArray[np.int64]:
-    """Logits of public rows on the lattice, without a constant of their row.
+    """Logits of public rows on the lattice, shifted by a constant per row.
 
-    Guarantee: every entry lies in [-2^38, 2^38], for any input whatever: the largest of a row at
-    the upper end, one more than ``DEEPEST`` below it, minus infinity and NaN at the lower. So 10^6
-    times an entry and a held ExactSum fit int64 together [B14].
+    Guarantee: for any input, every entry is in [-2^38, 2^38]. The largest entry of a row is at the
+    upper end; minus infinity, NaN and everything more than ``DEEPEST`` below it are at the lower
+    end. So 10^6 times an entry plus a held ExactSum fits int64 [B14].
 
     Args:
         z: Logits, shape (..., vocabulary).
@@ -115,16 +118,17 @@ def public_grid(z: NDArray[Any]) -> NDArray[np.int64]:
     >>> (public_grid(np.array([1e4, 9999.0, -3.4e38])) / LATTICE).tolist()
     [16384.0, 16383.0, -16384.0]
     """
+    # The shift is the same for all tokens of a row, so it does not change the draw.
     half = DEEPEST / 2
     return to_grid(clip_recentre(z, half), half)
 
 
 class ExactSum:
-    """A sum of rows of whole numbers, exact however many rows there are and however large.
+    """An exact sum of rows of integers, for any number of rows of any size.
 
-    Guarantee: ``held`` is the true sum, clipped to [-2^61, 2^61] once and at the end. Adding a row
-    whose entries lie in [-D, D] moves it by at most D in L-inf, whatever is in the sum already; an
-    int64 sum that wraps around would move by 2^64 [B14].
+    Guarantee: ``held`` is the true sum, clipped once at the end to [-2^61, 2^61]. Adding a row with
+    entries in [-D, D] changes it by at most D in L-inf, whatever the sum is. An int64 sum that
+    wraps around would change by 2^64 [B14].
 
     Args:
         size: Entries of a row.
@@ -142,6 +146,7 @@ class ExactSum:
 
     def add(self, rows: NDArray[np.int64]) -> None:
         """Add rows of a micro-batch, shape (fewer than 2^31, size)."""
+        # Two words, as in long addition: the lower 32 bits of fewer than 2^31 rows fit int64.
         low = self._low + (rows & (2**_LOW - 1)).sum(axis=0, dtype=np.int64)
         self._high += (rows >> _LOW).sum(axis=0, dtype=np.int64) + (low >> _LOW)
         self._low = low & (2**_LOW - 1)
@@ -157,9 +162,9 @@ class ExactSum:
 def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
     """Softmax of each row in multiples of 2^-24, rounded down, returned as int64 counts of them.
 
-    Guarantee: every row holds non-negative counts that sum to at most 2^24, for any input whatever,
-    so a record that is added or removed moves a sum of rows by at most 2^24 in L1. NaN and
-    infinities as in clip_recentre.
+    Guarantee: for any input, every row has non-negative counts that sum to at most 2^24, so adding
+    or removing a record changes a sum of rows by at most 2^24 in L1. NaN and infinities are treated
+    as in clip_recentre.
 
     Args:
         z: Logits, shape (..., vocabulary).
@@ -172,7 +177,7 @@ def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
     weights /= weights.sum(axis=-1, keepdims=True)
     counts: NDArray[np.int64] = np.floor(weights * LATTICE).astype(np.int64)
     excess = np.maximum(counts.sum(axis=-1, keepdims=True) - LATTICE, 0)
-    if excess.any():  # a quotient rounded up across a lattice point
+    if excess.any():  # a quotient was rounded up across a lattice point
         top = counts.argmax(axis=-1, keepdims=True)
         np.put_along_axis(counts, top, np.take_along_axis(counts, top, -1) - excess, -1)
     return counts
@@ -180,7 +185,7 @@ def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
 
 def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     clipped = np.clip(x, -bound, bound)
-    clipped[np.isnan(clipped)] = 0.0  # np.clip takes infinities to the bound and lets NaN pass
+    clipped[np.isnan(clipped)] = 0.0  # np.clip maps infinities to the bound but passes NaN through
     return clipped
 
 

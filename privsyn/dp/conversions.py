@@ -1,13 +1,13 @@
-"""From Renyi curves and closed forms to (epsilon, delta), and never below the truth.
+"""Conversion of Renyi curves and closed forms to (epsilon, delta), never below the truth.
 
 Renyi DP of order a is turned into (epsilon, delta) by Canonne, Kamath and Steinke 2020 (CKS20),
 Corollary 13,
 
     delta = exp((a - 1)(loss - epsilon)) / (a - 1) * (1 - 1/a)^a,
 
-valid for every a > 1, so a numerical optimum over a can only be looser than the true one. Orders
-are handled as u = a - 1, which keeps its digits when a is near 1. Every reported epsilon is
-raised by a bound of its own rounding error. Tags like [B1] refer to the proofs in bounds.md.
+valid for every a > 1, so a numerical optimum over a is at worst looser than the true one. Orders
+are stored as u = a - 1, which keeps its digits if a is near 1. Every reported epsilon is raised by
+a bound on its own rounding error. Tags such as [B1] refer to the proofs in bounds.md.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUNDING = 2.0**-46
-"""[B10] Bound of the rounding error of a sum of few terms, relative to the sum of magnitudes."""
+"""[B10] Bound on the rounding error of a sum of few terms, relative to the sum of magnitudes."""
 
 GAUSSIAN_MARGIN = 1e-6
-"""Relative part of delta set aside for rounding and for the step from lattice to real noise."""
+"""Relative share of delta reserved for rounding and for lattice noise instead of real noise."""
 
 FRACTIONAL_BELOW = 64.0
-"""Sampled Gaussian: orders below it get their own series, those above lie on chords."""
+"""Sampled Gaussian: lower fractional orders have their own series, higher ones use chords."""
 
 LARGEST_SUM = 2**16
-"""Sampled Gaussian: terms of the binomial sum; above this order the unsampled curve is used."""
+"""Sampled Gaussian: most terms of the binomial sum. Higher orders use the unsampled curve."""
 
 
 def rdp_epsilon(loss: float, order: float, delta: float) -> float:
     """Epsilon at ``delta`` of a mechanism whose Renyi loss at ``order`` is at most ``loss``."""
     if math.isinf(order):
-        return loss  # order infinity is pure DP
+        return loss  # infinite order is pure DP
     return _epsilon(loss, order - 1, -math.log(delta))
 
 
 def rdp_budget(epsilon: float, order: float, delta: float) -> float:
     """Largest Renyi loss at ``order`` that implies (epsilon, delta), rounded down.
 
-    Rounded by twice the error bound, so that rdp_epsilon takes it back to at most ``epsilon``.
+    Rounded down by twice the error bound, so that rdp_epsilon returns at most ``epsilon`` for it.
     """
     if math.isinf(order):
         return epsilon
@@ -53,10 +53,10 @@ def rdp_budget(epsilon: float, order: float, delta: float) -> float:
 
 
 def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
-    """Smallest epsilon over orders 1 + [1e-3, 1e6]: a grid, then golden section between its points.
+    """Smallest epsilon over orders 1 + [1e-3, 1e6]: by a grid, then by golden section.
 
-    The logarithm of the moment is convex in the order, which makes epsilon quasi-convex in it, so
-    one valley is searched; any order that is tried gives a valid epsilon [B1].
+    The log moment is convex in the order, so epsilon is quasi-convex in it and has one valley. Any
+    tried order gives a valid epsilon [B1].
     """
 
     def at(log_u: float) -> float:
@@ -87,7 +87,7 @@ def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Epsilon at ``delta`` of rho-zCDP, at the best real order.
 
-    The derivative in u vanishes where rho u^2 = log(1 / (delta a)), which has one root [B2].
+    The derivative in u is zero at rho u^2 = log(1 / (delta a)), which has one root [B2].
 
     >>> round(zcdp_epsilon(0.019223, 1e-6), 4)
     0.8811
@@ -116,9 +116,9 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_order(epsilon: float, delta: float) -> float:
-    """The order at which the largest rho-zCDP mechanism within (epsilon, delta) is converted.
+    """The order that converts the largest rho-zCDP mechanism within (epsilon, delta).
 
-    It maximises ``rdp_budget(epsilon, a, delta) / a``. Along the optimal pairs rho falls and u
+    It maximizes ``rdp_budget(epsilon, a, delta) / a``. Along the optimal pairs rho falls and u
     grows as epsilon falls, so u is the root of a decreasing function [B2].
     """
     log_inverse_delta = -math.log(delta)
@@ -131,13 +131,14 @@ def zcdp_order(epsilon: float, delta: float) -> float:
     # At u = 1/delta - 1 the optimal rho is 0; below 2^-40 an order loses its digits.
     high = log_inverse_delta + math.log(-math.expm1(-log_inverse_delta))
     low = min(-40 * math.log(2), high)
+    # The root is at a smaller order than floats resolve; any order is valid [B1].
     if excess(low) >= 0:
         return 1 + math.exp(low)
     return 1 + math.exp(_root(excess, low, high))
 
 
 def pure_rdp(epsilon: float, order: float) -> float:
-    """Renyi loss of randomised response, the worst epsilon-DP mechanism at every order [B3].
+    """Renyi loss of randomized response, the worst epsilon-DP mechanism at every order [B3].
 
     log((e^(a eps) + e^((1-a) eps)) / (1 + e^eps)) / (a - 1), as a ratio of hyperbolic cosines.
     """
@@ -145,7 +146,7 @@ def pure_rdp(epsilon: float, order: float) -> float:
         return epsilon
     u = order - 1
     large, small = (order - 0.5) * epsilon, 0.5 * epsilon
-    if large < 1:  # here the logarithms nearly cancel
+    if large < 1:  # the logarithms would nearly cancel
         ratio = 2 * math.sinh(order * small) * math.sinh(u * small) / math.cosh(small)
         return min(epsilon, math.log1p(ratio) / u)
     tails = math.log1p(math.exp(-2 * large)) - math.log1p(math.exp(-2 * small))
@@ -153,8 +154,8 @@ def pure_rdp(epsilon: float, order: float) -> float:
 
 
 def pure_epsilon(epsilon: float, delta: float) -> float:
-    """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly [B3]."""
-    # Rounded down, so that its logarithm is rounded up; log1p, since 1 - x loses the digits of x.
+    """Epsilon at ``delta`` of pure loss ``epsilon``: exact for randomized response [B3]."""
+    # Rounded down, so that its logarithm is rounded up. log1p, because 1 - x loses digits of x.
     rounded = delta * (1 + math.exp(-epsilon)) * (1 - ROUNDING)
     if rounded >= 1:
         return 0.0
@@ -172,17 +173,17 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def gaussian_deltas(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """``gaussian_delta`` at several epsilons of at least 0."""
-    first, second = _gaussian_terms(mu, epsilons)
+    first, second = _gaussian_terms(mu, epsilons)  # each (k,)
     return np.maximum(0.0, first - second)
 
 
 def gaussian_chord(
     mu: float, epsilons: NDArray[np.float64], width: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values at epsilon and at epsilon + width of a line in e^epsilon that lies below delta.
+    """Values at epsilon and epsilon + width of a line in e^epsilon that is below delta.
 
-    Delta is convex in e^epsilon, with derivative -Phi(y) there; the line is its tangent at the
-    middle. A curve under its own chord is under delta if its ends are under these.
+    Delta is convex in e^epsilon with derivative -Phi(y), and the line is its tangent at the middle.
+    A curve that is below its own chord is below delta if its ends are below these values.
     """
     first, second = _gaussian_terms(mu, epsilons + width / 2)
     middle = first - second
@@ -193,8 +194,9 @@ def _gaussian_terms(
     mu: float, epsilons: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Phi(x) and e^epsilon Phi(y)."""
-    from scipy.special import erfcx, ndtr  # late: planning a zCDP method does without scipy
+    from scipy.special import erfcx, ndtr  # late: planning a zCDP method does not need scipy
 
+    # erfcx is scaled by e^(z^2), so both terms keep their digits where they nearly agree [B5].
     x = mu / 2 - epsilons / mu
     half, root = 0.5 * np.exp(-x * x / 2), math.sqrt(2)
     first = np.where(x > 0, ndtr(x), half * erfcx(np.maximum(-x, 0.0) / root))
@@ -209,6 +211,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if gaussian_delta(mu, 0.0) <= target:
         return 0.0
     high = zcdp_epsilon(mu * mu / 2, delta)
+    # Rounding may lift the exact curve above the zCDP bound; that bound is valid, too.
     if gaussian_delta(mu, high) > target:
         return high
     low = 0.0
@@ -221,16 +224,17 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 LATTICE_SLACK = 2.0**-22
-"""[B12] [B13] Loss that the sampler of the noise may add to a sampled Gaussian, over all steps."""
+"""[B12] [B13] Loss that the noise sampler may add to a sampled Gaussian, over all steps."""
 
 
 def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:
-    """Renyi loss of one Poisson-sampled Gaussian step, for a unit that is there or is not.
+    """Renyi loss of one Poisson-sampled Gaussian step when one unit is added or removed.
 
     Mironov, Talwar and Zhang 2019: A(a) = E[(1 - q + q exp((2z - 1) / 2s^2))^a], z ~ N(0, s^2),
-    covers both directions. Integer orders are their finite sum. Between integers: the chord of
-    log A, which is convex in a, hence never below; under order 64 their series if it is smaller,
-    its omitted rest added. Never above the loss without sampling [B7].
+    covers both directions. Integer orders use their finite sum. Fractional orders use the chord of
+    log A, which is convex in a, so the chord is never too low; below order 64 also their series,
+    plus its omitted rest, if it is smaller. The result is never above the loss without sampling
+    [B7].
     """
     unsampled = order / (2 * noise_multiplier**2)
     if rate == 0:
@@ -250,11 +254,12 @@ def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> 
 def _log_moment(rate: float, sigma: float, order: int) -> float:
     """Log A(a) at an integer order, from sum_k binom(a, k) (1-q)^(a-k) q^k (e^g - 1), all >= 0.
 
-    Taking off the 1 keeps all digits when A is near 1.
+    Subtracting 1 first keeps all digits if A is near 1.
     """
     if order < 2:
         return 0.0
     factorials = _log_factorials()
+    # Shape (order - 1,). Terms k = 0 and 1 are zero after 1 is subtracted.
     k = np.arange(2, order + 1, dtype=np.float64)
     growth = k * (k - 1) / (2 * sigma**2)
     parts = (
@@ -264,6 +269,7 @@ def _log_moment(rate: float, sigma: float, order: int) -> float:
     )
     size = float(factorials[order]) + sum(float(np.abs(part).max()) for part in parts)
     terms = sum(parts)
+    # Scaled by the largest term: the terms themselves overflow.
     top = float(np.max(terms))
     log_sum = top + math.log(float(np.exp(terms - top).sum()))
     return float(np.logaddexp(0.0, log_sum + ROUNDING * size))
@@ -281,8 +287,8 @@ def _log_factorials() -> NDArray[np.float64]:
 def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512) -> float:
     """Log A(a) at a fractional order (their section 3.3), rounded up.
 
-    On each side of z0 the binomial series in a ratio below 1 alternates and falls once the index
-    passes a, so what is left out is at most its first term, which is added.
+    On each side of z0 the binomial series in a ratio below 1 alternates and decreases once the
+    index passes a, so its rest is at most its first omitted term, which is added.
     """
     from scipy.special import gammaln, gammasgn, log_ndtr
 
@@ -291,6 +297,7 @@ def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512
     z0 = sigma**2 * math.log(1 / rate - 1) + 0.5
     log_binomial = gammaln(order + 1) - gammaln(i + 1) - gammaln(j + 1)
     sign = gammasgn(j + 1)
+    # The first omitted term, added with a plus sign.
     sign[-1] = 1.0
     log_rate, log_rest = math.log(rate), math.log1p(-rate)
     below = i * log_rate + j * log_rest + (i * i - i) / (2 * sigma**2) + log_ndtr((z0 - i) / sigma)
@@ -298,7 +305,7 @@ def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512
     exponents = log_binomial + np.logaddexp(below, above)
     top = float(exponents.max())
     scaled = np.exp(exponents - top)
-    # The exponents are sums of parts of at most this size, each off by a few ulps.
+    # Each exponent is a sum of parts of at most this size, and each part is off by a few ulps.
     size = 4 + gammaln(i + 1) + np.abs(gammaln(j + 1)) + (i * i + j * j) / sigma**2
     size += (i + np.abs(j)) * (abs(log_rate) + abs(log_rest))
     total = math.fsum(sign * scaled) + ROUNDING / 8 * math.fsum(size * scaled)
@@ -306,18 +313,19 @@ def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512
 
 
 def _epsilon(loss: float, u: float, log_inverse_delta: float) -> float:
-    """Corollary 13 solved for epsilon at order 1 + u, rounded up."""
-    shrink = -math.log1p(1 / u)  # log(1 - 1/a) without its cancellation
+    """Solve Corollary 13 for epsilon at order 1 + u, rounded up."""
+    shrink = -math.log1p(1 / u)  # log(1 - 1/a) without cancellation [B10]
     rest = (log_inverse_delta - math.log1p(u)) / u
     size = loss - shrink + (log_inverse_delta + math.log1p(u)) / u
     return max(0.0, loss + shrink + rest + ROUNDING * size)
 
 
 def _root(increasing: Callable[[float], float], low: float, high: float) -> float:
-    """Where an increasing function changes sign, by bisection to the last digit."""
+    """Upper end of the sign change of an increasing function, by bisection to the last digit."""
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
         low, high = (low, middle) if increasing(middle) > 0 else (middle, high)
+    # The upper end of the bracket: the lower one does not reach the target.
     return high

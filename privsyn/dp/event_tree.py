@@ -1,4 +1,4 @@
-"""Walks over a tree of events: its leaves priced and folded, its rounds laid out in sequence."""
+"""Traversals of a tree of events: prices of leaves, their sums, and the order of steps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from privsyn.dp.events import (
 )
 
 FAR = 20.0
-"""Logarithm of epsilon over the target beyond which ``calibrate`` halves its range."""
+"""Log of epsilon over target above which ``calibrate`` bisects: a secant would be misled."""
 
 
 def repeated(event: Event, count: int) -> Event | None:
-    """``count`` copies of an event as one event that the loss distribution prices.
+    """``count`` copies of an event as one event for the loss distribution.
 
-    None for other events than sampled and plain Gaussians in sequence: only there are the
-    dominating distributions fixed with the first copy.
+    None unless the event is a sequence of sampled and plain Gaussians: only their dominating
+    distributions are fixed by the first copy.
     """
     match event:
         case SampledGaussian(rate, noise, steps):
@@ -48,7 +48,7 @@ def repeated(event: Event, count: int) -> Event | None:
 
 
 def scaled(event: Event, factor: float) -> Event:
-    """The event with all its noise ``factor`` times as large."""
+    """The event with ``factor`` times as much noise everywhere."""
     match event:
         case Pure(epsilon):
             return Pure(epsilon / factor)
@@ -73,9 +73,9 @@ def scaled(event: Event, factor: float) -> Event:
 
 
 def fold(event: Event, price: Callable[[Event], float]) -> float:
-    """Sum over sequences and rounds, maximum over disjoint parts [B8].
+    """Fold prices of leaves: sum over sequences and rounds, maximum over disjoint parts [B8].
 
-    A random allocation is priced as without its secret, which is never less than with it [B19].
+    A random allocation is priced without its secret, which is never less than with it [B19].
     """
     match event:
         case Composed(events):
@@ -83,6 +83,8 @@ def fold(event: Event, price: Callable[[Event], float]) -> float:
         case Rounds(events, count):
             return count * math.fsum(fold(child, price) for child in events)
         case Disjoint(events):
+            # [B8] A unit's shares of the parts add up to at most 1, so the dearest part bounds them
+            # all.
             return max(fold(child, price) for child in events)
         case RandomAllocation(inner):
             return fold(inner, price)
@@ -91,11 +93,12 @@ def fold(event: Event, price: Callable[[Event], float]) -> float:
 
 
 def renyi_loss(leaf: Event, order: float) -> float:
-    """Renyi divergence of a leaf at an order: the least of its proven bounds."""
+    """Renyi divergence of a leaf at an order: the least proven bound."""
     match leaf:
         case Pure(epsilon):
             return conversions.pure_rdp(epsilon, order)
         case SampledGaussian(rate, noise, steps) if rate < 1:
+            # [B12] [B13] What the lattice and the table may add to the loss, at this order.
             slack = conversions.LATTICE_SLACK * (1 + 0.5 / (order - 1)) if rate else 0.0
             return steps * conversions.sampled_gaussian_rdp(rate, noise, order) + slack
         case _:
@@ -104,13 +107,14 @@ def renyi_loss(leaf: Event, order: float) -> float:
 
 
 def zcdp_loss(leaf: Event) -> float:
-    """Rho-zCDP of a leaf; infinite where it has none."""
+    """Rho of a leaf; infinite if it is not zCDP."""
     match leaf:
         case Pure(epsilon):
             return epsilon * epsilon / 2
         case ZCDP(one, count):
             return one * count
         case BoundedRange(width, count):
+            # [B4] Bounded range eta implies eta^2 / 8 zCDP.
             return width * width / 8 * count * (1 + conversions.ROUNDING)
         case _:
             return mu_squared_of_leaf(leaf) / 2
@@ -118,32 +122,35 @@ def zcdp_loss(leaf: Event) -> float:
 
 @dataclass(frozen=True)
 class Composition:
-    """Input of exact composition: steps in their order, and Gaussian noise after them."""
+    """Input of exact composition: steps in order, and Gaussian noise after them."""
 
     blocks: tuple[bounded_range.Rounds, ...] = ()
     mu_squared: float = 0.0
 
     @property
     def draws(self) -> bool:
-        """Whether a round of it draws from scores of bounded range."""
+        """Whether any step is a bounded-range draw."""
         steps = (step for steps, _ in self.blocks for step in steps)
         return any(isinstance(step, bounded_range.Draw) for step in steps)
 
     @property
     def priced(self) -> tuple[bounded_range.Rounds, ...]:
-        """The blocks in the order they are priced in."""
+        """The blocks in the order of pricing."""
+        # Draws may depend on earlier results, so their order is the order of the steps.
         return self.blocks if self.draws else largest_first(self.blocks)
 
     def then(self, other: Composition) -> Composition | None:
-        """This composition, then another; None where a draw would follow Gaussian noise."""
+        """This composition, then another; None if a draw would follow Gaussian noise."""
+        # [B15] Draws are not linear maps, so they do not commute with the noise, which comes last.
         if self.mu_squared and other.draws:
             return None
         return Composition(self.blocks + other.blocks, self.mu_squared + other.mu_squared)
 
     def times(self, count: int) -> Composition | None:
-        """This composition ``count`` times in a row."""
+        """This composition repeated ``count`` times, or None."""
         if count == 1 or not self.blocks:
             return Composition(self.blocks, self.mu_squared * count)
+        # Repeating it would put a draw after Gaussian noise.
         if self.mu_squared and self.draws:
             return None
         length = sum(times * len(steps) for steps, times in self.blocks)
@@ -154,11 +161,11 @@ class Composition:
 
 
 _LONGEST_ROUND = 1000
-"""Steps of one round that exact composition takes; longer ones are priced by their Renyi curve."""
+"""Most steps of a round in exact composition; a longer one is priced by its Renyi curve."""
 
 
 def composition(event: Event) -> Composition | None:
-    """An event as [B15] composes it; None where [B15] does not hold."""
+    """An event as input of [B15]; None if [B15] does not cover it."""
     match event:
         case Pure(epsilon):
             steps = (bounded_range.Response(epsilon),)
@@ -177,19 +184,21 @@ def composition(event: Event) -> Composition | None:
             parts = [composition(child) for child in dict.fromkeys(events)]
             if len(parts) == 1:
                 return parts[0]
+            # [B15] Cells with the same steps cost one cell; different ones compose only if all are
+            # Gaussian.
             gaussian = [part for part in parts if part is not None and not part.blocks]
             if len(gaussian) < len(parts):
                 return None
             return Composition(mu_squared=max(part.mu_squared for part in gaussian))
         case RandomAllocation(inner):
-            return composition(inner)
+            return composition(inner)  # without its secret: an upper bound
         case _:
             mu_squared = mu_squared_of_leaf(event)
             return Composition(mu_squared=mu_squared) if math.isfinite(mu_squared) else None
 
 
 def in_sequence(event: Event) -> Iterator[Event]:
-    """The events of a sequence, and of sequences in it, in their order."""
+    """The events of a sequence and of nested sequences, in order."""
     if isinstance(event, Composed):
         for child in event.events:
             yield from in_sequence(child)
@@ -200,10 +209,10 @@ def in_sequence(event: Event) -> Iterator[Event]:
 def sampled_parts(
     event: Event,
 ) -> tuple[tuple[tuple[float, float, int], ...], tuple[float, ...]]:
-    """Sampled and plain Gaussians, and pure losses, of a sequence with a sampled one; or nothing.
+    """Gaussians and pure losses of a sequence with a sampled Gaussian; empty for other events.
 
-    All of them are dominated by one pair of distributions whatever is chosen adaptively, so their
-    order does not matter.
+    Each is dominated by a fixed pair of distributions, whatever is chosen adaptively, so the order
+    does not matter.
     """
     children = in_sequence(event)
     parts: list[tuple[float, float, int]] = []
@@ -222,9 +231,10 @@ def sampled_parts(
 
 
 def allocated(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]:
-    """The random allocation of a sequence, and the other events of it.
+    """The random allocation of a sequence, and its other events.
 
-    Where there are several, the one of most places is named and the others are among the rest.
+    If there are several, the one with the most places is returned; the others count as other
+    events.
     """
     parts = list(in_sequence(event))
     drawn = [part for part in parts if isinstance(part, RandomAllocation)]
@@ -233,13 +243,13 @@ def allocated(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]
 
 
 def check_delta(delta: float) -> None:
-    """ValueError unless a delta lies in [0, 1)."""
+    """Raise ValueError unless delta is in [0, 1)."""
     if not 0 <= delta < 1:
         raise ValueError(f"delta={delta!r} must lie in [0, 1)")
 
 
 def pure_of_leaf(leaf: Event) -> float:
-    """Largest loss of a leaf; infinite where it has no bound."""
+    """Largest loss of a leaf; infinite if it is unbounded."""
     match leaf:
         case Pure(epsilon):
             return epsilon
@@ -255,13 +265,14 @@ def mu_squared_of_leaf(leaf: Event) -> float:
         case Gaussian(noise, count) | DiscreteGaussian(noise, count):
             return count / noise**2
         case SampledGaussian(rate, noise, steps) if rate in (0, 1):
+            # Sampled at rate 1, all units are in: plain Gaussian noise. At rate 0 none is.
             return rate * steps / noise**2
         case _:
             return math.inf
 
 
 def largest_first(blocks: tuple[bounded_range.Rounds, ...]) -> tuple[bounded_range.Rounds, ...]:
-    """Pure steps, largest loss first: they commute, so every order has one price."""
+    """Pure steps, largest loss first: they commute, and one order makes one cache entry."""
     counts: Counter[bounded_range.Step] = Counter()
     for steps, count in blocks:
         for step in steps:

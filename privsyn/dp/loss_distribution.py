@@ -1,8 +1,8 @@
-"""The privacy loss distribution of Poisson-sampled Gaussian noise, numerically and from above.
+"""The privacy loss distribution of Poisson-sampled Gaussian noise, by numerical upper bounds.
 
-The Renyi curve of a sampled Gaussian gives away 10 to 15% of epsilon at the end of training. Its
-distribution of losses does not: one step is put on a grid such that the grid dominates it, the
-steps are convolved, and delta is read off with every numerical error counted against the release.
+The Renyi curve of a sampled Gaussian overstates epsilon by 10 to 15% at the end of training. The
+distribution of losses does not: one step is discretized so that the grid dominates it, the steps
+are convolved, and delta is computed with every numerical error counted against the release.
 
 Sources: Koskela, Jaelkoe, Honkela 2020 (convolution by FFT); Doroshenko, Ghazi, Kamath, Kumar,
 Manurangsi 2022, "Connect the Dots" (the grid); Zhu, Dong, Wang 2022, Theorem 11 (the two directions
@@ -28,23 +28,23 @@ POINTS = 2**18
 
 _COARSE = 2**13
 _TAIL = 1e-6
-"""Share of delta that a step's cut-off tails may take in all: it is charged."""
+"""Share of delta for the cut tails of all steps; it is charged."""
 _ASIDE = 1e-6
-"""Share of delta set aside for what the sampler adds [B12] [B13]."""
+"""Share of delta reserved for the noise sampler [B12] [B13]."""
 _READ = 1e-9
-"""Share of delta set aside for its rounding when epsilon is read off between grid points."""
+"""Share of delta reserved for rounding when epsilon is read between grid points."""
 _BLIND = 1e-3
-"""Share of delta that the FFT's error may take before another tilt is tried."""
+"""Largest share of delta for the FFT's error before another tilt is tried."""
 
 _WIDEST = 690.0
-"""Largest loss of a step priced here; the exponentials of larger ones overflow."""
+"""Largest loss of a step: exponentials of larger losses overflow."""
 _TILTS, _CLOSER = 8, 1e-4
 _TILT_RANGE = math.log(1e-2), math.log(1e5)
 _NUDGE = 1e-5
 _EPSILON = float(np.finfo(np.float64).eps)
 
 _MOST_PURE = 300.0
-"""Pure losses in sum beyond which e^loss, and the grid, would be too large."""
+"""Largest sum of pure losses: beyond it e^loss and the grid would be too large."""
 
 Part = tuple[float, float, int]
 """Rate, noise multiplier and steps of a sampled Gaussian."""
@@ -54,21 +54,22 @@ Part = tuple[float, float, int]
 def sampled_gaussian_epsilon(
     parts: tuple[Part, ...], delta: float, pure: tuple[float, ...] = ()
 ) -> float:
-    """An upper bound on the epsilon of some sampled Gaussians composed, at ``delta``.
+    """An upper bound on epsilon at ``delta`` of composed sampled Gaussians.
 
-    Guarantee: (epsilon, delta)-DP for neighbours that differ by one unit that is there or
-    contributes nothing, whatever the numerical error. Close to the truth: see the tests.
+    Guarantee: (epsilon, delta)-DP for neighbors that differ by the presence of one unit, despite
+    numerical errors. Tests compare it with the truth.
 
     Args:
         parts: Rate in (0, 1], noise multiplier and steps of each.
         delta: In (0, 1).
-        pure: Losses of pure steps on the same units, each as randomised response [B3].
+        pure: Losses of pure steps on the same units, each as randomized response [B3].
 
     Returns:
-        Epsilon, at least 0; infinite where the grid cannot hold the losses.
+        Epsilon, at least 0; infinite if the grid cannot hold the losses.
     """
     if math.fsum(pure) > _MOST_PURE:
         return math.inf
+    # Composed separately: removal is usually the larger direction, so the other can stop early.
     removal = _direction(parts, delta, True, pure=pure)
     return max(removal, _direction(parts, delta, False, enough=removal, pure=pure))
 
@@ -77,16 +78,16 @@ def sampled_gaussian_epsilon(
 def sampled_gaussian_profile(
     parts: tuple[Part, ...], pure: tuple[float, ...] = ()
 ) -> tuple[tuple[float, float], ...]:
-    """Points (epsilon, delta) that sampled Gaussians composed, and pure steps, satisfy.
+    """Points (epsilon, delta) of the profile of composed sampled Gaussians and pure steps.
 
-    Guarantee: as ``sampled_gaussian_epsilon``, at every point. Laid for deltas of .0001 and up.
+    Guarantee: as ``sampled_gaussian_epsilon``, at every point. It is tight for deltas above 1e-4.
 
     Args:
         parts: Rate in (0, 1], noise multiplier and steps of each.
         pure: Losses of pure steps on the same units.
 
     Returns:
-        No point where the grid cannot hold the losses.
+        No point if the grid cannot hold the losses.
     """
     if math.fsum(pure) > _MOST_PURE:
         return ()
@@ -99,11 +100,12 @@ def sampled_gaussian_profile(
             if side is None:
                 return ()
             best = _tilt(side.steps, side.width, math.log(delta))
-            # Where the largest loss is small the best tilt is steep: it says nothing of small ones.
+            # If the largest loss is small, the best tilt is steep and useless for small losses.
             least = np.ones(len(at))
             for tilt in {best, min(best, _GENTLE)}:
                 losses, deltas, _ = _tilted_deltas(side, tilt, 0.0)
-                index = np.searchsorted(losses, at, side="right") - 1  # delta falls: there at most
+                # The grid point below: delta decreases, so its delta is an upper bound.
+                index = np.searchsorted(losses, at, side="right") - 1
                 falling = np.minimum.accumulate(deltas)
                 least = np.minimum(least, np.where(index >= 0, falling[np.maximum(index, 0)], 1.0))
             worst = np.maximum(worst, least)
@@ -121,13 +123,13 @@ _GENTLE = 4.0
 
 @dataclass(frozen=True)
 class _Step:
-    """One step's losses: ``mass[i]`` at ``(first + i) * width``, and ``infinite`` beyond them.
+    """Losses of one step: ``mass[i]`` at ``(first + i) * width``, and ``infinite`` beyond.
 
     Attributes:
-        mass: Probabilities under the first of the two distributions.
+        mass: Probabilities under the first distribution, shape (points,).
         first: Number of the first grid point.
-        infinite: Mass of an infinite loss.
-        steps: How many such steps.
+        infinite: Probability of an infinite loss.
+        steps: Number of such steps.
     """
 
     mass: NDArray[np.float64]
@@ -138,15 +140,15 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two directions, with where its losses lie on a coarse grid.
+    """One of the two directions, with its losses on a coarse grid.
 
     Attributes:
         parts: Rate, noise multiplier and steps of each.
-        delta: The delta that the window is chosen for.
-        removed: Whether the unit is there in the first of the two distributions.
+        delta: Delta for which the window is chosen.
+        removed: Whether the unit is present in the first distribution.
         pure: Losses of pure steps.
-        tail: Share of a step's mass that is cut off, and charged.
-        span: Width of the steps' losses together.
+        tail: Share of a step's mass that is cut and charged.
+        span: Largest width of a step's losses.
         steps: The steps, at ``width``.
     """
 
@@ -174,7 +176,7 @@ class _Side:
 def _side(
     parts: Sequence[Part], delta: float, removed: bool, pure: Sequence[float]
 ) -> _Side | None:
-    """A direction; None where the grid cannot hold its losses."""
+    """A direction; None if the grid cannot hold its losses."""
     tail = delta * _TAIL / sum(steps for *_, steps in parts)
     span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
     if not span < _WIDEST:
@@ -190,13 +192,13 @@ def _direction(
     enough: float = 0.0,
     pure: Sequence[float] = (),
 ) -> float:
-    """A bound for one of the two directions; below ``enough`` it need not be close."""
+    """A bound for one direction; below ``enough`` it need not be tight."""
     side = _side(parts, delta, removed, pure)
     if side is None:
         return math.inf
-    # Any tilt is sound, so the least of several bounds is. The best of Chernoff's bound at delta is
-    # near the best here, but where epsilon is far below Chernoff's it blows up the FFT's error:
-    # then the best at the epsilon found.
+    # Every tilt gives a valid bound, so the least of several is valid. The best tilt of Chernoff's
+    # bound at delta is nearly the best here. If epsilon is far below Chernoff's, that tilt inflates
+    # the FFT's error; then the best tilt at the epsilon found is tried.
     tilt, least = _tilt(side.steps, side.width, math.log(delta)), math.inf
     for _ in range(_TILTS):
         epsilon, blind = _tilted_epsilon(side, tilt, least)
@@ -208,9 +210,9 @@ def _direction(
 
 
 def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool]:
-    """Epsilon from the FFT under one tilt, and whether its error took a large share of delta.
+    """Epsilon from the FFT with one tilt, and whether its error took a large share of delta.
 
-    The window reaches down to ``bound``, an earlier upper bound on epsilon, where that is finite.
+    The window reaches down to ``bound``, an earlier upper bound on epsilon, if that is finite.
     """
     losses, deltas, fft_error = _tilted_deltas(side, tilt, bound)
     most = side.delta * (1 - _ASIDE) * (1 - _READ)
@@ -219,6 +221,7 @@ def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool
     if not len(fits):
         return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
     last = int(fits[-1])
+    # Delta is too large even at the end of the window.
     if last + 1 >= POINTS:
         return math.inf, False
     # Between grid points delta is linear in e^epsilon.
@@ -232,9 +235,9 @@ def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool
 def _tilted_deltas(
     side: _Side, tilt: float, bound: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Losses at grid points, delta there from above, and how much of it the FFT's error takes.
+    """Losses at grid points, upper bounds of delta there, and the FFT's share of them; (points,).
 
-    The window is laid for the side's delta, and reaches down to ``bound`` where that is finite.
+    The window is chosen for the side's delta, and reaches down to ``bound`` if that is finite.
     """
     width, steps, log_delta = side.width, side.steps, math.log(side.delta)
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
@@ -247,12 +250,12 @@ def _tilted_deltas(
     low = round(centre / width) - POINTS // 2
     mass = _composed(steps, width, tilt, low)
     losses: NDArray[np.float64] = width * (low + np.arange(POINTS, dtype=np.float64))
-    # Above the window: Chernoff. What the FFT may have lost: its error in the tilted measure.
+    # Mass above the window is bounded by Chernoff, the FFT's error in the tilted measure [B11].
     size = sum(step.steps for step in steps)
     error = 10 * _EPSILON * math.log2(POINTS) * (size + 2) * math.sqrt(POINTS)
     beyond = math.exp(min(log_moment - tilt * float(losses[-1]), 0.0))
     infinite = math.fsum(step.steps * step.infinite for step in steps)
-    # delta(e) e^(tilt e - log_moment), e a grid point: sums of the tilted mass above it.
+    # delta(e) e^(tilt e - log_moment) at a grid point e: sums of the tilted mass above it.
     down, decay = math.exp(-tilt * width), math.exp(-(1 + tilt) * width)
     above = _discounted(mass, down) - _discounted(mass, decay)
     untilted = np.exp(np.minimum(log_moment - tilt * losses, 700.0))
@@ -263,9 +266,9 @@ def _tilted_deltas(
 
 
 def _range(rate: float, noise: float, removed: bool, tail: float) -> tuple[float, float]:
-    """How far one step's losses go up and down, but for a share ``tail``."""
+    """Largest upward and downward loss of one step, except for a share ``tail``."""
     z = -float(ndtri(tail))
-    # removed: x from the mixture, loss l(x); else x from N(0, noise^2), loss -l(x).
+    # removed: x from the mixture with loss l(x); otherwise x from N(0, noise^2) with loss -l(x).
     highest = _loss(noise * z + (1 if removed else 0), rate, noise)
     lowest = -_loss(-noise * z, rate, noise)
     up, down = (highest, lowest) if removed else (lowest, highest)
@@ -281,7 +284,7 @@ def _loss(x: float, rate: float, noise: float) -> float:
 
 
 def _inverse(losses: NDArray[np.float64], rate: float, noise: float) -> NDArray[np.float64]:
-    """The x of a loss; minus infinity below the least one."""
+    """The x of each loss; minus infinity below the least loss."""
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = np.log1p(-(1 - rate) * np.exp(-losses))
     above = np.where(np.isnan(rest), -np.inf, losses + rest)
@@ -292,10 +295,10 @@ def _inverse(losses: NDArray[np.float64], rate: float, noise: float) -> NDArray[
 def _discrete(
     rate: float, noise: float, steps: int, *, width: float, removed: bool, tail: float
 ) -> _Step:
-    """One step on the grid, dominating it: the mass of an interval goes to its two ends.
+    """One step on a grid that dominates it: each interval's mass goes to its two ends.
 
-    The split keeps the masses under both distributions, so that every hockey-stick divergence is
-    kept at the grid points and is larger between them [B11].
+    The split keeps the interval's mass under both distributions, so every hockey-stick divergence
+    is unchanged at grid points and larger between them [B11].
     """
     up, down = _range(rate, noise, removed, tail)
     first, last = math.floor(-down / width) - 1, math.ceil(up / width) + 1
@@ -303,13 +306,14 @@ def _discrete(
     if removed:
         x = _inverse(edges, rate, noise)
     else:
-        x = -_inverse(-edges, rate, noise)  # mirrored, so that x grows with the loss
+        x = -_inverse(-edges, rate, noise)  # mirrored, so that x increases with the loss
     shift = 1.0 if removed else -1.0
     plain = _between(x / noise)
     shifted = _between((x - shift) / noise)
     mixture = (1 - rate) * plain + rate * shifted
     one, other = (mixture, plain) if removed else (plain, mixture)
     right = (one - other * np.exp(edges[:-1])) / -math.expm1(-width)
+    # Moving mass to a higher loss dominates, too: more than cancellation may have taken [B11].
     right = np.clip(right + _NUDGE * one, 0.0, one)
     mass = np.zeros(len(edges))
     mass[:-1] += one - right
@@ -320,12 +324,12 @@ def _discrete(
         above = (1 - rate) * ndtr(ends[1]) + rate * ndtr(ends[1] + 1 / noise)
     else:
         below, above = ndtr(ends[0]), ndtr(ends[1])
-    mass[0] += below  # up to the lowest grid point
+    mass[0] += below  # raised to the lowest grid point, which dominates
     return _Step(mass, first, float(above), steps)
 
 
 def _between(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard normal mass between neighbouring edges, from the smaller tail."""
+    """Standard normal mass between neighboring edges, from the smaller tail; (edges - 1,)."""
     lower, upper = ndtr(edges), ndtr(-edges)
     mass: NDArray[np.float64] = np.where(edges[1:] <= 0, np.diff(lower), -np.diff(upper))
     return mass
@@ -339,7 +343,7 @@ def _log_moment(step: _Step, width: float, tilt: float) -> float:
 
 
 def _weights(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:
-    """Logarithms of mass times exp(tilt loss)."""
+    """Logarithms of mass * exp(tilt * loss), shape (points,)."""
     with np.errstate(divide="ignore"):
         logs: NDArray[np.float64] = np.log(step.mass)
     return logs + tilt * width * (step.first + np.arange(len(logs)))
@@ -371,7 +375,7 @@ def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
 
 
 def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:
-    """A point near the minimum of a quasi-convex function; every point gives a sound bound."""
+    """A point near the minimum of a quasi-convex function; every point gives a valid bound."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = valley(left), valley(right)
@@ -404,7 +408,7 @@ def _deviation(steps: Sequence[_Step], width: float, tilt: float) -> float:
 
 
 def _composed(steps: Sequence[_Step], width: float, tilt: float, low: int) -> NDArray[np.float64]:
-    """The tilted mass of the sum at grid points ``low`` and up, wrapped around the window."""
+    """Tilted mass of the sum at grid points from ``low``, wrapped around the window; (POINTS,)."""
     spectrum: NDArray[np.complex128] = np.ones(POINTS // 2 + 1, np.complex128)
     shift = 0
     for step in steps:
@@ -412,18 +416,19 @@ def _composed(steps: Sequence[_Step], width: float, tilt: float, low: int) -> ND
         wrapped = np.bincount(places, weights=_tilted(step, width, tilt), minlength=POINTS)
         spectrum *= np.fft.rfft(wrapped) ** step.steps
         shift += step.first * step.steps
+    # Mass that wraps around from below lands at higher losses, which only raises delta [B11].
     mass = np.fft.irfft(spectrum, POINTS)
     return np.maximum(np.roll(mass, shift - low), 0.0)
 
 
 def _discounted(mass: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
-    """Sum over j > i of mass[j] factor^(j - i), for every i.
+    """Sum over j > i of mass[j] * factor^(j - i) for every i, shape of ``mass``.
 
-    By doubling: after step n every sum has 2^n terms, each rounded n times.
+    By doubling: after step n every sum has 2^n terms, and each term was rounded n times.
     """
     sums = factor * np.append(mass[1:], 0.0)
     reach = 1
     while reach < len(mass) and factor > 0:
-        sums[:-reach] += factor * sums[reach:]  # the right side is read whole before
+        sums[:-reach] += factor * sums[reach:]  # numpy evaluates the right side first
         reach, factor = 2 * reach, factor * factor
     return sums

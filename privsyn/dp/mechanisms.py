@@ -1,6 +1,6 @@
-"""Mechanisms: noise scale and price from the same frozen object, over int64 lattices.
+"""Mechanisms: noise scale and price from one frozen object, over int64 lattices.
 
-Sensitivities are in lattice steps and already hold adjacency and the unit's number of records.
+Sensitivities are in lattice steps and include adjacency and the records per unit.
 Prices are rounded up from exact rational arithmetic.
 """
 
@@ -20,18 +20,18 @@ from privsyn.dp.noise import NoiseSource
 FINE_SIGMA = 2.0**16
 """Smallest sigma, in lattice steps, at which the continuous Gaussian curve is charged.
 
-The curves differ by about (x / sigma)^2 / 8 relative in delta, x < 40 standard deviations out:
-4.7e-8 at most, against the 1e-6 that conversions.gaussian_epsilon sets aside.
+The curves differ relatively by about (x / sigma)^2 / 8 in delta, for x below 40 standard
+deviations: at most 4.7e-8, while conversions.gaussian_epsilon reserves 1e-6.
 """
 
 
 CLIP_STEPS = 2**24
-"""Lattice steps of the norm that a contribution to a sampled Gaussian is clipped to."""
+"""Lattice steps of the clip norm of a sampled Gaussian."""
 
 Sampler = Literal["auto", "opendp", "table"]
-"""Who draws the noise of a sampled Gaussian: OpenDP, exactly, or a table, faster [B13].
+"""Sampler of a sampled Gaussian's noise: OpenDP (exact) or a table (faster) [B13].
 
-auto: the table for vectors of more than TABLE_ABOVE numbers, where it may be used.
+auto: the table for vectors of more than TABLE_ABOVE numbers, if its conditions hold.
 """
 
 TABLE_ABOVE = 50_000
@@ -45,13 +45,14 @@ _LEAST_SIGMA, _MOST_STEPS, _MOST_NUMBERS = 2.0**36, 2**16, 2**28
 class ExponentialMechanism:
     """One index with probability proportional to exp(score / scale).
 
-    Guarantee: the log probability of every index moves by an amount within one interval of width
-    eta = 2 sensitivity / scale (bounded range). That is (sensitivity / scale)^2 / 2 zCDP (Cesar and
-    Rogers 2021): [B4] in bounds.md; many draws composed cost less by their exact curve [B15].
+    Guarantee: between neighbors, the log probabilities of all indices change by amounts in one
+    interval of width eta = 2 sensitivity / scale (bounded range). This is (sensitivity / scale)^2 /
+    2 zCDP (Cesar and Rogers 2021): [B4] in bounds.md. Many composed draws cost less by their exact
+    curve [B15].
 
     Attributes:
-        sensitivity: Most by which any one score moves between neighbours (L-inf), lattice steps.
-        scale: Temperature, lattice steps.
+        sensitivity: Largest change of any one score between neighbors (L-inf), in lattice steps.
+        scale: Temperature, in lattice steps.
     """
 
     sensitivity: int
@@ -70,8 +71,8 @@ class ExponentialMechanism:
         """Draw one index.
 
         Raises:
-            TypeError: Scores are not int64: sums of floats depend on their order.
-            ValueError: Scores are not one non-empty row.
+            TypeError: Scores are not int64. (Sums of floats depend on their order.)
+            ValueError: Scores are not one non-empty row of shape (candidates,).
         """
         _check_lattice(scores)
         if scores.ndim != 1 or not len(scores):
@@ -81,16 +82,16 @@ class ExponentialMechanism:
 
 @dataclass(frozen=True)
 class AboveThreshold:
-    """Which of a stream of queries is the first at or above a threshold: one round.
+    """Find the first query of a stream that is at or above a threshold: one round.
 
-    Guarantee: pure loss 2 sensitivity / scale for one noisy threshold, however many queries are
-    compared with it up to and including the first at or above it, each chosen after the answers
-    before (Dwork and Roth 2014, Theorem 3.23; Lyu, Su, Li 2017, Algorithm 1 with c = 1). After that
-    answer the threshold must not be used again, and drawing it anew before that is a second round.
+    Guarantee: pure loss 2 sensitivity / scale for one noisy threshold and all queries up to and
+    including the first at or above it; each query may depend on earlier answers (Dwork and Roth
+    2014, Theorem 3.23; Lyu, Su, Li 2017, Algorithm 1 with c = 1). After that answer the threshold
+    must not be used again. Drawing it again earlier is a second round.
 
     Attributes:
-        sensitivity: Most by which any query moves between neighbours, lattice steps.
-        scale: Scale of the noise on the threshold, lattice steps; queries get twice that.
+        sensitivity: Largest change of any query between neighbors, in lattice steps.
+        scale: Scale of the threshold's noise, in lattice steps; queries get twice that.
     """
 
     sensitivity: int
@@ -110,7 +111,8 @@ class AboveThreshold:
         return int(noise.laplace(np.array([theta], np.int64), float(self.scale))[0])
 
     def is_above(self, query: int, threshold: int, noise: NoiseSource) -> bool:
-        """Whether a query, with noise of its own, is at or above the round's noisy threshold."""
+        """Whether a query with its own noise is at or above the round's noisy threshold."""
+        # Twice the scale: half of the loss pays for the threshold, half for the positive answer.
         noisy = noise.laplace(np.array([query], np.int64), 2 * float(self.scale))[0]
         return bool(noisy >= threshold)
 
@@ -122,7 +124,7 @@ class Laplace:
     Guarantee: pure loss sensitivity / scale.
 
     Attributes:
-        sensitivity: L1 distance of the vectors of neighbours, lattice steps.
+        sensitivity: L1 distance of neighbors' vectors, in lattice steps.
         scale: Scale of the noise, lattice steps.
     """
 
@@ -148,12 +150,12 @@ class Laplace:
 class DiscreteGaussian:
     """A vector plus discrete Gaussian noise.
 
-    Guarantee: (sensitivity / sigma)^2 / 2 zCDP on any lattice (Canonne, Kamath, Steinke 2020); on
-    a lattice as fine as FINE_SIGMA the tighter curve of the continuous Gaussian [B6].
+    Guarantee: (sensitivity / sigma)^2 / 2 zCDP on any lattice (Canonne, Kamath, Steinke 2020). From
+    FINE_SIGMA on, the tighter curve of the continuous Gaussian [B6].
 
     Attributes:
-        sensitivity: L2 distance of the vectors of neighbours, lattice steps.
-        sigma: Standard deviation parameter of the noise, lattice steps.
+        sensitivity: L2 distance of neighbors' vectors, in lattice steps.
+        sigma: Standard deviation parameter of the noise, in lattice steps.
     """
 
     sensitivity: float
@@ -167,6 +169,7 @@ class DiscreteGaussian:
     def event(self) -> events.DiscreteGaussian | events.ZCDP:
         """Price of one draw."""
         ratio = Fraction(self.sensitivity) / Fraction(self.sigma)
+        # On a coarse lattice the continuous curve claims less than the truth [B6].
         if self.sigma < FINE_SIGMA:
             return events.ZCDP(rho=_up(ratio**2 / 2))
         return events.DiscreteGaussian(noise_multiplier=_down(1 / ratio))
@@ -178,7 +181,7 @@ class DiscreteGaussian:
 
 
 def root_up(squared: int) -> float:
-    """The square root of a whole number, rounded up where it is none: an L2 sensitivity.
+    """The square root of an integer, rounded up: an L2 sensitivity.
 
     >>> root_up(9), root_up(2) ** 2 >= 2
     (3.0, True)
@@ -193,17 +196,16 @@ def root_up(squared: int) -> float:
 class SampledGaussian:
     """Sums of clipped vectors over Poisson samples of the units, each plus discrete Gaussian noise.
 
-    Guarantee: that of as many sampled Gaussians over the reals, for neighbours that differ by one
-    unit that is there or contributes nothing (Abadi et al. 2016; Mironov, Talwar, Zhang 2019). The
-    noise is so fine that the lattice adds less than the accountant sets aside, and so does the
-    table: [B12] and [B13] in bounds.md.
+    Guarantee: that of as many sampled Gaussians over the reals, for neighbors that differ by the
+    presence of one unit (Abadi et al. 2016; Mironov, Talwar, Zhang 2019). The errors of the lattice
+    and of the table are below what the accountant reserves: [B12] and [B13] in bounds.md.
 
     Attributes:
         rate: Probability of each unit to enter a sample.
         noise_multiplier: Standard deviation of the noise over the clip norm.
-        steps: How many sums are drawn, each chosen after those before.
-        sampler: Who draws the noise. The price is the same. The table needs a rate below 1:
-            without sampling nothing is set aside.
+        steps: Number of sums, each chosen after those before.
+        sampler: Sampler of the noise. The price is the same. The table needs a rate below 1:
+            without sampling nothing is reserved for its error.
     """
 
     rate: float
@@ -221,7 +223,7 @@ class SampledGaussian:
         if self.noise_multiplier < least:
             raise ValueError(f"noise_multiplier={self.noise_multiplier!r} is below {least}")
         if self.sampler not in get_args(Sampler):
-            raise ValueError(f"sampler={self.sampler!r} is none of {get_args(Sampler)}")
+            raise ValueError(f"sampler={self.sampler!r} must be one of {get_args(Sampler)}")
         most = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
         if self.sampler == "table" and not self._table_holds:
             raise ValueError(
@@ -240,32 +242,34 @@ class SampledGaussian:
         return self.rate < 1 and self.noise_multiplier <= most
 
     def sample(self, units: int, noise: NoiseSource) -> NDArray[np.bool_]:
-        """Which units are in the sample of a step. Secret, like the number of them."""
+        """Mask of the units in a step's sample, shape (units,). It is secret, and so is its sum."""
         return noise.sample(units, self.rate)
 
     def draw(self, total: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.float64]:
         """The noisy sum of a step, in multiples of the clip norm.
 
         Args:
-            total: Sum over the sample of vectors of L2 norm at most CLIP_STEPS, exact.
-            noise: Where randomness comes from.
+            total: Exact sum over the sample of vectors of L2 norm at most CLIP_STEPS, (numbers,).
+            noise: Source of randomness.
 
         Raises:
             TypeError: Not int64.
-            ValueError: More numbers than [B12] and [B13] hold for.
+            ValueError: There are more numbers than [B12] and [B13] cover.
         """
         _check_lattice(total)
         if total.size > _MOST_NUMBERS:
             raise ValueError(f"{total.size} numbers are more than {_MOST_NUMBERS}")
-        # privacy: 1-Lipschitz in the sum, so the sensitivity stands; no sum reaches the limit.
+        # privacy: clipping is 1-Lipschitz, so the sensitivity holds; real sums never reach it.
         clipped = np.clip(total, -_LARGEST, _LARGEST)
         large = self.sampler == "auto" and total.size > TABLE_ABOVE and self._table_holds
         add = noise.fine_gaussian if self.sampler == "table" or large else noise.gaussian
+        # A finer lattice for the noise, on which it is as good as real-valued noise [B12].
         fine = add(clipped * _FINER, self.noise_multiplier * CLIP_STEPS * _FINER)
         return fine / (CLIP_STEPS * _FINER)
 
 
 def _up(exact: Fraction) -> float:
+    # Rational arithmetic: a price must not be rounded below the truth [B10].
     value = float(exact)
     return value if Fraction(value) >= exact else math.nextafter(value, math.inf)
 

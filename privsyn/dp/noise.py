@@ -1,7 +1,7 @@
-"""Where private randomness comes from: exact samplers and the OS, or a seeded twin for tests.
+"""Sources of private randomness: exact samplers with OS entropy, or a seeded one for tests.
 
-A noise source only draws. What a draw costs is known to the mechanism that asks for it
-(mechanisms.py), from the same numbers.
+A noise source only draws. The mechanism that requests a draw (mechanisms.py) computes its cost from
+the same numbers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from privsyn.dp import table_gaussian
 
 _TOGETHER = 1 << 15
-"""Numbers of a vector that one thread draws noise for."""
+"""Entries of a vector per thread."""
 
 _MOST = 1 << 62
 
 
 class NoiseSource(Protocol):
-    """Draws over int64 lattices. ``kind`` is ``opendp`` or ``seeded`` and is on the certificate."""
+    """Draws over int64 lattices. The certificate holds its ``kind``."""
 
     @property
     def kind(self) -> str:
-        """``opendp`` (OS entropy), or another word, which makes a release not private."""
+        """``opendp`` (OS entropy). Any other word makes a release not private."""
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
         """An index drawn with probability proportional to exp(score / scale)."""
@@ -43,26 +43,26 @@ class NoiseSource(Protocol):
         """``values`` plus independent discrete Gaussian noise."""
 
     def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """The same on a lattice of at least 2^20 steps per sigma; not exact, see [B13]."""
+        """Discrete Gaussian noise for sigma of at least 2^20 steps; nearly exact [B13]."""
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        """Which of ``units`` are in a Poisson sample: each by itself, with probability ``rate``."""
+        """Mask of a Poisson sample, shape (units,): each unit independently with ``rate``."""
 
 
 class OpenDPNoise:
-    """Exact samplers of OpenDP over OS entropy: the only source a private release may use.
+    """Exact samplers of OpenDP with OS entropy: the only source for private releases.
 
-    ``fine_gaussian`` alone is our own, and not exact to the last bit.
-    It holds no state, so that nothing of it can be stored, forked or replayed.
+    Only ``fine_gaussian`` is our own sampler; its small error is charged [B13]. The source has no
+    state that could be stored, forked or replayed.
     """
 
     kind = "opendp"
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
-        """Exactly softmax(scores / scale), by Gumbel noise.
+        """An index drawn exactly from softmax(scores / scale), by Gumbel noise.
 
         Raises:
-            RuntimeError: The installed OpenDP prices the draw higher than (D/scale)^2/2.
+            RuntimeError: The installed OpenDP prices the draw above (D/scale)^2/2.
         """
         return int(_noisy_max(scale, sensitivity)(np.ascontiguousarray(scores)))
 
@@ -73,12 +73,12 @@ class OpenDPNoise:
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """Discrete Gaussian noise; results saturate at the ends of int64.
 
-        Long vectors are cut among the processors: the sampler takes 8 to 12 us a number.
+        Long vectors are split among threads: the sampler takes 8 to 12 us per number.
         """
         return _in_parts(_gaussian(sigma), values)
 
     def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Discrete Gaussian noise from a table; values are first held to +-2^62.
+        """Discrete Gaussian noise from a table. Values are first clipped to +-2^62.
 
         Raises:
             ValueError: sigma outside [2^20, 2^57].
@@ -94,13 +94,15 @@ class OpenDPNoise:
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """A Poisson sample; the rate is rounded down to a multiple of 2^-64."""
         threshold = math.floor(Fraction(rate) * 2**64)
+        # Rate 1: 2^64 does not fit uint64.
         if threshold >= 2**64:
             return np.ones(units, np.bool_)
+        # Integers, not floats: a float comparison could round the rate up.
         return np.frombuffer(secrets.token_bytes(8 * units), np.uint64) < np.uint64(threshold)
 
 
 class SeededNoise:
-    """The same distributions from a seeded generator, for tests: the seed reveals all."""
+    """The same distributions from a seeded generator, for tests. The seed reveals everything."""
 
     kind = "seeded"
 
@@ -113,13 +115,13 @@ class SeededNoise:
         return int(np.argmax(shifted + self._rng.gumbel(size=len(scores))))
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """Difference of two geometric variables."""
+        """Values plus the difference of two geometric variables."""
         stop = -math.expm1(-1 / scale)
         sides = self._rng.geometric(stop, size=(2, *values.shape))
         return np.asarray(values + sides[0] - sides[1], np.int64)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """A rounded normal variable."""
+        """Values plus rounded normal variables."""
         noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
         return np.asarray(values + noise.astype(np.int64), np.int64)
 
@@ -128,13 +130,13 @@ class SeededNoise:
         return self.gaussian(values, sigma)
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        """Uniform variables below the rate."""
+        """Mask of a Poisson sample, shape (units,)."""
         mask: NDArray[np.bool_] = self._rng.random(units) < rate
         return mask
 
 
 def _in_parts(draw: Callable[[Any], Any], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A draw over a vector, a long one cut among the processors."""
+    """A draw over a vector; a long one is split among threads."""
     if len(values) <= _TOGETHER:
         return np.asarray(draw(np.ascontiguousarray(values)), np.int64)
     parts = np.array_split(values, -(-len(values) // _TOGETHER))
@@ -146,10 +148,11 @@ def _in_parts(draw: Callable[[Any], Any], values: NDArray[np.int64]) -> NDArray[
 @lru_cache(maxsize=64)
 def _noisy_max(scale: float, sensitivity: int) -> Callable[[Any], Any]:
     dp = _opendp()
-    # monotonic=True would price a fourth of the loss, max_divergence() samples permute-and-flip.
+    # monotonic=True would charge only a fourth [B4]; max_divergence() samples permute-and-flip.
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=False)
     measurement = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=scale)
     price, expected = measurement.map(sensitivity), (sensitivity / scale) ** 2 / 2
+    # The installed version must agree with our price, or it is another sampler.
     if not price <= expected * (1 + 1e-9) + 1e-300:
         raise RuntimeError(f"opendp prices noisy max at rho={price!r}, expected {expected!r}")
     draw: Callable[[Any], Any] = measurement
@@ -174,8 +177,8 @@ def _gaussian(sigma: float) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1)
 def _opendp() -> Any:
-    # Late, for planning draws nothing; and not opendp.prelude, which imports scikit-learn, pandas
-    # and pyarrow: seconds of every process.
+    # Late, because planning draws nothing. Not opendp.prelude, which imports scikit-learn, pandas
+    # and pyarrow and costs every process seconds.
     from opendp import domains, measurements, measures, metrics, mod
 
     mod.enable_features("contrib")

@@ -1,20 +1,20 @@
-"""What a guarantee means for one person: how well the best attacker can do.
+"""The meaning of a guarantee for one person: bounds on the success of any attacker.
 
-The attacker knows the settings, the release and every record but one unit's, and tells apart two
+The attacker knows the settings, the release and all records but one unit's, and distinguishes two
 cases: the unit is in the data, or it is not (under replace_one: it is this unit, or that one). Each
-point (epsilon, delta) of the privacy profile bounds the true positive rate at a false positive rate
-a by
+point (epsilon, delta) of the privacy profile bounds the true positive rate at false positive rate a
+by
 
     min(delta + e^epsilon a, 1 - e^-epsilon (1 - delta - a)),
 
-and the difference of the two rates by (e^epsilon - 1 + 2 delta) / (e^epsilon + 1); the least over
-all points holds.
+and the difference of the two rates by (e^epsilon - 1 + 2 delta) / (e^epsilon + 1). The least bound
+over all points is valid.
 
 Source: Kairouz, Oh, Viswanath 2015, "The Composition Theorem for Differential Privacy", Theorem
 2.1 (the region of an (epsilon, delta)); Kulynych et al. 2024, "Attack-Aware Noise Calibration"
-(risks from the profile). Proof: [B17] in bounds.md. Words: odds beside those of somebody whose data
-is not used, the form that readers understood best in Nanayakkara et al. 2023, "What Are the
-Chances? Explaining the Epsilon Parameter in Differential Privacy".
+(risks from the profile). Proof: [B17] in bounds.md. The sentences compare odds with those of a
+person whose data is not used, the form that readers understood best in Nanayakkara et al. 2023,
+"What Are the Chances? Explaining the Epsilon Parameter in Differential Privacy".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from privsyn.dp.accountant import profile
 from privsyn.dp.events import Event
 
 _ROUNDING = 2.0**-40
-"""Over all roundings of the formulas here, none of which cancels."""
+"""Bound on all rounding errors here: no formula cancels digits."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Risk:
 
     @property
     def right(self) -> float:
-        """Chance to name the right case of two that are equally likely: a coin has .5."""
+        """Chance to name the right one of two equally likely cases; guessing has .5."""
         return (1 + self.advantage) / 2
 
     def words(self, unit: str, adjacency: str) -> tuple[str, ...]:
-        """The bounds in sentences, for a reader who does not know what epsilon is.
+        """The bounds in sentences, for readers who do not know epsilon.
 
-        One sentence where the bounds exclude nothing, else two.
+        One sentence if the bounds exclude nothing, otherwise two.
 
         Args:
-            unit: What is protected, as the account names it.
-            adjacency: What neighbours differ by.
+            unit: The account's name of the protected unit.
+            adjacency: The account's adjacency.
         """
         two = adjacency == "replace_one"
         cases = (
@@ -92,7 +92,7 @@ class Risk:
 
 
 class Strength(StrEnum):
-    """How strong the protection of a release is, in words that all pages share."""
+    """Strength of a release's protection, in words that all pages share."""
 
     STRONG = "strong protection"
     MODERATE = "moderate protection"
@@ -101,19 +101,19 @@ class Strength(StrEnum):
 
 
 STRONG_EPSILON, LARGE_EPSILON, VAST_EPSILON = 1.0, 10.0, 40.0
-"""Up to the first protection is strong, from the second on weak, from the third on none."""
+"""Protection is strong up to the first epsilon, weak from the second, and none from the third."""
 
 LARGE_RIGHT, VAST_RIGHT = 0.9, 0.99
-"""The same of the chance to name the right case: from here on weak, above this none. Gaussian noise
-at delta 1e-6 gives as much at epsilon 15 and 32, pure mechanisms at 2.2 and 4.6."""
+"""The same for the chance to name the right case: weak from the first, none above the second.
+Gaussian noise at delta 1e-6 reaches them at epsilon 15 and 32, pure mechanisms at 2.2 and 4.6."""
 
 
 def strength(epsilon: float, right: float | None = None) -> Strength:
-    """How strong a protection is: the weaker of what epsilon and the odds say.
+    """Strength of protection: the weaker of the verdicts by epsilon and by odds.
 
     Args:
-        epsilon: Of the release.
-        right: Risk.right of its event; None where no event is known.
+        epsilon: Epsilon of the release.
+        right: Risk.right of its event; None without an event.
     """
     chance = 0.5 if right is None else right
     if epsilon >= VAST_EPSILON or chance > VAST_RIGHT:
@@ -124,6 +124,7 @@ def strength(epsilon: float, right: float | None = None) -> Strength:
 
 
 def _of_100(chance: float) -> int:
+    # Rounded up: a sentence must not understate the risk.
     return math.ceil(100 * chance - 1e-9)
 
 
@@ -141,7 +142,7 @@ def risk(event: Event) -> Risk:
 
 
 def of_profile(points: Iterable[tuple[float, float]]) -> Risk:
-    """Risks, given points of the profile."""
+    """Risks from points of a privacy profile."""
     points = list(points)
     return Risk(
         found_at_1_percent=found(points, 0.01),
@@ -156,6 +157,7 @@ def found(points: Iterable[tuple[float, float]], false_positives: float) -> floa
 
 
 def _found(epsilon: float, delta: float, false_positives: float) -> float:
+    # e^700 is about the largest power that float64 holds.
     most = delta + math.exp(min(epsilon, 700.0)) * false_positives
     return min(1.0, most, 1 - math.exp(-epsilon) * (1 - delta - false_positives))
 

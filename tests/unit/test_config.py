@@ -171,7 +171,7 @@ def test_an_unknown_method_names_the_nearest(raw):
     ],
 )
 def test_stores_and_records_lie_apart(raw, settings, refused):
-    with pytest.raises(ConfigError, match="a folder of its own") as caught:
+    with pytest.raises(ConfigError, match="use separate folders") as caught:
         parse_config(raw, settings)
     assert refused in str(caught.value)
 

@@ -269,7 +269,7 @@ def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, fold
         export(folder, "parqet", tmp_path / "out")
     with pytest.raises(ConfigError, match="already exists"):
         export(folder, "csv", fresh())
-    with pytest.raises(ConfigError, match="in the release itself"):
+    with pytest.raises(ConfigError, match="inside the release itself"):
         export(folder, "csv", folder / "inner")
     with (fresh() / "synthetic.jsonl").open("a") as stream:
         stream.write("{}\n")

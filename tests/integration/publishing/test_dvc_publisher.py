@@ -225,7 +225,7 @@ def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Proj
     (folder / "synthetic.jsonl").write_text('{"text": "redrawn"}\n')
     with pytest.raises(VerificationError, match=r"synthetic.jsonl differs from the published file"):
         publisher.publish(folder)
-    with pytest.raises(VerificationError, match="not what was published"):
+    with pytest.raises(VerificationError, match="differs from what was published"):
         publisher.restore("ink-final")
     assert (bare.root / first.pointer).read_bytes() == pointer
 

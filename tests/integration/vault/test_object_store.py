@@ -69,7 +69,7 @@ def test_objects_come_back_are_listed_replaced_and_deleted(store):
         with pytest.raises(ValueError, match="delete a whole store"):
             store.delete(refused)
     for name in ("../x", "/etc/x", "a\nb"):
-        with pytest.raises(ValueError, match="no name of an object"):
+        with pytest.raises(ValueError, match="not a name of an object"):
             store.put(name, io.BytesIO(b""))
 
 
