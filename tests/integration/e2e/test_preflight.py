@@ -132,7 +132,7 @@ def test_damaged_weights_are_found_whatever_reads_them(make_project, damaged, me
     project = make_project(methods={method: METHODS[method]})
     ctx = project.context(f"models.language={damaged}", "evaluate.enabled=false")
     planned = planned_for(ctx, method)
-    with pytest.raises(ModelError, match="not (finite )?numbers"):
+    with pytest.raises(ModelError, match=r"not (finite )?numbers"):
         draw(ctx, planned)
     assert_nothing_was_spent(ctx, planned)
 
