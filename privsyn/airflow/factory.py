@@ -46,6 +46,7 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
+from privsyn.modalities.registry import modality_of
 from privsyn.release.warnings import definition, of_account, of_release, of_unit
 from privsyn.students.settings import STUDENTS
 
@@ -203,7 +204,7 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         if account.period
         else ""
     )
-    nobody = of_unit(config.dataset.unit, by_file=config.dataset.images is not None)
+    nobody = of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file)
     cautions = nobody + of_release(privacy, account) + of_account(account)
     notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
     defined = definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency)

@@ -16,6 +16,7 @@ from privsyn.files import DIGEST, OnDisk, marks
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
+from privsyn.modalities.registry import modality_of
 from privsyn.release.warnings import SCALE, of_unit
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS
@@ -80,7 +81,7 @@ def _cautions(config: Config) -> dict[str, str]:
         if size is not None
         else f"Below one over ten times the number of {config.account.unit}s."
     )
-    nobody = " ".join(of_unit(config.dataset.unit, by_file=config.dataset.images is not None))
+    nobody = " ".join(of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file))
     return {
         "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. "
         f"{_risk(config)} {nobody}".rstrip(),
