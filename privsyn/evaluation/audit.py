@@ -37,8 +37,7 @@ import numpy as np
 from privsyn.data.records import Record
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
-from privsyn.report.blocks import Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, ReportSection
+from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
 
 CONFIDENCE = 0.95
 _MOST = 50.0
@@ -453,10 +452,10 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> ReportSection:
     """
     if result is None:
         why = "The disclosure audit was not run (evaluate.audit)."
-        return ReportSection(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+        return ReportSection(_KEY, _TITLE, STAYS, [Block("missing", why)], None, "Not measured.")
     if result["unavailable"] is not None:
         why = f"Disclosure audit: UNAVAILABLE, since {result['unavailable']}."
-        return ReportSection(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+        return ReportSection(_KEY, _TITLE, STAYS, [Block("missing", why)], None, "Not measured.")
     sure, least, p_value = f"{result['confidence']:.0%}", result["epsilon"], result["p_value"]
     grade: Grade = "poor" if result["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
     advice = {
@@ -483,5 +482,5 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> ReportSection:
             (f"{name}: held out", float(test["named"] - test["inside"]), "the same by chance"),
             (f"{name}: p-value", test["p_value"], "of this test alone"),
         ]
-    shown = Numbers(tuple(Number(*one) for one in numbers))
-    return ReportSection(_KEY, _TITLE, STAYS, (shown,), grade, advice)
+    shown = Block("numbers", *(Number(*one) for one in numbers))
+    return ReportSection(_KEY, _TITLE, STAYS, [shown], grade, advice)

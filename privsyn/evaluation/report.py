@@ -10,8 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
-from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, ReportSection
+from privsyn.report.document import (
+    STAYS,
+    Answer,
+    Bar,
+    Block,
+    Document,
+    Grade,
+    Number,
+    ReportSection,
+)
 
 CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 
@@ -58,6 +66,20 @@ class Availability:
     in_context_records: int = 0
     reader: bool = True
 
+    @property
+    def why_never(self) -> str | None:
+        """Why no release has a metric that reads real records; None if one can."""
+        if not self.enabled:
+            return "evaluate.enabled is off"
+        return None if self.held_out else "no real records are held out"
+
+    @property
+    def why_not(self) -> str | None:
+        """Why this release has none; None if nothing is known to prevent it."""
+        if self.why_never is None and self.measured and self.failed:
+            return f"measuring failed ({self.failed})"
+        return self.why_never or (None if self.measured else CUT_OFF)
+
 
 def easiest_first(advice: str, about: Availability) -> str:
     """Advice that names ``about.first`` before the method's settings."""
@@ -80,12 +102,19 @@ def graded_section(
     """An internal section: what is missing, then bars, then numbers."""
     blocks: list[Block] = []
     if missing:
-        blocks.append(Missing(tuple(missing)))
+        blocks.append(Block("missing", *missing))
     if bars:
-        blocks.append(Bars(tuple(bars), of))
+        blocks.append(Block("bars", *bars, of=of))
     if numbers:
-        blocks.append(Numbers(tuple(numbers)))
+        blocks.append(Block("numbers", *numbers))
     return ReportSection(key, title, STAYS, tuple(blocks), grade, advice)
+
+
+def _bar(
+    value: Mapping[str, float], key: str, name: str = "this release", *, ours: bool = True
+) -> Bar:
+    """A metric as a bar, with its interval if it has one."""
+    return Bar(name, value[key], value.get(f"{key}_low"), value.get(f"{key}_high"), ours=ours)
 
 
 def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[ReportSection]:
@@ -133,13 +162,7 @@ def downstream(
     )
     if "vectors.accuracy" not in value:
         rough = tuple(
-            Bar(
-                name,
-                value[key],
-                value.get(f"{key}_low"),
-                value.get(f"{key}_high"),
-                ours=key == "downstream.accuracy",
-            )
+            _bar(value, key, name, ours=key == "downstream.accuracy")
             for key, name in (
                 ("downstream.accuracy", "this release"),
                 ("downstream.majority", "commonest label"),
@@ -157,13 +180,7 @@ def downstream(
         section = graded_section("downstream", title, graded, advice, rough, words, missing)
         return _with_recalls(section, recalls, by)
     bars = [
-        Bar(
-            "this release",
-            value["vectors.accuracy"],
-            value.get("vectors.accuracy_low"),
-            value.get("vectors.accuracy_high"),
-            ours=True,
-        ),
+        _bar(value, "vectors.accuracy"),
         Bar("commonest label", value["vectors.chance"]),
     ]
     if "vectors.public" in value:
@@ -186,16 +203,7 @@ def downstream(
 def _nearness(value: Mapping[str, float], about: Availability) -> ReportSection:
     """Records without labels: are its texts close to real ones?"""
     real = f"{value['nearness.real_records']:.0f} real records"
-    bars = [
-        Bar(
-            "this release",
-            value["nearness.cosine"],
-            value["nearness.cosine_low"],
-            value["nearness.cosine_high"],
-            ours=True,
-        ),
-        Bar(real, value["nearness.real"]),
-    ]
+    bars = [_bar(value, "nearness.cosine"), Bar(real, value["nearness.real"])]
     missing: tuple[str, ...] = ("The public model alone was not measured.",)
     grade: Grade | None = None
     advice = "Not graded."
@@ -234,9 +242,10 @@ def _with_recalls(section: ReportSection, recalls: Sequence[Number], by: str) ->
     if not recalls:
         return section
     of = f"Share of each label's real records that are found, {by}"
-    block: Block = Numbers(tuple(recalls))
+    block = Block("numbers", *recalls)
     if len(recalls) <= _DRAWN:
-        block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)
+        bars = [Bar(one.name, one.value, ours=True) for one in recalls]
+        block = Block("bars", *bars, of=of)
     return replace(section, blocks=(*section.blocks, block))
 
 
@@ -353,17 +362,7 @@ def _likeness(
     }
     missing = _of_images(metrics, about)
     if not graded:
-        why = (
-            "no real records are held out"
-            if not about.held_out
-            else "evaluate.enabled is off"
-            if not about.enabled
-            else CUT_OFF
-            if not about.measured
-            else f"measuring failed ({about.failed})"
-            if about.failed
-            else "there are too few records"
-        )
+        why = about.why_not or "there are too few records"
         missing = missing or (f"UNAVAILABLE, since {why}.",)
         return graded_section("likeness", title, None, "Not measured.", (), numbers, missing)
     order: tuple[Grade, ...] = ("poor", "fair", "good")
@@ -420,12 +419,8 @@ def _of_images(metrics: Sequence[Mapping[str, Any]], about: Availability) -> tup
             "release they are too good. Run evaluate again to measure with evaluate.image_encoder.",
         )
     why = (
-        "evaluate.enabled is off."
-        if not about.enabled
-        else "no real records are held out."
-        if not about.held_out
-        else f"{CUT_OFF}."
-        if not about.measured
+        f"{about.why_not}."
+        if about.why_not
         else "evaluate.embeddings is off."
         if not about.embedded
         else about.encoder
@@ -548,14 +543,8 @@ def _why_unread(
     about: Availability, setting: Literal["perplexity_texts", "in_context_records"]
 ) -> str:
     """Why the public model did not read the release."""
-    if not about.enabled:
-        return "evaluate.enabled is off"
-    if not about.held_out:
-        return "no real records are held out"
-    if not about.measured:
-        return CUT_OFF
-    if about.failed:
-        return f"measuring failed ({about.failed})"
+    if about.why_not:
+        return about.why_not
     requested = (
         about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
     )
@@ -630,10 +619,10 @@ def student_section(
             grades.append(grade)
             advice.append(summary)
     if not advice:
-        blocks.append(Missing((_no_student(students, release_id, why),)))
+        blocks.append(Block("missing", _no_student(students, release_id, why)))
     if len(students) > len(advice) > 0:
         rest = f"{len(students) - len(advice)} more of its students are here and not shown."
-        blocks.append(Missing((rest,)))
+        blocks.append(Block("missing", rest))
     title = "What does a small model learn from it?"
     order: tuple[Grade, ...] = ("good", "fair", "poor")
     best = next((grade for grade in order if grade in grades), None)
@@ -649,14 +638,7 @@ def _student(name: str) -> str:
 
 def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
     value = student.values
-    release = Bar(
-        "this release",
-        value[_student(_ACCURACY)],
-        value.get(_student(f"{_ACCURACY}_low")),
-        value.get(_student(f"{_ACCURACY}_high")),
-        ours=True,
-    )
-    bars = [release]
+    bars = [_bar(value, _student(_ACCURACY))]
     if (commonest := value.get(_student("commonest_token"))) is not None:
         bars.append(Bar("commonest token", commonest))
     bars += [
@@ -673,8 +655,8 @@ def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
         f"Share of tokens of held-out real texts that {student.name}, of {student.parameters:,} "
         "parameters, finds the most likely"
     )
-    missing = () if f"public.{_ACCURACY}" in value else (Missing((_NO_PUBLIC,)),)
-    return (*missing, Bars(tuple(bars), of), Numbers(tuple(numbers)))
+    missing = () if f"public.{_ACCURACY}" in value else (Block("missing", _NO_PUBLIC),)
+    return (*missing, Block("bars", *bars, of=of), Block("numbers", *numbers))
 
 
 _NO_PUBLIC = (
@@ -722,3 +704,73 @@ def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | 
         f"{what} {students[0].name} was not measured, or there was no text to measure it by: "
         f"privsyn distill {release_id}"
     )
+
+
+WARNING = (
+    'Sections marked "stays inside" read held-out real records and are not differentially '
+    "private. Keep this page where the records are, and hand out the report in the release folder "
+    "in its place. Choosing among releases by these numbers is a query on the records, and so is a "
+    "setting that follows one of them: settings are published, and no account pays for that. Take "
+    "from the advice which way to go, and how far from public numbers."
+)
+
+_NOT_THIS = {"May I hand it out?": "May I hand out the release?"}
+"""Of questions that would be asked of this page too: what they are asked of."""
+
+RISK = frozenset({"disclosure"})
+"""Sections that say what the release may leak, and nothing of what it is worth."""
+
+
+def inside(
+    outward: Document,
+    graded: Sequence[ReportSection],
+    comparison: str,
+    plots: Sequence[Block] = (),
+) -> Document:
+    """The report that stays inside.
+
+    Args:
+        outward: The one that may leave the room.
+        graded: Internal sections.
+        comparison: What the release was compared with, in a sentence.
+        plots: Pictures that evaluate drew.
+    """
+    short, *others = outward.sections
+    (answers,) = (block for block in short.blocks if block.kind == "answers")
+    internal = {
+        "How good is it?": _grades(graded),
+        "Compared with what?": comparison,
+    }
+    items = tuple(
+        replace(item, answer=internal[item.question], tone="plain")
+        if item.question in internal
+        else replace(item, question=_NOT_THIS.get(item.question, item.question))
+        for item in answers.items
+    )
+    answer = Answer("And this page?", "No: it stays where the real records are.", "bad")
+    drawn = [ReportSection("plots", "Plots", STAYS, tuple(plots))] if plots else []
+    return replace(
+        outward,
+        cls=STAYS,
+        kicker="Internal report on synthetic data: stays inside",
+        sections=(
+            ReportSection("internal", "Internal", STAYS, (Block("words", WARNING),), tone="bad"),
+            replace(short, cls=STAYS, blocks=(Block("answers", *items, answer),)),
+            *graded,
+            *drawn,
+            *others,
+        ),
+        footer=(
+            "Sections that may leave the room are as in the release folder's report; numbers of "
+            "the others as in evaluation.json.",
+        ),
+    )
+
+
+def _grades(sections: Sequence[ReportSection]) -> str:
+    worth = [section for section in sections if section.key not in RISK]
+    graded = [section for section in worth if section.grade]
+    if not graded:
+        measured = any(block.kind == "bars" for section in worth for block in section.blocks)
+        return "Not graded: see the numbers below." if measured else "Not measured: see below why."
+    return " ".join(f"{section.title} {str(section.grade).upper()}." for section in graded)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, slugs
-from privsyn.report.blocks import Missing, Number, Numbers
-from privsyn.report.document import STAYS, Grade, ReportSection
+from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
 from privsyn.validation.fields import number, objects, spelt
 
 MOST_FIELDS = 20
@@ -240,7 +239,7 @@ def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Rep
             f"no field of validation.json_schema is in {FEWEST} synthetic and {2 * FEWEST} "
             "held-out real records, or no field has a type that is compared"
         )
-        missing = Missing((f"Fields beside real ones: UNAVAILABLE, since {why}.",))
+        missing = Block("missing", f"Fields beside real ones: UNAVAILABLE, since {why}.")
         return ReportSection("structure", title, STAYS, (missing,), None, "Not measured.")
     value = {
         name: {part: float(one["value"]) for part, one in parts.items()}
@@ -278,4 +277,4 @@ def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Rep
         )
         for name, field in value.items()
     ]
-    return ReportSection("structure", title, STAYS, (Numbers(tuple(numbers)),), grade, advice)
+    return ReportSection("structure", title, STAYS, [Block("numbers", *numbers)], grade, advice)

@@ -2,15 +2,16 @@
 
 Both come from the same objects, so they say the same. A section says who may see it; a document
 that may leave the room refuses one that must not. To add to a document, make a section of the
-blocks in ``blocks.py``.
+blocks below.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,6 @@ from markupsafe import Markup, escape
 
 from privsyn.dp.accountant import shown
 from privsyn.evaluation.metrics import Class
-from privsyn.report.blocks import Block, Counts, HistogramChart, Tone
 
 SCHEMA = "privsyn-report/1"
 
@@ -28,6 +28,114 @@ Grade = Literal["good", "fair", "poor"]
 
 LEAVES: Class = "dp-release"
 STAYS: Class = "internal"
+
+
+Tone = Literal["plain", "bad"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name and what it stands for.
+
+    Attributes:
+        name: What it is.
+        value: Words or a number.
+        code: Shown as code.
+    """
+
+    name: str
+    value: str | float
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a table.
+
+    Attributes:
+        name: What it is called.
+        value: The number.
+        note: What it is, with its unit.
+        low: Lower end of its 95% interval; None where it has none.
+        high: Upper end.
+    """
+
+    name: str
+    value: float
+    note: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One number beside others of its kind, 0 to 1.
+
+    Attributes:
+        name: What it is of.
+        value: The number.
+        low: Lower end of its 95% interval; None where it has none.
+        high: Upper end.
+        ours: Whether it is the release's own and not a baseline.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question that a reader comes with, and its answer in a sentence or two.
+
+    Attributes:
+        question: The question.
+        answer: The answer; what stands in backticks is code.
+        tone: ``bad`` where a reader has to beware.
+        points: What the answer goes on with, a line each.
+    """
+
+    question: str
+    answer: str
+    tone: Tone = "plain"
+    points: tuple[str, ...] = ()
+
+
+Kind = Literal[
+    "answers", "figures", "facts", "words", "commands", "missing", "numbers", "bars", "checks",
+    "histogram", "counts", "samples", "picture",
+]  # fmt: skip
+
+
+class Block:
+    """A part of a section, drawn by the macro of its kind in templates/blocks.html.
+
+    Attributes:
+        kind: ``answers`` lists Answers; ``facts`` Facts; ``numbers`` (a table) and
+            ``figures`` (large, rounded up as a cost must be) Numbers; ``bars`` Bars, and ``of``,
+            what they are; ``words`` sentences, and ``points`` if they are a list; ``commands`` and
+            ``missing`` sentences; ``checks`` title, passed, detail and name of each, and
+            ``left_out``; ``samples`` text, label and id of each; ``counts`` names with counts, and
+            ``of``; ``histogram`` the arguments of histogram_chart for options; ``picture``
+            ``title``, ``png`` and ``wide``.
+        items: What it lists.
+        options: What else its macro takes.
+    """
+
+    def __init__(self, kind: Kind, *items: Any, **options: Any) -> None:
+        self.kind, self.items, self.options = kind, items, options
+
+    def to_json(self) -> dict[str, Any]:
+        """The block as plain JSON values; of a picture its digest."""
+        values: dict[str, Any] = {"kind": self.kind, **self.options}
+        if self.kind == "picture":
+            digest = hashlib.sha256(values["png"]).hexdigest()
+            return {"kind": self.kind, "title": values["title"], "sha256": digest}
+        if self.kind != "histogram":
+            values["items"] = [vars(one) if is_dataclass(one) else one for one in self.items]
+        return values
 
 
 @dataclass(frozen=True)
@@ -49,7 +157,7 @@ class ReportSection:
     key: str
     title: str
     cls: Class
-    blocks: tuple[Block, ...] = ()
+    blocks: Sequence[Block] = ()
     grade: Grade | None = None
     advice: str = ""
     tone: Tone = "plain"
@@ -240,16 +348,31 @@ PLOT_TOP, PLOT_BOTTOM, LEFT = 36, 190, 40
 MAX_BARS = 20
 
 
-def histogram_chart(histogram: HistogramChart) -> Markup:
-    """A histogram of one number per row, the median marked."""
-    edges, counts = histogram.edges, histogram.counts
+def histogram_chart(
+    edges: Sequence[int],
+    counts: Sequence[int],
+    longer: int,
+    median: float,
+    of: str,
+    things: str,
+) -> Markup:
+    """A histogram of one number per row, the median marked.
+
+    Args:
+        edges: One more than there are counts; a bin holds its lower edge.
+        counts: Things per bin; the last bin also holds everything beyond.
+        longer: Things beyond the last edge.
+        median: In the unit of the edges.
+        of: What the number is, such as ``words per text``.
+        things: What is counted.
+    """
     step = _tick(max(1, *counts))
     top = -(-max(1, *counts) // step) * step
     scale = (PLOT_BOTTOM - PLOT_TOP) / top
     slot = (WIDTH - LEFT) / len(counts)
     bars = []
     for i, count in enumerate(counts):
-        last = i == len(counts) - 1 and histogram.longer
+        last = i == len(counts) - 1 and longer
         bars.append(
             {
                 "span": f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1),
@@ -260,25 +383,24 @@ def histogram_chart(histogram: HistogramChart) -> Markup:
                 "height": count * scale,
             }
         )
-    bins = min(max(0.0, (histogram.median - edges[0]) / (edges[1] - edges[0])), len(counts))
+    bins = min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts))
     return render(
         "histogram.html",
-        of=histogram.of,
-        things=histogram.things,
-        median=f"{histogram.median:g}",
+        of=of,
+        things=things,
+        median=f"{median:g}",
         mark=LEFT + bins * slot,
         lines=[(value, PLOT_BOTTOM - value * scale) for value in range(0, top + 1, step)],
         bars=bars,
-        edges=[(LEFT + i * slot, text, anchor) for i, text, anchor in _edge_labels(histogram)],
+        edges=[(LEFT + i * slot, text, anchor) for i, text, anchor in _edge_labels(edges, longer)],
         left=LEFT,
         width=WIDTH,
         bottom=PLOT_BOTTOM,
     )
 
 
-def label_chart(counts: Counts) -> Markup:
+def label_chart(labels: Sequence[tuple[str, int]], of: str) -> Markup:
     """Things per name as horizontal bars, in the given order; at most twenty."""
-    labels = counts.items
     shown = list(labels[:MAX_BARS])
     most = max((count for _, count in shown), default=0) or 1
     name_width = min(150, 16 + 7 * max((len(_short(label)) for label, _ in shown), default=0))
@@ -298,7 +420,7 @@ def label_chart(counts: Counts) -> Markup:
     ]
     return render(
         "labels.html",
-        of=counts.of,
+        of=of,
         bars=bars,
         left=name_width,
         width=WIDTH,
@@ -307,14 +429,14 @@ def label_chart(counts: Counts) -> Markup:
     )
 
 
-def _edge_labels(histogram: HistogramChart) -> list[tuple[float, str, str]]:
+def _edge_labels(edges: Sequence[int], longer: int) -> list[tuple[float, str, str]]:
     """Position in bins, text and anchor of at most seven labels under the bars."""
-    edges, bins = histogram.edges, len(histogram.counts)
+    bins = len(edges) - 1
     every = -(-bins // 6)
-    last = bins - 1 if histogram.longer else bins
+    last = bins - 1 if longer else bins
     labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
     labels = [label for label in labels if last - label[0] >= every]
-    if histogram.longer:
+    if longer:
         return [*labels, (float(bins), f"{edges[-2]:,}+", "end")]
     return [*labels, (float(bins), f"{edges[-1]:,}", "end")]
 

@@ -15,8 +15,7 @@ from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.release.facts import WANTED, one_line
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import scale_of
-from privsyn.report.blocks import Answer, Tone
-from privsyn.report.document import LEAVES
+from privsyn.report.document import LEAVES, Answer, Tone
 
 ASKED_FIRST = ("curators", "contact", "license", "intended_use")
 """Fields of ``deployment`` that the card shows, or says are not stated."""

@@ -22,23 +22,16 @@ from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import BY_AUDIT, MOVES, of_epsilon
-from privsyn.report.blocks import (
+from privsyn.report.document import (
+    LEAVES,
     Answer,
-    Answers,
     Bar,
-    Bars,
     Block,
-    Checked,
-    Checks,
-    Commands,
+    Document,
     Fact,
-    Facts,
-    Figures,
     Number,
-    Picture,
-    Words,
+    ReportSection,
 )
-from privsyn.report.document import LEAVES, Document, ReportSection
 from privsyn.report.first_card import Known, first_card
 from privsyn.report.records import MODEL, Records, records_of
 
@@ -68,7 +61,7 @@ def outward(folder: Path) -> Document:
         records = records_of(folder, facts, validation)
         review = checklist(facts)
         checks = _checks(validation)
-        card = Answers(_short(facts, validation, records, review))
+        card = Block("answers", *_short(facts, validation, records, review))
         sections = [
             ReportSection("short", "In short", LEAVES, (card,)),
             *_warnings(facts, validation),
@@ -222,9 +215,10 @@ def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[Report
             "This file was drawn with noise that can be predicted, for tests only. The guarantee "
             "below does not hold."
         )
-        sections.append(ReportSection("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
+        words = [Block("words", void)]
+        sections.append(ReportSection("void", "Not private", LEAVES, words, tone="bad"))
     if validation.get("cautions"):
-        cautions = Words(tuple(map(str, validation["cautions"])), points=True)
+        cautions = Block("words", *map(str, validation["cautions"]), points=True)
         title = "Before you rely on this guarantee"
         sections.append(ReportSection("cautions", title, LEAVES, (cautions,), tone="bad"))
     return sections
@@ -243,15 +237,14 @@ def _guarantee(facts: ReleaseFacts) -> ReportSection:
     if used > 1:
         meaning += f" At most {used:,} records of each {unit} are used."
     blocks: list[Block] = [
-        Figures((Number("epsilon", plan.epsilon), Number("delta", plan.delta))),
-        Words((meaning,)),
-        Words(facts.odds, points=True),
-        Facts(
-            (
-                Fact("Unit", unit),
-                Fact("Adjacency", plan.adjacency.value.replace("_", " ")),
-                *_account(facts.account_balance),
-            )
+        Block("figures", Number("epsilon", plan.epsilon), Number("delta", plan.delta)),
+        Block("words", meaning),
+        Block("words", *facts.odds, points=True),
+        Block(
+            "facts",
+            Fact("Unit", unit),
+            Fact("Adjacency", plan.adjacency.value.replace("_", " ")),
+            *_account(facts.account_balance),
         ),
     ]
     title = "How private, and for whom"
@@ -288,7 +281,7 @@ def _release(facts: ReleaseFacts, records: Records) -> ReportSection:
         Fact("Ledger", f"release {facts.paid['ledger']['entry']} of its ledger"),
         Fact("privsyn", str(facts.software.get("privsyn") or "unknown")),
     ]
-    blocks = (Facts(tuple(items)),)
+    blocks = (Block("facts", *items),)
     return ReportSection("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
 
 
@@ -304,32 +297,33 @@ _MASKED = {
 def _checks(validation: Mapping[str, Any]) -> ReportSection:
     title = "Format checks"
     if not validation:
-        words = Words(("It was not checked yet.",))
+        words = Block("words", "It was not checked yet.")
         return ReportSection("validation", title, LEAVES, (words,))
     items = [
-        Checked(
-            str(check.get("title", check["name"])),
-            check["success"] if "success" in check else check["passed"],
-            str(check["detail"]),
-            f"{check['name']} on {check['column']}"
+        {
+            "title": str(check.get("title", check["name"])),
+            "passed": check["success"] if "success" in check else check["passed"],
+            "detail": str(check["detail"]),
+            "name": f"{check['name']} on {check['column']}"
             if check.get("column")
             else str(check["name"])
             if "title" in check
             else "",
-        )
+        }
         for check in validation.get("expectations", validation.get("checks", ()))
     ]
-    items.sort(key=lambda check: check.passed is not False)
-    blocks: list[Block] = [Checks(tuple(items), tuple(map(str, validation.get("left_out", ()))))]
+    items.sort(key=lambda check: check["passed"] is not False)
+    blocks: list[Block] = [
+        Block("checks", *items, left_out=[*map(str, validation.get("left_out", ()))])
+    ]
     if masked := validation.get("masked"):
         count = ", ".join(f"{number} {_MASKED[kind]}" for kind, number in masked.items())
-        blocks.append(
-            Words((f"Masked before release, since a model makes such up by itself: {count}.",))
-        )
+        masking = f"Masked before release, since a model makes such up by itself: {count}."
+        blocks.append(Block("words", masking))
     if "suite" in validation:
         run = f"Suite {validation['suite']}, run by Great Expectations {validation['gx_version']}."
-        blocks.append(Words((run,)))
-    failed = sum(check.passed is False for check in items)
+        blocks.append(Block("words", run))
+    failed = sum(check["passed"] is False for check in items)
     advice = (
         f"{failed} of {len(items)} failed."
         if failed
@@ -355,7 +349,9 @@ def _exhibits(folder: Path) -> list[ReportSection]:
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
-    pictures = tuple(Picture(_caption(file.stem), read_file(file)) for file in files)
+    pictures = tuple(
+        Block("picture", title=_caption(file.stem), png=read_file(file)) for file in files
+    )
     return [ReportSection("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
 
 
@@ -376,7 +372,7 @@ def _reviewed(review: Sequence[Review]) -> ReportSection:
     """The questions of NIST SP 800-226."""
     items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in review)
     title = "Questions of a privacy review"
-    return ReportSection("review", title, LEAVES, (Answers(items),), for_specialists=True)
+    return ReportSection("review", title, LEAVES, [Block("answers", *items)], for_specialists=True)
 
 
 # --- handing out ----------------------------------------------------------------------------------
@@ -387,22 +383,20 @@ def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> ReportSecti
     signer = str(validation.get("signer") or "")
     who = f"the key {signer[:16]}... signed it" if signer else "it is not signed"
     blocks = (
-        Words(
-            (
-                "Keep the folder whole: this page belongs to it. The first command needs nothing "
-                "else. It recomputes the guarantee, compares every file with the digests in the "
-                f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
-                "with yours: a changed word is an error.",
-                f"Who made the folder that does not say; {who}. The second command asks the "
-                "owner's ledger, the third checks the signature by the owner's public key.",
-            )
+        Block(
+            "words",
+            "Keep the folder whole: this page belongs to it. The first command needs nothing "
+            "else. It recomputes the guarantee, compares every file with the digests in the "
+            f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
+            "with yours: a changed word is an error.",
+            f"Who made the folder that does not say; {who}. The second command asks the "
+            "owner's ledger, the third checks the signature by the owner's public key.",
         ),
-        Commands(
-            (
-                f"privsyn verify {name}",
-                f"privsyn verify {name} --require-ledger",
-                f"privsyn verify {name} --key PUBLIC.PEM",
-            )
+        Block(
+            "commands",
+            f"privsyn verify {name}",
+            f"privsyn verify {name} --require-ledger",
+            f"privsyn verify {name} --key PUBLIC.PEM",
         ),
     )
     return ReportSection("check", "How do I check this page and its release?", LEAVES, blocks)
@@ -448,7 +442,7 @@ def _settings(facts: ReleaseFacts) -> ReportSection:
     title = "Settings it was drawn with"
     if later:
         title = "Settings it was made with, and those of the release it was made from"
-    return ReportSection("settings", title, LEAVES, (Facts(items),))
+    return ReportSection("settings", title, LEAVES, [Block("facts", *items)])
 
 
 def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -480,20 +474,15 @@ def _paid_accuracy(facts: ReleaseFacts) -> list[ReportSection]:
         return []
     blocks: list[Block] = []
     if accuracy["value"] is not None:
+        value = float(accuracy["value"])
         bars = [
-            Bar(
-                name,
-                float(accuracy["value"]),
-                float(accuracy[low]),
-                float(accuracy[high]),
-                ours=True,
-            )
+            Bar(name, value, float(accuracy[low]), float(accuracy[high]), ours=True)
             for name, low, high in (
                 ("people like those tested", "low", "high"),
                 ("those tested themselves", "noise_low", "noise_high"),
             )
         ]
-        blocks.append(Bars(tuple(bars), "Accuracy, drawn with noise"))
-    sentences = tuple(f"{_upper(words)}." for words in facts.accuracy_sentences)
-    blocks.append(Words(sentences, points=True))
+        blocks.append(Block("bars", *bars, of="Accuracy, drawn with noise"))
+    sentences = [f"{_upper(words)}." for words in facts.accuracy_sentences]
+    blocks.append(Block("words", *sentences, points=True))
     return [ReportSection("accuracy", "How good, for real people held out", LEAVES, tuple(blocks))]

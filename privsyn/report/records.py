@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,18 +11,7 @@ from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
 from privsyn.release.facts import ReleaseFacts
-from privsyn.report.blocks import (
-    Block,
-    Counts,
-    HistogramChart,
-    Number,
-    Numbers,
-    Picture,
-    SampleRecord,
-    SampleRecords,
-    Words,
-)
-from privsyn.report.document import LEAVES, ReportSection
+from privsyn.report.document import LEAVES, Block, Number, ReportSection
 from privsyn.validation.fields import fields, objects
 from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.validation.profile import profile, read_rows
@@ -108,7 +97,7 @@ class Records:
             return []
         model = self.things == MODEL
         title = "What the model is" if model else f"Numbers of the {self.things}"
-        numbers = (Numbers(self.numbers),)
+        numbers = [Block("numbers", *self.numbers)]
         return [ReportSection("numbers", title, LEAVES, numbers, for_specialists=True)]
 
 
@@ -150,14 +139,14 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
     before = f"{facts.name}-"
     charts = _charts(summary.words, summary.median, "words per text", "texts", summary.labels)
     items = tuple(
-        SampleRecord(row.text or "", row.label, (row.id or "").removeprefix(before))
+        {"text": row.text or "", "label": row.label, "id": (row.id or "").removeprefix(before)}
         for row in summary.samples
     )
     extremes = (
         Number("shortest", summary.shortest, "words of the shortest text"),
         Number("longest", summary.longest, "words of the longest text"),
     )
-    samples, structured = (SampleRecords(items),), _fields([row.text or "" for row in rows])
+    samples, structured = (Block("samples", *items),), _fields([row.text or "" for row in rows])
     return Records("texts", len(rows), (*numbers, *extremes), charts, samples, structured)
 
 
@@ -174,18 +163,20 @@ def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
         sentence += (
             f" Of their fields the {len(summary.fields)} commonest are shown, {summary.more:,} not."
         )
-    table = Numbers(
-        tuple(
-            Number(
-                one.name,
-                one.present / summary.objects,
-                f"share of them that have it; {one.different:,} different values",
-            )
-            for one in summary.fields
+    numbers = (
+        Number(
+            one.name,
+            one.present / summary.objects,
+            f"share of them that have it; {one.different:,} different values",
         )
+        for one in summary.fields
     )
-    counted = (Counts(one.counts, f"records by {one.name}") for one in summary.fields if one.counts)
-    return (Words((sentence,)), table, *counted)
+    counted = (
+        Block("counts", *one.counts, of=f"records by {one.name}")
+        for one in summary.fields
+        if one.counts
+    )
+    return (Block("words", sentence), Block("numbers", *numbers), *counted)
 
 
 def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
@@ -202,7 +193,7 @@ def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number
     caption = (
         f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
     )
-    shown = () if sheet is None else (Picture(caption, sheet, wide=True),)
+    shown = () if sheet is None else (Block("picture", title=caption, png=sheet, wide=True),)
     return Records("images", len(rows), (*numbers, *sizes), charts, shown)
 
 
@@ -228,13 +219,7 @@ SHOWN: Mapping[str, _Read] = {
 def _charts(
     spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
 ) -> tuple[Block, ...]:
-    return tuple(_drawn(spread, median, of, things, labels))
-
-
-def _drawn(
-    spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
-) -> Iterator[Block]:
-    if sum(spread.counts):
-        yield HistogramChart(spread.edges, spread.counts, spread.longer, median, of, things)
-    if labels:
-        yield Counts(tuple(labels), f"{things} per label")
+    options = vars(spread) | {"median": median, "of": of, "things": things}
+    histogram = [Block("histogram", **options)] if sum(spread.counts) else []
+    counts = [Block("counts", *labels, of=f"{things} per label")] if labels else []
+    return (*histogram, *counts)

@@ -17,6 +17,7 @@ from privsyn.evaluation.report import (
     CUT_OFF,
     Availability,
     StudentMetrics,
+    inside,
     sections,
     student_section,
 )
@@ -25,9 +26,7 @@ from privsyn.modalities.text import Texts
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.report.blocks import Bars, Missing, Numbers, Picture
-from privsyn.report.document import ReportSection
-from privsyn.report.inside import inside
+from privsyn.report.document import Block, ReportSection
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import find
@@ -59,7 +58,10 @@ def report(
     folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
     found = graded(ctx, plan) if found is None else found
     words = compared({one["name"]: one["value"] for one in measured.get("metrics", ())})
-    plots = [Picture(file.stem.replace("_", " "), file.read_bytes()) for file in _plots(folder)]
+    plots = [
+        Block("picture", title=file.stem.replace("_", " "), png=file.read_bytes())
+        for file in _plots(folder)
+    ]
     document = inside(outward(find(ctx, plan)), found, words, plots)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
@@ -93,7 +95,7 @@ def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
         reader=ctx.config.models.server is None,
     )
     metrics = measured.get("metrics", ())
-    parts, why = sections(metrics, about), _why_not(about)
+    parts, why = sections(metrics, about), about.why_never
     if texts and ctx.config.validation.json_schema is not None:
         parts.append(structured(metrics, why or (None if measured else CUT_OFF)))
     if texts:
@@ -155,12 +157,6 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
     return measured
 
 
-def _why_not(about: Availability) -> str | None:
-    if not about.enabled:
-        return "evaluate.enabled is off"
-    return None if about.held_out else "no real records are held out"
-
-
 def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
     """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
     try:
@@ -201,6 +197,6 @@ def in_words(section: ReportSection) -> str:
     """A section of the internal report: its grade and advice, or why there is neither."""
     if section.grade is not None:
         return f"{section.grade.upper()}: {section.advice}"
-    why = [item for block in section.blocks if isinstance(block, Missing) for item in block.items]
-    measured = any(isinstance(block, Numbers | Bars) for block in section.blocks)
+    why = [item for block in section.blocks if block.kind == "missing" for item in block.items]
+    measured = any(block.kind in ("numbers", "bars") for block in section.blocks)
     return section.advice if measured else " ".join((section.advice, *why))

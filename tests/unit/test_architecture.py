@@ -125,7 +125,6 @@ def test_imports_point_inward(package, may_not):
                 "dp",
                 "errors",
                 "section",
-                "report.blocks",
                 "report.document",
                 "validation.fields",
                 "validation.image_profile",

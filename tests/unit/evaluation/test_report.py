@@ -6,8 +6,7 @@ import pytest
 
 from privsyn.evaluation.classifiers import TAKEN_FOR
 from privsyn.evaluation.report import _NO_GENERATOR, Availability, sections
-from privsyn.report.blocks import Bars, Missing, Number, Numbers
-from privsyn.report.document import STAYS
+from privsyn.report.document import STAYS, Number
 
 ABOUT = Availability(
     texts=True, held_out=True, labelled=True, embedded=True, rows=40, tuning_hint="the dial"
@@ -15,7 +14,7 @@ ABOUT = Availability(
 
 
 def items(section, kind):
-    return [item for block in section.blocks if isinstance(block, kind) for item in block.items]
+    return [item for block in section.blocks if block.kind in kind for item in block.items]
 
 
 def measured(**values: float) -> list[dict[str, object]]:
@@ -56,8 +55,8 @@ def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
     assert ("And what else may be the reason." in found.advice) == (grade != "good")
     assert found.grade == grade
     assert ("the dial" in found.advice) == (grade != "good")
-    assert [bar.name for bar in items(found, Bars) if bar.ours] == ["this release"]
-    assert [bar.value for bar in items(found, Bars)] == [
+    assert [bar.name for bar in items(found, "bars") if bar.ours] == ["this release"]
+    assert [bar.value for bar in items(found, "bars")] == [
         0.7,
         values.get("vectors.chance", 0.2),
         0.5,
@@ -72,14 +71,14 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
     ]
     found, *_ = sections(words, Availability(**(vars(ABOUT) | {"texts": False})))
     assert found.grade is None
-    assert [(bar.name, bar.value) for bar in items(found, Bars)] == [
+    assert [(bar.name, bar.value) for bar in items(found, "bars")] == [
         ("this release", 0.6),
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
-    assert items(found, Missing) == [_NO_GENERATOR], "of images nothing more is measured"
-    assert "words" not in " ".join(number.name for number in items(found, Numbers))
-    assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
+    assert items(found, "missing") == [_NO_GENERATOR], "of images nothing more is measured"
+    assert "words" not in " ".join(number.name for number in items(found, "numbers"))
+    assert "TF-IDF" not in " ".join(number.note for number in items(found, "numbers"))
 
 
 def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
@@ -88,7 +87,7 @@ def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
     )
     found, *_ = sections(measured(**alone), ABOUT)
     assert found.grade == "good"
-    assert items(found, Missing) == ["The public model alone was not measured."]
+    assert items(found, "missing") == ["The public model alone was not measured."]
     found, *_ = sections(measured(**alone | {"vectors.accuracy_low": 0.19}), ABOUT)
     assert found.grade == "poor"
     assert "commonest label" in found.advice
@@ -117,7 +116,7 @@ def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
     names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
     *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
     assert (found.key, said in found.advice) == ("reading", True)
-    assert any("evaluate.in_context_records is 0" in line for line in items(found, Missing))
+    assert any("evaluate.in_context_records is 0" in line for line in items(found, "missing"))
 
 
 @pytest.mark.parametrize(
@@ -139,8 +138,8 @@ def test_what_cannot_be_measured_says_why(about, why):
     downstream, likeness, *_ = sections([], circumstances)
     assert downstream.grade is None
     assert likeness.grade is None
-    assert any("UNAVAILABLE" in line and why in line for line in items(downstream, Missing))
-    assert "UNAVAILABLE" in items(likeness, Missing)[0]
+    assert any("UNAVAILABLE" in line and why in line for line in items(downstream, "missing"))
+    assert "UNAVAILABLE" in items(likeness, "missing")[0]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_likeness_is_as_good_as_its_weakest_number(values, grade, weak):
 def test_every_section_is_internal_and_holds_every_number():
     found = sections(measured(), ABOUT)
     assert {section.cls for section in found} == {STAYS}
-    shown = [item for section in found for item in items(section, (Numbers, Bars))]
+    shown = [item for section in found for item in items(section, ("numbers", "bars"))]
     assert {0.7, 0.2, 0.5, 0.75, 0.95, 0.05} <= {item.value for item in shown}
     assert Number("MAUVE", 0.95, "what mauve is") in shown
 
@@ -182,13 +181,13 @@ def of_images(about=(), **values):
 
 def test_images_are_graded_by_an_encoder_that_did_not_vote():
     found = of_images(fid=3.0, precision=0.9, recall=0.9)
-    assert (found.grade, items(found, Missing)) == ("good", [])
+    assert (found.grade, items(found, "missing")) == ("good", [])
 
 
 def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
     note = "24 a side, 8 features of models.image_embedder=builtin"
     found = of_images(fid=3.0, precision=0.9, recall=0.9, note=note)
-    assert "they are too good" in " ".join(items(found, Missing))
+    assert "they are too good" in " ".join(items(found, "missing"))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
 def test_what_no_encoder_measured_says_why(about, why):
     found = of_images(about)
     assert (found.grade, found.advice) == (None, "Not measured.")
-    assert why in " ".join(items(found, Missing))
+    assert why in " ".join(items(found, "missing"))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +225,7 @@ def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, r
     found, *_ = sections([*metrics, recall], IMAGES)
     assert (found.grade, said in found.advice) == (grade, True)
     assert ("The lowest recall is that of a, 0.25." in found.advice) == (grade != "good")
-    assert [bar.name for bar in items(found, Bars)][-2:] == ["30 real records", "a"]
+    assert [bar.name for bar in items(found, "bars")][-2:] == ["30 real records", "a"]
 
 
 def test_images_are_graded_by_what_other_real_images_have():
@@ -236,7 +235,7 @@ def test_images_are_graded_by_what_other_real_images_have():
     weak = of_images(precision=0.1, recall=0.1, precision_real=0.45, recall_real=0.5)
     assert weak.grade == "poor"
     assert "raise the dial" in weak.advice
-    assert "precision of real images" in {number.name for number in items(weak, Numbers)}
+    assert "precision of real images" in {number.name for number in items(weak, "numbers")}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +252,7 @@ def test_what_the_model_makes_of_it_is_graded(gap, grade):
     *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
     assert found.grade == grade
     assert ("Raise " in found.advice or "raise " in found.advice) == (grade != "good")
-    (shown,) = (item for item in items(found, Numbers) if item.name == "perplexity gap")
+    (shown,) = (item for item in items(found, "numbers") if item.name == "perplexity gap")
     assert (shown.value, shown.low, shown.high) == gap
 
 
@@ -264,14 +263,14 @@ def test_an_interval_that_a_large_gap_is_in_is_not_called_good():
     assert "evaluate.perplexity_texts" in found.advice
 
 
-@pytest.mark.parametrize(("labels", "kind"), [(3, Bars), (21, Numbers)])
+@pytest.mark.parametrize(("labels", "kind"), [(3, "bars"), (21, "numbers")])
 def test_what_is_found_of_each_label_is_drawn_and_of_many_listed(labels, kind):
     recalls = [
         {"name": f"downstream.recall.{i}", "label": f"L{i}", "value": i / 40, "note": "n"}
         for i in range(labels)
     ]
     found, *_ = sections([*measured(), *recalls], ABOUT)
-    assert isinstance(found.blocks[-1], kind)
+    assert found.blocks[-1].kind == kind
     assert [item.name for item in found.blocks[-1].items] == [f"L{i}" for i in range(labels)]
 
 
@@ -281,7 +280,7 @@ def test_the_interval_of_an_accuracy_by_words_stands_beside_it():
         {"name": f"downstream.{name}", "value": value, "note": "n"} for name, value in words.items()
     ]
     found, *_ = sections([*measured(), *metrics], ABOUT)
-    (shown,) = (item for item in items(found, Numbers) if item.name == "by words")
+    (shown,) = (item for item in items(found, "numbers") if item.name == "by words")
     assert (shown.value, shown.low, shown.high) == (0.6, 0.5, 0.7)
 
 
@@ -386,7 +385,7 @@ def test_why_the_public_model_read_nothing_is_told_as_far_as_it_is_known(
     changes, perplexity, in_context
 ):
     *_, found = sections([], about(**changes))
-    first, second = items(found, Missing)
+    first, second = items(found, "missing")
     assert perplexity in first
     assert in_context in second
 
@@ -411,8 +410,8 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     assert found.grade == grade
     assert said in found.advice
     beside = ["public model alone", "30 real records"]
-    assert [bar.name for bar in items(found, Bars)] == ["this release", *beside]
-    assert not [line for line in items(likeness, Numbers) if "nearness" in str(line)]
+    assert [bar.name for bar in items(found, "bars")] == ["this release", *beside]
+    assert not [line for line in items(likeness, "numbers") if "nearness" in str(line)]
     without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
     found, *_ = sections(without, Availability(**(vars(ABOUT) | {"labelled": False})))
     assert (found.grade, found.advice) == (None, "Not graded.")

@@ -12,7 +12,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import not_people
-from privsyn.report.blocks import Answer
+from privsyn.report.document import Answer
 from privsyn.report.first_card import Known, first_card
 
 STATED = DeploymentConfig(

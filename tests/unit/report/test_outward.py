@@ -16,8 +16,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import certificate, layout
 from privsyn.release.certificate import accuracy_figures
-from privsyn.report.blocks import Answer, Answers
-from privsyn.report.document import LEAVES, STAYS, Document, ReportSection
+from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
 from privsyn.report.outward import _caption, outward
 from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
@@ -124,7 +123,7 @@ def test_what_stands_in_backticks_is_code_and_escaped(made):
         ("<b>`x`", "&lt;b&gt;<code>x</code>"),
         ("one ` alone", "one ` alone"),
     ):
-        item = Answers((Answer("?", words),))
+        item = Block("answers", Answer("?", words))
         page = Document(
             "dp-release", "", "", "", {}, (ReportSection("k", "t", "dp-release", (item,)),)
         )
