@@ -308,8 +308,6 @@ class Config(Section):
 
 
 OVERRIDES = "PRIVSYN_OVERRIDES"
-TASK = "PRIVSYN_TASK"
-"""Process id of the Airflow task; if that process ends, the command line ends, too."""
 
 
 def environment_overrides() -> tuple[str, ...]:

@@ -35,6 +35,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+TASK = "PRIVSYN_TASK"
+"""Process id of the Airflow task; if that process ends, the command line ends, too."""
+
 
 class PrivsynError(Exception):
     """Base of all errors a user can cause or repair.

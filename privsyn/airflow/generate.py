@@ -16,7 +16,7 @@ from privsyn import errors
 from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
-from privsyn.config import OVERRIDES, TASK
+from privsyn.config import OVERRIDES
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.models.gpus import card_locks, leased, visible_cards
 
@@ -138,7 +138,7 @@ class ChildOperator(StageOperator):
         with subprocess.Popen(
             [sys.executable, "-c", COMMAND_LINE, *command, "--params", params],
             # The child ends with this process, also where that is killed (cli/commands.py:main).
-            env=inherited | {"PYTHONUNBUFFERED": "1", TASK: str(os.getpid()), **environment},
+            env=inherited | {"PYTHONUNBUFFERED": "1", errors.TASK: str(os.getpid()), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

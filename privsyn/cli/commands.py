@@ -15,8 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from privsyn import __version__
-from privsyn.config import TASK
-from privsyn.errors import Defect, PrivsynError
+from privsyn.errors import TASK, Defect, PrivsynError
 
 INTERRUPTED = 130
 

@@ -86,7 +86,6 @@ def plan(
     if releases is not None:
         raise ConfigError("--releases needs --release.")
     from privsyn.display.plans import cost_of_all, cost_of_release
-    from privsyn.stages.draw import last
     from privsyn.stages.plan import (
         of_other_accounts,
         preview,
@@ -119,14 +118,19 @@ def plan(
         if as_json:
             print(json.dumps(report(planned, account), indent=2))
         else:
+            earlier = None
+            # privacy: how long an earlier release took follows its records
+            if at_a_terminal(out):
+                from privsyn.stages.draw import last
+
+                earlier = last(ctx, planned)
             schedule = ctx.config.schedule.get(planned.method)
             cron = schedule.cron if schedule else None
             cost_of_release(
                 out,
                 planned,
                 account,
-                # privacy: how long an earlier release took follows its records
-                last(ctx, planned) if at_a_terminal(out) else None,
+                earlier,
                 cron,
                 ctx.account.terms,
                 ctx.config.account.public_size,

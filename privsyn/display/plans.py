@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,8 +21,10 @@ from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
-from privsyn.stages.draw import Pace
 from privsyn.stages.plan import about_words, lasts_until
+
+if TYPE_CHECKING:
+    from privsyn.stages.draw import Pace
 
 
 def cost_of_release(

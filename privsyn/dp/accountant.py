@@ -11,6 +11,7 @@ import decimal
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +159,7 @@ def roughly(event: Event, delta: float) -> float:
     return min(composed, allocation_epsilon(event, delta, points=QUICK_POINTS))
 
 
+@lru_cache(maxsize=256)
 def renyi_epsilon(event: Event, delta: float) -> float:
     """Epsilon by the Renyi curve alone, at its best order: fast, and never below the truth."""
     check_delta(delta)

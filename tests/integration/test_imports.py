@@ -66,6 +66,22 @@ def test_importing_the_ledger_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_the_version_and_the_help_import_no_command(option: str) -> None:
+    code = (
+        f"import sys; sys.argv = ['privsyn', {option!r}]\n"
+        "from privsyn.cli import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    named = [name for name in sys.modules if name.startswith('privsyn.')]\n"
+        "    heavy = {'sqlalchemy', 'scipy', 'pydantic', 'torch', 'numpy'} & set(sys.modules)\n"
+        "    print(sorted(named), sorted(heavy), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "['privsyn.cli', 'privsyn.cli.commands', 'privsyn.errors'] []"
+    assert "privsyn" in done.stdout
+
+
 HEAVY = (
     "torch",
     "transformers",
