@@ -218,9 +218,9 @@ def test_a_unit_with_very_many_records_is_bounded_on_the_way(
 
 
 GOLDEN = {
-    (0.0, 2, 3, "user"): "40c87519f70506e8af06bb25fd33fa3a",
-    (0.25, 3, 1, "user"): "d49ed855f6ec0f19978f16129415044f",
-    (0.1, 1, 7, None): "949119d3aadc7d035921cba8eafd393f",
+    (0.0, 2, 3, "user"): "268c467d69d9835d418a6af6bf951386",
+    (0.25, 3, 1, "user"): "9540c43a62fd746ba6e15c3964f811c5",
+    (0.1, 1, 7, None): "587e26ffe87a8ecb7e9d7362588a8edb",
 }
 
 
