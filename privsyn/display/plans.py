@@ -12,15 +12,13 @@ from rich.console import Console
 from privsyn.display.progress import duration
 from privsyn.display.tables import Verbatim, facts, note, table
 from privsyn.dp.accountant import percent, shown
-from privsyn.dp.events import load
-from privsyn.dp.risk import risk
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
-from privsyn.release.warnings import of_each
+from privsyn.release.warnings import odds_of, of_each
 from privsyn.stages.plan import about_words, lasts_until
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def cost_rows(
         "fits": _fits(plan, account),
         "guarantee": guaranteed(plan),
         **_accuracy_bought(plan),
-        "in words": " ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
+        "in words": " ".join(odds_of(plan.privacy_event(), plan.unit, plan.adjacency, plan.delta)),
         f"synthetic {plan.things}": _number(plan, public_size),
         "takes": share_taken(account),
         "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "

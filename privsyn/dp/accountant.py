@@ -26,6 +26,7 @@ from privsyn.dp.event_tree import (
     pure_of_leaf,
     renyi_loss,
     sampled_parts,
+    without_secret,
     zcdp_loss,
 )
 from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
@@ -109,6 +110,12 @@ def guarantee(event: Event, delta: float) -> Guarantee:
     if math.isinf(epsilon):
         raise ValueError(f"the event has no finite epsilon at delta={delta!r}; raise delta")
     return Guarantee(epsilon, delta)
+
+
+def epsilon_without_secret(event: Event, delta: float) -> float | None:
+    """Epsilon against somebody who knows the place of each unit; None where that adds nothing."""
+    known = without_secret(event)
+    return None if known == event else guarantee(known, delta).epsilon
 
 
 def epsilon_at(event: Event, delta: float) -> float:

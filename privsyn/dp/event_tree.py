@@ -242,6 +242,20 @@ def allocated(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]
     return first, tuple(part for part in parts if part is not first)
 
 
+def without_secret(event: Event) -> Event:
+    """The event for somebody who knows the place of every unit: of a random allocation, one place.
+
+    Never costs less than the event itself.
+    """
+    match event:
+        case RandomAllocation(inner):
+            return inner
+        case Composed(events):
+            return Composed(tuple(map(without_secret, events)))
+        case _:
+            return event
+
+
 def check_delta(delta: float) -> None:
     """Raise ValueError unless delta is in [0, 1)."""
     if not 0 <= delta < 1:

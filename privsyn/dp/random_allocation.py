@@ -230,7 +230,7 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     low = 0.0
     if not covers(high):
         return mu
-    while high - low > 1e-6 * high:
+    while high - low > 1e-12 * high:  # as bounded_range.gaussian_mu
         middle = (low + high) / 2
         low, high = (low, middle) if covers(middle) else (middle, high)
     return high

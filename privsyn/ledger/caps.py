@@ -8,7 +8,9 @@ At creation the account splits its delta over three filters and fixes their budg
   instead would be wrong: whoever picks the second release after seeing the first reaches twice the
   delta.
 - *Gaussian*: squared mu of releases that are mu-Gaussian DP sum to at most that of the Gaussian
-  mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023).
+  mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023). A random
+  allocation is covered by Gaussian noise but for a small chance; of such chances a share of delta
+  pays for a fixed number.
 - *Repeats*: all releases so far are of one event, which the first release fixed before anything was
   seen, and that many of it compose to the cap by their exact loss distribution.
 
@@ -41,11 +43,11 @@ from privsyn.dp.events import (
     load,
 )
 from privsyn.dp.filters import (
+    covering_mu_squared,
     filter_budget,
     filter_epsilon,
     filter_order,
     gaussian_budget,
-    gaussian_mu_squared,
     pure_loss,
 )
 from privsyn.errors import BudgetError, ConfigError
@@ -59,13 +61,19 @@ class Charge:
 
     Attributes:
         loss: Renyi loss at the cap's order; pure epsilon where delta is 0.
-        mu_squared: Squared mu of its Gaussian DP; None where the cap's delta is 0.
+        mu_squared: Squared mu of its Gaussian DP; of a random allocation but for the chance that
+            its account pays for. None where the cap's delta is 0.
         event: The event, as the ledger stores it.
     """
 
     loss: float
     mu_squared: float | None
     event: Mapping[str, Any]
+
+    @property
+    def allocated(self) -> bool:
+        """Whether it takes one of the chances that the cap has for random allocations."""
+        return _allocated(self.event)
 
     @classmethod
     def of(cls, entry: Entry, *, period: bool = False) -> Charge:
@@ -125,8 +133,18 @@ class Cap:
     def charge(self, event: Event) -> Charge:
         """What an event takes; inf where a filter cannot admit its kind."""
         loss = float(loss_at(event, self.order or math.inf))
-        mu_squared = float(gaussian_mu_squared(event)) if self.split else None
+        mu_squared = float(covering_mu_squared(event, self._chance)) if self.split else None
         return Charge(loss, mu_squared, dump(event))
+
+    @property
+    def _chance(self) -> float:
+        """Chance, of one random allocation, that it reveals more than Gaussian noise does."""
+        return self.delta * self.split.allocation / MOST_ALLOCATIONS if self.split else 0.0
+
+    def _chances_fit(self, charges: Sequence[Charge]) -> bool:
+        """Whether the share of delta for random allocations pays for those that are charged."""
+        # privacy: the share and the budget are fixed at opening and never traded for each other
+        return not self._chance or _chances(charges) <= MOST_ALLOCATIONS
 
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
@@ -142,9 +160,11 @@ class Cap:
         if self.split is None:
             return None
         room = self.gaussian_budget
-        if room and self._within([charge.mu_squared for charge in (*earlier, request)], room):
-            return "gaussian"
-        events = [load(charge.event) for charge in (*earlier, request)]
+        charges = (*earlier, request)
+        if room and self._within([charge.mu_squared for charge in charges], room):
+            if self._chances_fit(charges):
+                return "gaussian"
+        events = [load(charge.event) for charge in charges]
         pure = [pure_loss(event) for event in events]
         if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
             return "pure"
@@ -168,19 +188,22 @@ class Cap:
         ``admits`` does so for one request.
         """
         charges = [*earlier, request]
-        rules = [([charge.loss for charge in charges], self.budget)]
+        rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
         if self.gaussian_budget:
-            rules.append(([_known(charge) for charge in charges], self.gaussian_budget))
+            chances = self._chance and request.allocated
+            more = max(0, MOST_ALLOCATIONS - _chances(earlier)) if chances else MOST_COPIES
+            rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
-            rules.append(([pure_loss(load(charge.event)) for charge in charges], self.epsilon))
+            losses = [pure_loss(load(charge.event)) for charge in charges]
+            rules.append((losses, self.epsilon, MOST_COPIES))
         most = 1 if self.admits(earlier, request, repeats=not earlier) else 0
-        for losses, budget in rules:
+        for losses, budget, limit in rules:
             if not all(map(math.isfinite, losses)):
                 continue
             *spent, each = map(self._exact, losses)
             left = self._exact(budget) - sum(spent, Fraction(0))
-            fitting = MOST_COPIES if each == 0 else math.floor(left / each)
-            most = max(most, min(fitting, MOST_COPIES))
+            fitting = limit if each == 0 else math.floor(left / each)
+            most = max(most, min(fitting, limit))
         return most
 
     def room(self, earlier: Sequence[Charge], event: Event) -> float:
@@ -233,7 +256,9 @@ class Cap:
             [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
         )
         if self.gaussian_budget:
-            shares.append(math.fsum(map(_known, charges)) / self.gaussian_budget)
+            chances = _chances(charges) / MOST_ALLOCATIONS if self._chance else 0.0
+            noise = math.fsum(map(_known, charges)) / self.gaussian_budget
+            shares.append(max(noise, chances))
         return min(1.0, *shares) if charges else 0.0
 
     def spent_epsilon(self, charges: Sequence[Charge]) -> float:
@@ -305,11 +330,26 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
 
 _KNOWN: dict[tuple[Event, float, float], tuple[int, int]] = {}
 
+MOST_ALLOCATIONS = 256
+"""Random allocations that an account's share of delta for them pays for. More make each of them
+dearer."""
+
 _NEAR = 2.0**-48
 """Relative distance from a budget within which losses are summed as fractions."""
 
 MOST_COPIES = 2**17
 _FURTHEST = 40.0
+
+
+def _chances(charges: Sequence[Charge]) -> int:
+    """How many of some charges take a chance for a random allocation."""
+    return sum(charge.allocated for charge in charges)
+
+
+def _allocated(event: Mapping[str, Any]) -> bool:
+    """Whether a stored event is or holds a random allocation: it is not parsed whole for it."""
+    parts = event.get("events", ())
+    return event.get("kind") == "random_allocation" or any(map(_allocated, parts))
 
 
 def _known(charge: Charge) -> float:

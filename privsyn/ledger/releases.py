@@ -14,7 +14,6 @@ from sqlalchemy.engine import Connection
 
 from privsyn.data.records import Private
 from privsyn.dp.events import Event, dump
-from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import (
     ApprovalNeeded,
     BudgetError,
@@ -401,10 +400,10 @@ class Releases:
     def _price(self, account: str, event: Event, method: str, guarantee: Guarantee) -> None:
         """What is dear to compute, and kept in memory, before others wait for the lock."""
         # The results are cached. Under the lock every other writer would wait for them.
-        gaussian_mu_squared(event)
         with self._database.read() as connection:
             row = find_account(connection, account) if connection else None
         if row is not None:
+            caps_of(row)[0].charge(event)
             ReleaseRequest.of(account_of(row).spec, event, method, guarantee)
 
     @contextmanager

@@ -98,6 +98,12 @@ class AccountConfig(Section):
         description="Refuse a private file that another account has paid for. False: warn, where "
         "you add up the budgets of both yourself.",
     )
+    amplification: bool = Field(
+        default=True,
+        description="Whether a release may cost less because its buckets are filled by a secret "
+        "draw (invisible_ink, private_prediction). False: its cost holds whoever knows them. The "
+        "ledger remembers false.",
+    )
     methods: tuple[str, ...] = Field(
         default=(),
         description="Methods the account is opened for, such as [invisible_ink]. They decide how "
@@ -143,6 +149,10 @@ class PolicyConfig(Section):
     units: tuple[str, ...] | None = Field(default=None, description="Allowed privacy units.")
     internal_metrics: bool = Field(
         default=True, description="Whether releases may be measured beside held-out records."
+    )
+    amplification: bool = Field(
+        default=True,
+        description="As account.amplification; false forbids it to all accounts.",
     )
     approval: ApprovalConfig | None = Field(
         default=None, description="What a person must approve, on top of account.approval."

@@ -17,6 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee, epsilon_at
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Event
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import schema
@@ -41,6 +43,7 @@ class ReleaseRequest:
         adjacency: The account's.
         unit: The account's.
         internal_metrics: Whether it is to be measured beside held-out records.
+        amplified: Whether its cost counts on the secret draw of buckets.
         at: The account's delta, where ``epsilon`` is at that and not at the release's own.
     """
 
@@ -50,6 +53,7 @@ class ReleaseRequest:
     adjacency: str
     unit: str
     internal_metrics: bool = False
+    amplified: bool = False
     at: float | None = None
 
     @classmethod
@@ -57,7 +61,14 @@ class ReleaseRequest:
         cls, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee
     ) -> ReleaseRequest:
         """What a release asks of an account, at no less than the price of its event."""
-        request = cls(method, guarantee.epsilon, guarantee.delta, spec.adjacency, spec.unit)
+        request = cls(
+            method,
+            guarantee.epsilon,
+            guarantee.delta,
+            spec.adjacency,
+            spec.unit,
+            amplified=without_secret(event) != event,
+        )
         return request.judged(event, spec.delta) if spec.terms.priced else request
 
     def judged(self, event: Event, delta: float) -> ReleaseRequest:
@@ -90,6 +101,7 @@ class Terms:
         adjacencies: Those that are allowed.
         units: Those that are allowed.
         internal_metrics: Whether releases may be measured beside held-out records.
+        amplification: Whether costs may count on the secret draw of buckets.
         spend_above: Epsilon from above which a person must approve that it is spent.
         publish: Whether a person must approve what is published.
         two_people: Whether that must be another one than who request.
@@ -106,6 +118,7 @@ class Terms:
     adjacencies: tuple[str, ...] | None = None
     units: tuple[str, ...] | None = None
     internal_metrics: bool = True
+    amplification: bool = True
     spend_above: float | None = None
     publish: bool = False
     two_people: bool = False
@@ -176,6 +189,11 @@ class Terms:
                 "evaluate.enabled=true measures releases beside held-out records, which is not "
                 "allowed: set evaluate.enabled=false"
             )
+        if request.amplified and not self.amplification:
+            broken.append(
+                "its cost counts on the secret draw of buckets, which is not allowed: set "
+                "account.amplification=false"
+            )
         return broken
 
     def refuse(self, account: str, release: str, request: ReleaseRequest) -> None:
@@ -213,6 +231,8 @@ class Terms:
                 laxer.append(f"{name} {allowed}, was {', '.join(was) or 'none'}")
         if self.internal_metrics and not other.internal_metrics:
             laxer.append("internal_metrics allowed, was forbidden")
+        if self.amplification and not other.amplification:
+            laxer.append("amplification allowed, was forbidden")
         for name in ("publish", "two_people"):
             if getattr(other, name) and not getattr(self, name):
                 laxer.append(f"approval.{name} not asked for, was asked for")
@@ -245,27 +265,38 @@ class Split:
         renyi: For any mixture of releases.
         gaussian: For releases with Gaussian noise or of the exponential mechanism.
         repeats: For releases of one and the same event, such as trained models of one recipe.
+        allocation: Beside ``gaussian``, for the chances that random allocations reveal more than
+            Gaussian noise [B19].
     """
 
     renyi: float = 0.2
     gaussian: float = 0.4
     repeats: float = 0.4
+    allocation: float = 0.0
 
     def __post_init__(self) -> None:
-        shares = (self.renyi, self.gaussian, self.repeats)
+        shares = (self.renyi, self.gaussian, self.repeats, self.allocation)
         if not all(0 <= share <= 1 for share in shares) or math.fsum(shares) > 1 + 1e-12:
             raise ValueError(f"shares={shares} must be at least 0 and add up to at most 1")
         if self.renyi == 0:
             raise ValueError("renyi=0: no filter would be left for a mixture of releases")
 
     @classmethod
-    def declared(cls, sampled: Collection[bool]) -> Split:
-        """The split for methods of which all, none or some sample their units (trained models)."""
+    def declared(cls, sampled: Collection[bool], *, amplified: bool = False) -> Split:
+        """The split for the methods that an account is opened for.
+
+        Args:
+            sampled: For each method, whether it samples its units (trained models); empty: all
+                methods.
+            amplified: Whether releases may be random allocations.
+        """
         if set(sampled) == {True}:
             return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
-        if set(sampled) == {False}:
-            return cls(renyi=0.08, gaussian=0.9, repeats=0.02)
-        return cls()
+        split = cls(renyi=0.08, gaussian=0.9, repeats=0.02) if set(sampled) == {False} else cls()
+        if not amplified:
+            return split
+        part = split.gaussian / 8  # costs Gaussian noise under 1% of its room
+        return replace(split, gaussian=split.gaussian - part, allocation=part)
 
 
 @dataclass(frozen=True)
@@ -338,7 +369,10 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            split=Split.declared(sampled),
+            split=Split.declared(
+                sampled,
+                amplified=terms.amplification and account.adjacency is not Adjacency.REPLACE_ONE,
+            ),
             terms=terms,
         )
 
@@ -394,6 +428,7 @@ def terms_of(account: AccountConfig, root: Path) -> Terms:
         else tuple(one.value for one in policy.adjacencies),
         units=policy.units,
         internal_metrics=policy.internal_metrics,
+        amplification=policy.amplification and account.amplification,
         spend_above=approval.spend_above,
         publish=approval.publish,
         two_people=approval.two_people,

@@ -80,6 +80,10 @@ class PricingFacts:
     labels: tuple[str, ...] = ()
     secret_places: bool = False
 
+    def __post_init__(self) -> None:
+        if self.secret_places and self.adjacency is Adjacency.REPLACE_ONE:
+            raise ValueError("secret places have no proof under replace_one")
+
     @property
     def moved(self) -> int:
         """How many records of a sum may change between neighbours, at most."""

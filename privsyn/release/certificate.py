@@ -22,6 +22,7 @@ from typing import Any
 from privsyn import __version__
 from privsyn.data.artifacts import ArtifactRef, atomic_file, sha256_file
 from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy
+from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
@@ -106,6 +107,9 @@ def build(
         "parents": [],
         "software": _software(root),
     }
+    if plan.amplified:
+        known = without_secret(load(plan.event))
+        body["risk_without_secret"] = risk(known).figures()
     if accuracy is not None:
         body["accuracy"] = dict(accuracy)
     if approval is not None:

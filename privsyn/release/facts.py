@@ -27,7 +27,7 @@ from privsyn.release.certificate import read as read_certificate
 from privsyn.release.layout import IMAGE_ROWS, MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import MOVES, definition, judged, not_people, protected
+from privsyn.release.warnings import MOVES, definition, judged, not_people, on_secret, protected
 from privsyn.section import NAME
 
 UNSTATED = "Not stated."
@@ -332,13 +332,23 @@ class ReleaseFacts:
 
     @property
     def odds(self) -> tuple[str, ...]:
-        """The risk of one unit in sentences."""
-        return self.risk.words(self.unit, self.plan.adjacency)
+        """The risk of one unit in sentences, with and without the secret of its buckets."""
+        words, known = self.risk.words(self.unit, self.plan.adjacency), self.risk_without_secret
+        epsilon = self.plan.epsilon_without_secret
+        if known is None or epsilon is None:
+            return words
+        return *words, on_secret(self.unit, epsilon, known)
 
     @property
     def risk(self) -> Risk:
         """The risk of one unit."""
         return Risk(**self.paid["risk"])
+
+    @property
+    def risk_without_secret(self) -> Risk | None:
+        """The risk from somebody who knows the buckets; None where that is the same."""
+        figures = self.paid.get("risk_without_secret")
+        return None if figures is None else Risk(**figures)
 
     @property
     def strength(self) -> Strength:

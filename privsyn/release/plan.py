@@ -89,7 +89,13 @@ class Plan(Section):
     )
     models: dict[Role, ModelUse]
     partition_key: str | None = Field(description="Public id of the account's partition key.")
+    amplified: bool = Field(
+        description="Whether the cost counts on the bucket of each unit: drawn anew, and secret."
+    )
     epsilon: float
+    epsilon_without_secret: float | None = Field(
+        description="Epsilon against somebody who knows the buckets. Null: the same."
+    )
     delta: float
     rho: float | None
     event: dict[str, Any]
@@ -164,7 +170,8 @@ class Plan(Section):
     @property
     def facts(self) -> PricingFacts:
         """What the release is priced by besides its settings."""
-        return PricingFacts(self.adjacency, self.privacy_unit, self.dataset.labels)
+        unit, labels = self.privacy_unit, self.dataset.labels
+        return PricingFacts(self.adjacency, unit, labels, secret_places=self.amplified)
 
     def settings_of(self, method: Method[S]) -> S:
         """The settings, validated by the plan's method."""
@@ -228,6 +235,7 @@ IDENTITY = (
     "paid_epsilon",
     "models",
     "partition_key",
+    "amplified",
 )
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import guarantee, rho, shown
+from privsyn.dp.accountant import epsilon_without_secret, guarantee, rho, shown
+from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
@@ -431,10 +432,12 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
         *_risk(event, certificate),
+        *_without_secret(plan, event),
         *_accuracy(plan, certificate),
         Check(
             "derived facts",
             plan.rho == rho(event)
+            and plan.amplified == (without_secret(event) != event)
             and plan.row_bounds == (rows or (len(cells), len(cells)))
             and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
             and plan.invariants == ()
@@ -461,13 +464,37 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
     if "risk" not in certificate:
         return []
     bounds = risk(event).figures()
-    stated = certificate["risk"]
+    right, known = _covers(certificate["risk"], bounds), without_secret(event)
+    if known != event:
+        right &= _covers(certificate["risk_without_secret"], risk(known).figures())
     return [
         Check(
             "risk",
-            stated.keys() == bounds.keys()
-            and all(bound <= stated[name] * (1 + 1e-9) for name, bound in bounds.items()),
+            right,
             f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
+        )
+    ]
+
+
+def _covers(stated: Mapping[str, float], bounds: Mapping[str, float]) -> bool:
+    return stated.keys() == bounds.keys() and all(
+        bound <= stated[name] * (1 + 1e-9) for name, bound in bounds.items()
+    )
+
+
+def _without_secret(plan: Plan, event: Event) -> list[Check]:
+    """Of a cost that counts on the secret draw of buckets: what it is for whoever knows them."""
+    epsilon = epsilon_without_secret(event, plan.target_delta)
+    stated = plan.epsilon_without_secret
+    if epsilon is None and stated is None:
+        return []
+    return [
+        Check(
+            "without the secret",
+            epsilon is not None and stated is not None and epsilon <= stated * (1 + 1e-12),
+            "the guarantee counts on nobody knowing the bucket of a "
+            f"{plan.unit}; against somebody who does, the event gives "
+            f"epsilon={shown(plan.epsilon if epsilon is None else epsilon)}",
         )
     ]
 

@@ -15,13 +15,17 @@ from typing import Any
 from privsyn.data.readers.image_files import FILE
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import folded
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import epsilon_without_secret, shown
 from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.event_tree import without_secret
+from privsyn.dp.events import Event
 from privsyn.dp.risk import (
     LARGE_EPSILON,
     STRONG_EPSILON,
     VAST_EPSILON,
+    Risk,
     Strength,
+    risk,
     strength,
 )
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
@@ -80,6 +84,32 @@ def of_epsilon(
             "data.",
         )
     return ()
+
+
+def on_secret(unit: str, epsilon: float, known: Risk) -> str:
+    """What a cost counts on that holds against whoever does not know the buckets.
+
+    Args:
+        unit: Who is protected.
+        epsilon: Against somebody who knows them.
+        known: The risk from them.
+    """
+    chance = math.ceil(100 * known.right - 1e-9)
+    guess = "perhaps every time" if chance >= 100 else f"at most {chance} times in 100"
+    return (
+        f"This counts on a secret: which bucket each {unit}'s records were put into. It was drawn "
+        "anew for this release and is deleted with the private copy of the records. Somebody who "
+        f"knows it all the same guesses right {guess}: for them epsilon is "
+        f"{shown(epsilon, digits=4)}."
+    )
+
+
+def odds_of(event: Event, unit: str, adjacency: str, delta: float) -> tuple[str, ...]:
+    """The odds of an event in sentences, with and without the secret of its buckets."""
+    words, epsilon = risk(event).words(unit, adjacency), epsilon_without_secret(event, delta)
+    if epsilon is None:
+        return words
+    return *words, on_secret(unit, epsilon, risk(without_secret(event)))
 
 
 SCALE = f"{STRONG_EPSILON:g} is strong, {LARGE_EPSILON:g} weak, {VAST_EPSILON:g} none"

@@ -175,7 +175,7 @@ def _short(
         unit=facts.unit,
         not_people=facts.not_people,
         most=plan.max_records_per_unit,
-        adjacency=plan.adjacency,
+        odds=facts.odds,
         stated=facts.deployment,
         unanswered=tuple(row.question for row in review if row.answer.startswith(UNSTATED)),
         cautions=len(cautions),

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.dp.accountant import Guarantee, percent, shown
-from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Event, load
-from privsyn.dp.risk import risk
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
 from privsyn.ledger.decisions import Decision, What
@@ -20,6 +18,7 @@ from privsyn.ledger.spec import AccountSpec
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
+from privsyn.release.warnings import odds_of
 from privsyn.stages.base import Context
 from privsyn.stages.workdir import locate
 
@@ -253,7 +252,7 @@ def _paying(ctx: Context, name: str) -> AccountSpec:
 def _said(
     spec: AccountSpec, method: str, event: Event, epsilon: float, delta: float
 ) -> dict[str, str]:
-    words = " ".join(risk(event).words(spec.unit, Adjacency(spec.adjacency)))
+    words = " ".join(odds_of(event, spec.unit, spec.adjacency, delta))
     return {
         "account": f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
         f"{spec.adjacency}" + (f"; policy {spec.terms.policy}" if spec.terms.policy else ""),

@@ -15,7 +15,9 @@ from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import Guarantee, guarantee, rho
+from privsyn.dp.accountant import Guarantee, epsilon_without_secret, guarantee, rho
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Composed, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import ConfigError
@@ -108,7 +110,10 @@ def plan(
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
-    facts = PricingFacts(config.account.adjacency, config.unit, dataset.labels)
+    adjacency = config.account.adjacency
+    # privacy: swapping one unit for another has no proof that counts on the secret of its place
+    secret = terms.amplification and adjacency is not Adjacency.REPLACE_ONE
+    facts = PricingFacts(adjacency, config.unit, dataset.labels, secret_places=secret)
     accuracy = accuracy_of(paid, facts.adjacency)
     with _computable(method_name, target):
         mechanism = (
@@ -155,11 +160,13 @@ def plan(
             for role, model in models.items()
         },
         "partition_key": account.key_id if account else None,
+        "amplified": without_secret(event) != event,
     }
     return Plan(
         **fields,
         release_id=release_id(fields) if account else None,
         epsilon=cost.epsilon,
+        epsilon_without_secret=epsilon_without_secret(event, target.delta),
         delta=cost.delta,
         rho=rho(event),
         event=dump(event),
