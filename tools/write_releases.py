@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "batch_size": 4,
         "max_tokens": 6,
         "max_reference_tokens": 12,
-        "texts_per_label": 3,
+        "texts_per_label": 8,
     },
     "private_prediction": {
         "batch_size": 8,

@@ -200,10 +200,12 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     if delta_curve is None:
         return math.inf
     first, width = delta_curve.first, delta_curve.width
-    start = max(0, math.floor(-first / width))  # the grid point at or below 0
+    # Grid points are multiples of the width, so 0 is one. Taken a point too low by a rounding, the
+    # delta there would be compared with the Gaussian's at 0, and mu be over 1% too large.
+    start = max(0, round(-first / width))
     deltas = delta_curve.deltas[start:]
     # Negative epsilons need no check: delta(-g) = 1 - e^-g + e^-g delta(g).
-    left = np.maximum(width * (start + np.arange(len(deltas) - 1)) + first, 0.0)
+    left = width * np.arange(len(deltas) - 1) + max(first, 0.0)
     in_reach = left < most
     variance = sum(count * sum(width_of(s) ** 2 for s in steps) for steps, count in blocks) / 4
 

@@ -17,14 +17,13 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import Guarantee, epsilon_without_secret, guarantee, rho
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.event_tree import without_secret
-from privsyn.dp.events import Composed, dump
+from privsyn.dp.events import Composed, Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.spec import ReleaseRequest
-from privsyn.methods.base import Method, PricingFacts, Role, SizedByTexts, TrainsModel
+from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, SizedByTexts, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
@@ -111,17 +110,26 @@ def plan(
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
     adjacency = config.account.adjacency
-    # privacy: swapping one unit for another has no proof that counts on the secret of its place
-    secret = terms.amplification and adjacency is not Adjacency.REPLACE_ONE
-    facts = PricingFacts(adjacency, config.unit, dataset.labels, secret_places=secret)
-    accuracy = accuracy_of(paid, facts.adjacency)
-    with _computable(method_name, target):
+    accuracy = accuracy_of(paid, adjacency)
+
+    def priced(*, secret: bool) -> tuple[Mechanism, Event]:
+        facts = PricingFacts(adjacency, config.unit, dataset.labels, secret_places=secret)
         mechanism = (
             method.calibrate(settings, share, facts)
             if derived is None
             else method.rebuild(settings, share, facts, derived)
         )
-        event = then_accuracy(mechanism.event, accuracy)
+        return mechanism, then_accuracy(mechanism.event, accuracy)
+
+    with _computable(method_name, target):
+        # privacy: swapping one unit for another has no proof that counts on the secret of its place
+        secret = terms.amplification and adjacency is not Adjacency.REPLACE_ONE
+        mechanism, event = priced(secret=secret)
+        open_epsilon = epsilon_without_secret(event, target.delta)
+        if open_epsilon is not None and open_epsilon <= target.epsilon:
+            # Nothing is to be counted on that is not needed.
+            mechanism, event = priced(secret=False)
+            open_epsilon = None
         cost = guarantee(event, target.delta)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
@@ -160,13 +168,13 @@ def plan(
             for role, model in models.items()
         },
         "partition_key": account.key_id if account else None,
-        "amplified": without_secret(event) != event,
+        "amplified": open_epsilon is not None,
     }
     return Plan(
         **fields,
         release_id=release_id(fields) if account else None,
         epsilon=cost.epsilon,
-        epsilon_without_secret=epsilon_without_secret(event, target.delta),
+        epsilon_without_secret=open_epsilon,
         delta=cost.delta,
         rho=rho(event),
         event=dump(event),

@@ -271,3 +271,11 @@ def test_a_response_of_the_largest_loss_on_the_finest_grid() -> None:
     value = np.linspace(0.9, 0.1, 100)
     raised = bounded_range.before_response(value, 100.0, 1e-12)  # 1e14 cells wide
     assert raised == pytest.approx(np.ones(100))
+
+
+def test_no_rounding_of_the_grid_moves_gaussian_mu() -> None:
+    """At the first range the point 0 of the grid came out as its neighbor: mu was 1.5% larger."""
+    first, second = (
+        bounded_range.gaussian_mu((((Draw(width),), 6),)) for width in (1.2100919268348, 1.21009193)
+    )
+    assert first == pytest.approx(second, rel=1e-6)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import not_people
@@ -37,7 +36,7 @@ GOOD = Known(
     unit="citizen",
     not_people="",
     most=1,
-    adjacency=Adjacency.ADD_REMOVE,
+    odds=("A guess is right at most 55 times in 100.",),
     stated=STATED,
     unanswered=(),
     cautions=0,
