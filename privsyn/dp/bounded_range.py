@@ -205,7 +205,7 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     start = max(0, round(-first / width))
     deltas = delta_curve.deltas[start:]
     # Negative epsilons need no check: delta(-g) = 1 - e^-g + e^-g delta(g).
-    left = width * np.arange(len(deltas) - 1) + max(first, 0.0)
+    left = width * np.arange(len(deltas) - 1, dtype=np.float64) + max(first, 0.0)
     in_reach = left < most
     variance = sum(count * sum(width_of(s) ** 2 for s in steps) for steps, count in blocks) / 4
 
