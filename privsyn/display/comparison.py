@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from markupsafe import Markup
 
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.plots import ChoicePoint, draw_choice
+from privsyn.evaluation.plots import draw_choice
 from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
@@ -37,12 +39,10 @@ HIDDEN = (
 )
 SAMPLES, LONGEST = 3, 240
 
-Cells = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Utility:
-    """An internal number of a release, with what it is read against.
+    """An internal number of a release, and the numbers to read it against.
 
     Attributes:
         value: Accuracy on held-out real records of a classifier that learned from the release, or,
@@ -81,7 +81,7 @@ class Compared:
         takes: The part of the account's whole budget it took; None where no ledger says so.
         rows: Records it holds.
         utility: Internal; None where it was not measured.
-        samples: Label and text of a few of its records; of images the names of the files.
+        samples: Label and text of a few of its records; of images none.
     """
 
     name: str
@@ -93,26 +93,6 @@ class Compared:
     rows: int
     utility: Utility | None
     samples: tuple[tuple[str, str], ...]
-
-    def cost(self) -> tuple[str, ...]:
-        """Its row of the first table: public."""
-        spent = "-" if self.takes is None else percent(self.takes)
-        return (self.name, shown(self.epsilon), f"{self.delta:g}", spent, f"{self.rows:,}")
-
-    def worth(self) -> tuple[str, ...]:
-        """Its row of the second table: internal."""
-        baselines = (self.utility.public, self.utility.real) if self.utility else (None, None)
-        return (
-            self.name,
-            "not measured" if self.utility is None else str(self.utility),
-            *("-" if value is None else f"{value:.3f}" for value in baselines),
-        )
-
-
-COST: Cells = ("release", "epsilon", "delta", "account", "rows")
-WORTH: Cells = ("release", "utility (internal)", "public", "real")
-"""Two tables rather than one, so that each stands in a terminal of 80 columns."""
-BASELINES = "public: the public model alone; real: the same number of real records."
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,22 +112,47 @@ class Comparison(Displayable):
     releases: tuple[Compared, ...]
     internal: bool = False
 
+    @property
+    def _measured(self) -> dict[Compared, Utility]:
+        return {one: one.utility for one in self.releases if one.utility is not None}
+
     def _tables(self) -> tuple[Table, ...]:
-        """Cost, and the utility where it was asked for."""
-        return self._tables_of(internal=self.internal)
+        """Cost and, where it was asked for, utility: two tables, each of 80 columns at most."""
+        costs = tuple(
+            (
+                one.name,
+                shown(one.epsilon),
+                f"{one.delta:g}",
+                "-" if one.takes is None else percent(one.takes),
+                f"{one.rows:,}",
+            )
+            for one in self.releases
+        )
+        cost = Table("", ("release", "epsilon", "delta", "account", "rows"), costs)
+        if not self.internal:
+            return (replace(cost, notes=self._notes()),)
+        columns = ("release", "utility (internal)", "public", "real")
+        worth = tuple(
+            (
+                one.name,
+                str(one.utility or "not measured"),
+                *(
+                    "-" if value is None else f"{value:.3f}"
+                    for value in (getattr(one.utility, name, None) for name in ("public", "real"))
+                ),
+            )
+            for one in self.releases
+        )
+        return cost, Table("", columns, worth, self._notes())
 
-    def _tables_of(self, *, internal: bool) -> tuple[Table, ...]:
-        cost = Table("", COST, tuple(one.cost() for one in self.releases))
-        if not internal:
-            return (replace(cost, notes=self._notes(internal=False)),)
-        worth = tuple(one.worth() for one in self.releases)
-        return cost, Table("", WORTH, worth, self._notes(internal=True))
-
-    def _notes(self, *, internal: bool) -> tuple[str, ...]:
-        measures = sorted({release.utility.by for release in self.releases if release.utility})
-        notes = [NOTE] if internal else [HIDDEN] if measures else []
-        if internal and measures:
-            notes.append(f"Utility is {' or '.join(measures)}; {BASELINES}")
+    def _notes(self) -> tuple[str, ...]:
+        measures = sorted({utility.by for utility in self._measured.values()})
+        notes = [NOTE] if self.internal else [HIDDEN] if measures else []
+        if self.internal and measures:
+            notes.append(
+                f"Utility is {' or '.join(measures)}; public: the public model alone; real: the "
+                "same number of real records."
+            )
         versions = sorted({release.version for release in self.releases})
         if len(versions) > 1:
             notes.append(
@@ -157,16 +162,13 @@ class Comparison(Displayable):
 
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
-        points = [
-            ChoicePoint(
-                one.method, one.epsilon, one.utility.value, one.utility.low, one.utility.high
-            )
-            for one in self.releases
-            if one.utility is not None
-        ]
-        if not points:
+        if not self._measured:
             return None
-        first = next(one.utility for one in self.releases if one.utility is not None)
+        points = [
+            (one.method, one.epsilon, utility.value, utility.low, utility.high)
+            for one, utility in self._measured.items()
+        ]
+        first = next(iter(self._measured.values()))
         lines = {
             "public model alone": first.public,
             "as many real records": first.real,
@@ -177,34 +179,29 @@ class Comparison(Displayable):
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
+        releases = [asdict(one) for one in self.releases]
+        for release in releases:
+            del release["samples"]
+        notes = list(replace(self, internal=True)._notes())
         return {
-            "class": "internal",
-            "dataset": self.dataset,
-            "releases": [
-                {
-                    **{key: value for key, value in vars(one).items() if key != "samples"},
-                    "utility": None if one.utility is None else vars(one.utility),
-                }
-                for one in self.releases
-            ],
-            "notes": list(self._notes(internal=True)),
-        }
+            "class": "internal", "dataset": self.dataset, "releases": releases, "notes": notes
+        }  # fmt: skip
 
     def page(self) -> str:
         """The comparison as one page: no script, nothing fetched. Internal."""
-        values = self._for_html(internal=True)
-        return str(render("compare.html", page_is="Comparison", release_id=self.dataset, **values))
+        body = replace(self, internal=True)._html()
+        return str(
+            render("compare.html", page_is="Comparison", release_id=self.dataset, comparison=body)
+        )
 
     def _repr_html_(self) -> str:
-        """The tables and samples, and where it was asked for the curve, for a notebook."""
-        return str(render("comparison.html", **self._for_html(internal=self.internal)))
+        return str(self._html())
 
-    def _for_html(self, *, internal: bool) -> dict[str, object]:
-        return {
-            "tables": self._tables_of(internal=internal),
-            "releases": self.releases,
-            "plot": self.plot() if internal else None,
-        }
+    def _html(self) -> Markup:
+        """The tables and samples, and where it was asked for the plot."""
+        tables = Markup(super()._repr_html_())  # noqa: S704  each cell is escaped
+        plot = self.plot() if self.internal else None
+        return render("comparison.html", tables=tables, releases=self.releases, plot=plot)
 
 
 def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Comparison:
@@ -303,19 +300,14 @@ def _utility(file: Path, modality: str) -> Utility | None:
         ("downstream.accuracy", f"accuracy {simple}"),
     ):
         if name in values:
-            return _of(values, name, by)
+            section = name.partition(".")[0]
+            return Utility(
+                value=values[name],
+                low=values.get(f"{name}_low"),
+                high=values.get(f"{name}_high"),
+                public=values.get(f"{section}.public"),
+                real=values.get(f"{section}.real"),
+                chance=values.get(f"{section}.chance", values.get(f"{section}.majority")),
+                by=by,
+            )
     return None
-
-
-def _of(values: Mapping[str, float], name: str, by: str) -> Utility:
-    room = name.partition(".")[0]
-    chance = values.get(f"{room}.chance", values.get(f"{room}.majority"))
-    return Utility(
-        value=values[name],
-        low=values.get(f"{name}_low"),
-        high=values.get(f"{name}_high"),
-        public=values.get(f"{room}.public"),
-        real=values.get(f"{room}.real"),
-        chance=chance,
-        by=by,
-    )

@@ -6,7 +6,6 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,50 +192,34 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class ChoicePoint:
-    """A release in a plot of epsilon against accuracy.
-
-    Attributes:
-        method: A line joins the points of a method.
-        epsilon: Its cost.
-        accuracy: On held-out real records.
-        low: Lower end of its interval; None if it has no interval.
-        high: Upper end.
-    """
-
-    method: str
-    epsilon: float
-    accuracy: float
-    low: float | None
-    high: float | None
-
-
 def draw_choice(
-    points: Sequence[ChoicePoint], baselines: Mapping[str, float], of: str = "accuracy"
+    points: Sequence[tuple[str, float, float, float | None, float | None]],
+    baselines: Mapping[str, float],
+    of: str = "accuracy",
 ) -> bytes:
     """Epsilon against accuracy as a PNG file, each method a line with its intervals. Internal.
 
     Args:
-        points: At least one.
+        points: Method, epsilon, accuracy and the ends of its interval, if it has one; at least
+            one point.
         baselines: Accuracies of free or unattainable references, by name.
         of: Name of the measure on the y-axis.
     """
     figure, axes = _figure(f"Epsilon against {of}, by held-out real records [internal]", 3.8)
-    for number, method in enumerate(dict.fromkeys(point.method for point in points)):
-        line = sorted((p for p in points if p.method == method), key=lambda p: p.epsilon)
+    for number, method in enumerate(dict.fromkeys(name for name, *_ in points)):
+        line = sorted((point[1:] for point in points if point[0] == method), key=lambda p: p[0])
         color = (BAR, MARK, INK, SOFT)[number % 4]
-        x, y = [p.epsilon for p in line], [p.accuracy for p in line]
+        x, y, *_ = zip(*line, strict=True)
         axes.plot(x, y, marker="o", color=color, label=_plain(method))
-        for p in line:
-            if p.low is not None and p.high is not None:
-                axes.vlines(p.epsilon, p.low, p.high, color=color, linewidth=1)
+        for epsilon, _, low, high in line:
+            if low is not None and high is not None:
+                axes.vlines(epsilon, low, high, color=color, linewidth=1)
     for number, (name, value) in enumerate(baselines.items()):
         style = (0, (4, 2 + 2 * number))
         axes.axhline(value, color=SOFT, linewidth=1, linestyle=style, label=_plain(name))
-    if len({point.epsilon for point in points}) > 1:
+    ticks = sorted({epsilon for _, epsilon, *_ in points})
+    if len(ticks) > 1:
         axes.set_xscale("log")
-        ticks = sorted({point.epsilon for point in points})
         axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
         axes.xaxis.minorticks_off()
     axes.set_ylim(0, 1)
