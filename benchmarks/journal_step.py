@@ -27,9 +27,8 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec
-from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal
-from privsyn.vault.release import Vault
+from privsyn.vault.vault import VARIABLE, Vault
 
 PART = "shard-0"
 
@@ -50,12 +49,12 @@ def in_a_ledger(url: str, folder: Path) -> Iterator[Draws]:
     ledger.accounts.open(AccountSpec("a", "d", "person", "add_remove", 3.0, 0.0, unit_column="u"))
     ledger.releases.reserve("a", "r", Pure(1.0), method="m", guarantee=Guarantee(1.0, 0.0))
     vault = Vault(f"file://{folder / 'vault'}", None)
-    place = vault.pin(ledger, "r", 1)
+    place = vault.pin(ledger.draws, "r", 1)
     ledger.releases.begin("r", vault.place("r", place.nonce), place.nonce)
-    LedgerJournal.create(ledger, place, PART, {})
+    LedgerJournal.create(ledger.draws, place, PART, {})
     with (
         ledger.leases.acquire("r", PART) as lease,
-        LedgerJournal.open(ledger, place, lease, {}) as journal,
+        LedgerJournal.open(ledger.draws, place, lease, {}) as journal,
     ):
         yield journal
 

@@ -26,8 +26,7 @@ from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.stages import workdir
-from privsyn.stages.base import Context, open_plan
+from privsyn.stages.base import Context, find_workdir, open_plan
 
 T = TypeVar("T")
 
@@ -235,9 +234,12 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
     parts = 1 if method.whole else planned.shards
     out = ctx.workspace.root / "everybody"
     if not out.exists():
-        seed = workdir.Run.resume(ctx, planned).seed  # everybody is where the release put them
+        work = find_workdir(ctx, ctx.ledger.releases.get(planned.id))
+        work.resume()  # everybody is where the release put them
         whole = source.model_copy(update={"holdout": 0.0})
-        partition(whole, key, cells, out, parts, seed=seed)
+        partition(
+            whole, key, cells, out, parts, seed=work.seed
+        )  # everybody is where the release put them
     names = {UnitKey(key).name(unit)[0]: i for i, unit in enumerate(units)}
     for shard, (journal, answers) in enumerate(run.shards):
         everybody = load_shard(out, shard, cells, parts)

@@ -32,7 +32,7 @@ from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
 from privsyn.methods.base import Backends, TrainsModel
-from privsyn.release.scratch import TRAIN, journal_file
+from privsyn.release.workdir import TRAIN, journal_file
 from privsyn.stages.base import Context, open_context, open_plan
 from privsyn.stages.draw import generate, load_models, train
 from privsyn.stages.partition import partition

@@ -188,9 +188,10 @@ class ApprovePublishOperator(AskOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """The folder that would be published."""
-        from privsyn.stages.workdir import locate
+        from privsyn.release.verification import locate
 
-        return locate(ctx, self.planned().id) or ctx.workspace.release(self.planned().id)
+        name = self.planned().id
+        return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)
 
 
 class ApproveStudentOperator(ApprovePublishOperator):
@@ -200,8 +201,8 @@ class ApproveStudentOperator(ApprovePublishOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
-        from privsyn.stages.workdir import locate
+        from privsyn.release.verification import locate
         from privsyn.students.release import plan_student
 
         name = plan_student(ctx, self.planned()).id
-        return locate(ctx, name) or ctx.workspace.release(name)
+        return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)

@@ -38,8 +38,7 @@ def keys_new(
     from platformdirs import user_config_path
 
     from privsyn.release.signature import new
-    from privsyn.vault.deployment_key import VARIABLE
-    from privsyn.vault.deployment_key import new as new_vault_key
+    from privsyn.vault.vault import VARIABLE, new_key
 
     configured, refused = None, Workspace(params.absolute().parent).published
     if params.is_file():
@@ -54,7 +53,7 @@ def keys_new(
     if vault:
         rows = {
             "key of the vault": f"{file} (whoever has it, the vault and the ledger reads records)",
-            "key id": new_vault_key(file, refused=refused, anywhere=anywhere),
+            "key id": new_key(file, refused=refused, anywhere=anywhere),
             "on every machine": f"set services.vault_key: {file.absolute()}, or {VARIABLE} to "
             "what the file holds",
         }

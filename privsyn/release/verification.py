@@ -51,6 +51,7 @@ from privsyn.release.layout import (
     VALIDATION,
 )
 from privsyn.release.plan import Plan
+from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
@@ -148,6 +149,36 @@ _BROKEN = (
 )
 _UNREADABLE = (*_BROKEN, PrivsynError)
 """What a certificate that somebody wrote by hand may run into."""
+
+
+def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
+    """Folder of a finished release, as the store has it and the ledger vouches for it.
+
+    Returns:
+        The folder; None where the release is neither here nor stored.
+
+    Raises:
+        VerificationError: What is stored is not what was certified and committed.
+        StorageError: The store cannot be reached.
+    """
+    if workspace.store is None:
+        return workspace.here_in(name)
+    entry = ledger.releases.find(name)
+
+    def check(folder: Path) -> None:
+        if not covers_reports(folder, ledger):
+            # Older than the ledger's note, or of a machine that died in between: made anew.
+            for report in (*REPORTS, SIGNATURE):
+                (folder / report).unlink(missing_ok=True)
+        raise_failed(folder, verify(folder, ledger))
+
+    fetched = workspace.store.fetch(
+        name,
+        workspace.root,
+        certified=None if entry is None else entry.certificate_sha256,
+        check=check,
+    )
+    return fetched or workspace.here_in(name)
 
 
 def _is_sealed(raw: bytes, certificate: Mapping[str, Any]) -> bool:

@@ -12,10 +12,9 @@ from privsyn.errors import ReleaseLost
 from privsyn.evaluation.classifiers import text_classifier
 from privsyn.evaluation.images import image_classifier
 from privsyn.release.certificate import accuracy_figures
-from privsyn.release.scratch import ACCURACY, HELD_OUT, PARTITION
+from privsyn.release.workdir import ACCURACY, HELD_OUT, PARTITION, Workdir
 from privsyn.stages.base import OpenPlan
 from privsyn.stages.draw import begun, session
-from privsyn.stages.workdir import Place
 from privsyn.validation.image_profile import load_images, read_image_rows
 from privsyn.validation.profile import read_rows
 
@@ -25,7 +24,7 @@ _DRAW = "right and wrong"
 
 
 def draw_accuracy(
-    release: OpenPlan, artifact: Path, place: Place
+    release: OpenPlan, artifact: Path, work: Workdir
 ) -> tuple[str, dict[str, Any]] | None:
     """Draw the accuracy of a classifier trained on the release, on units held out of it.
 
@@ -38,7 +37,7 @@ def draw_accuracy(
     Args:
         release: The release; begun, and all of it drawn.
         artifact: Its records, as they will be published.
-        place: Where its private intermediates are.
+        work: Its private intermediates.
 
     Returns:
         Kind of the noise source, and the certificate's figures; None where it pays for none.
@@ -53,11 +52,11 @@ def draw_accuracy(
         return None
     if begun(ctx, release) is None:
         raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
-    file = place.folder / HELD_OUT
-    with session(release, ACCURACY, place) as part:
+    file = work.folder / HELD_OUT
+    with session(release, ACCURACY, work) as part:
         lease, journal, noise = part.lease, part.journal, part.noise
         if not journal.has(_DRAW):
-            place.bring(PARTITION, HELD_OUT)
+            work.bring(PARTITION, HELD_OUT)
         # Before the draw begins, since an exception within it would lose the release.
         answers = [] if journal.has(_DRAW) else list(_answers(release, artifact, file))
         lease.check()

@@ -20,7 +20,6 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import odds_of
 from privsyn.stages.base import Context
-from privsyn.stages.workdir import locate
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def question_of(ctx: Context, release_id: str, what: What | None) -> Question:
         VerificationError: What is to be published is not what was certified.
     """
     if what is not What.SPEND:
-        locate(ctx, release_id)
+        verification.locate(ctx.workspace, ctx.ledger, release_id)
     folder = ctx.workspace.release(release_id)
     here = (folder / layout.CERTIFICATE).is_file()
     if what is What.SPEND or (what is None and not here):

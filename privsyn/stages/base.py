@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from privsyn.config import Config, load_config
 from privsyn.data.address import Address, Source
+from privsyn.data.artifacts import check_place, wipe
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, of_any_day
@@ -24,6 +25,7 @@ from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account
+from privsyn.ledger.entries import Entry
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
@@ -32,12 +34,12 @@ from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import modality_of
 from privsyn.object_store import local_folder
 from privsyn.release.plan import Plan, then_accuracy
-from privsyn.release.signature import check_place
+from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.tracking.mlflow import MlflowTracker
-from privsyn.vault.release import Vault
+from privsyn.vault.vault import Vault
 
 if TYPE_CHECKING:
     from privsyn.models.training.multi_gpu import Group
@@ -357,6 +359,15 @@ class OpenPlan:
         """The event of what will be drawn: generator and accuracy together."""
         return then_accuracy(self.mechanism.event, self.plan.accuracy)
 
+    @property
+    def journal_header(self) -> dict[str, Any]:
+        """What the draws of a release belong to: another model or noise source may not go on."""
+        return {
+            "release": self.id,
+            "noise": self.ctx.noise().kind,
+            "models": {role: use.revision for role, use in self.plan.models.items()},
+        }
+
     @cached_property
     def cells(self) -> list[Cell]:
         """The public cells of the partition, in output order."""
@@ -390,6 +401,45 @@ def open_plan(ctx: Context, plan: Plan | OpenPlan) -> OpenPlan:
     if isinstance(plan, OpenPlan):
         return plan if plan.ctx is ctx else OpenPlan(ctx, plan.plan)
     return OpenPlan(ctx, plan)
+
+
+def find_workdir(ctx: Context, entry: Entry) -> Workdir:
+    """Where a release keeps its private intermediates, or will: here, or in the vault.
+
+    Nothing is asked of the vault before the workdir is used.
+
+    Args:
+        ctx: The project.
+        entry: The release, as the ledger has it now.
+
+    Raises:
+        ConfigError: It lies in another vault than that of the settings.
+    """
+    scratch = ctx.workspace.scratch(entry.release_id)
+    if entry.scratch is not None and "://" not in entry.scratch:
+        return Workdir(ctx.ledger, entry, scratch)
+    vault = ctx.vault
+    if entry.scratch is not None and (vault is None or not vault.owns(entry.scratch)):
+        named = "not set" if vault is None else vault.where
+        raise ConfigError(
+            f"services.vault is {named}, and release {entry.release_id} lies in {entry.scratch}.",
+            hint="Give this machine the setting that the others have.",
+        )
+    if vault is None:
+        return Workdir(ctx.ledger, entry, scratch)
+    return VaultWorkdir(ctx.ledger, entry, scratch, vault)
+
+
+def wipe_workdir(ctx: Context, entry: Entry) -> None:
+    """Delete the private intermediates of an ended release, here and in the vault.
+
+    Raises:
+        StorageError: Something cannot be deleted. Without the release's key, which went with its
+            end, nobody can read it.
+    """
+    wipe(ctx.workspace.scratch(entry.release_id))
+    if ctx.vault is not None and ctx.vault.owns(entry.scratch):
+        ctx.vault.wipe(entry.release_id)
 
 
 def open_context(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from privsyn.data.artifacts import (
     ArtifactRef,
     atomic_file,
+    check_place,
     sha256_file,
     storage_error,
     sync_folder,
@@ -26,13 +27,14 @@ from privsyn.release import certificate, layout, signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
-from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
 from privsyn.release.settings import KEY_VARIABLE
-from privsyn.release.signature import check_place, load
+from privsyn.release.signature import load
+from privsyn.release.verification import locate
+from privsyn.release.workdir import EXHIBITS, MODEL, TRAIN, Workdir, samples
 from privsyn.stages.accuracy import draw_accuracy
-from privsyn.stages.base import Context, OpenPlan, open_plan
+from privsyn.stages.audit import withheld
+from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
 from privsyn.stages.lineage import certified, traced
-from privsyn.stages.workdir import Place, Run, at, before_commit, locate, store, wipe_place
 from privsyn.validation.masking import mask_rows
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     with traced(ctx, plan.id, "certify"):
         entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
-            wipe_place(ctx, entry)
+            wipe_workdir(ctx, entry)
             folder = find(ctx, plan)
             store(ctx, folder)
             certified(ctx, plan, folder)
@@ -69,17 +71,19 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
                 raise ReleaseLost(
                     f"release {plan.id} is {entry.state}: there is nothing to certify."
                 )
-            shards = Run.resume(ctx, plan).shards
-            with at(ctx, plan.id) as place:
-                _write(release, place, shards, folder)
+            work = find_workdir(ctx, entry)
+            work.resume()
+            with work:
+                _write(release, work, folder)
         facts = ReleaseFacts.read(folder)
         artifact = folder / facts.file
         if sha256_file(artifact) != facts.sha256:
             raise VerificationError(f"{artifact} was changed before its release was committed.")
-        before_commit(ctx, folder)
+        if ctx.workspace.store is not None:  # it outlives this machine before it is committed
+            ctx.workspace.store.put_draft(folder)
         ctx.ledger.releases.commit(plan.id, facts.sha256, facts.certificate_sha256)
         store(ctx, folder)
-        wipe_place(ctx, ctx.ledger.releases.get(plan.id))
+        wipe_workdir(ctx, ctx.ledger.releases.get(plan.id))
         certified(ctx, plan, folder)
         return folder
 
@@ -90,13 +94,28 @@ def find(ctx: Context, plan: Plan) -> Path:
     Raises:
         DataError: It is not on this machine; says how to bring it back.
     """
-    folder = locate(ctx, plan.id)
+    folder = locate(ctx.workspace, ctx.ledger, plan.id)
     if folder is None:
         raise DataError(
             f"release {plan.id} is committed, but its folder is not here.",
             hint=f"Bring it back with: privsyn restore {plan.id}",
         )
     return folder
+
+
+def store(ctx: Context, folder: Path) -> None:
+    """Store a finished folder as it is now, where releases are for all machines.
+
+    Raises:
+        StorageError: The store cannot be reached or refuses.
+    """
+    releases = ctx.workspace.store
+    if releases is None:
+        return
+    paid = ReleaseFacts.read(folder).plan
+    public = layout.passed(folder) is True and not withheld(ctx, paid)
+    passed = public and folder == ctx.workspace.release(folder.name)
+    releases.put(folder, folder.parent.name, passed=passed)
 
 
 def export(ctx: Context, plan: Plan) -> Path:
@@ -127,18 +146,18 @@ def copy_release(source: Path, target: Path) -> Path:
     return target
 
 
-def _write(release: OpenPlan, place: Place, shards: int, folder: Path) -> None:
+def _write(release: OpenPlan, work: Workdir, folder: Path) -> None:
     """Build the folder beside its place and rename it."""
     ctx, plan = release.ctx, release.plan
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
-    for part in (*range(shards), TRAIN):
-        place.bring(part)
-    scratch = place.folder
-    noise, rows, counts = _merged(release, scratch, shards)
+    for part in (*range(work.shards), TRAIN):
+        work.bring(part)
+    scratch = work.folder
+    noise, rows, counts = _merged(release, scratch, work.shards)
     rows = mask_rows(rows, ctx.config.validation)  # privacy: of what is released: post-processing
     artifact = release.modality.write(building, rows)
-    by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, place) or (noise, None)
+    by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, work) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)
     model = _take_along(scratch / MODEL, building / layout.MODEL)
     reserved, balance = ctx.ledger.releases.reservation(plan.id)

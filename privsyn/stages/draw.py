@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,22 +32,21 @@ from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, 
 from privsyn.models.roles import ROLES, load_role
 from privsyn.models.training.processes import started
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import (
+from privsyn.release.workdir import (
     BUCKETS,
     EXHIBITS,
     MODEL,
     PARTITION,
     TRAIN,
     TRAINED_BY,
+    Workdir,
     bucket_files,
     noise_of_training,
     part_name,
     samples,
 )
-from privsyn.stages.base import Context, OpenPlan, open_plan
+from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
 from privsyn.stages.lineage import traced
-from privsyn.stages.partition import journal_header
-from privsyn.stages.workdir import Place, Run, at, give_up
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,8 @@ def _kind(plan: Plan) -> dict[str, object]:
     return {"method": plan.method, "models": models}
 
 
-def begun(ctx: Context, plan: Plan | OpenPlan) -> Run | None:
-    """The run of a begun release; None where the release is already committed.
+def begun(ctx: Context, plan: Plan | OpenPlan) -> Workdir | None:
+    """The workdir of a begun release, resumed; None where the release is already committed.
 
     Raises:
         ReleaseLost: It is neither.
@@ -112,7 +111,8 @@ def begun(ctx: Context, plan: Plan | OpenPlan) -> Run | None:
             f"the plan of release {plan.id} was edited: it is not what the release is named after.",
             hint="Plan again: privsyn stage plan. Nothing was drawn.",
         )
-    run = Run.resume(ctx, plan)
+    work = find_workdir(ctx, entry)
+    work.resume()
     # privacy: what the plan says, what will draw and what is paid for are one event
     if not plan.event == dump(release.event) == dict(entry.event):
         raise VerificationError(
@@ -120,7 +120,7 @@ def begun(ctx: Context, plan: Plan | OpenPlan) -> Run | None:
             hint="Resume with the version that began it: its cost is paid. Only where that is gone "
             f"for good: privsyn ledger lose {plan.id}",
         )
-    return run
+    return work
 
 
 def refuse_drawn(ctx: Context, plan: Plan | OpenPlan) -> None:
@@ -153,7 +153,7 @@ class Drawing:
 
 
 @contextmanager
-def session(release: OpenPlan, part: int | str, place: Place) -> Iterator[Drawing]:
+def session(release: OpenPlan, part: int | str, work: Workdir) -> Iterator[Drawing]:
     """Hold a part of a begun release (a shard's number, or such as ``train``) while it is drawn.
 
     An exception of our own after a private draw makes the release LOST.
@@ -163,10 +163,9 @@ def session(release: OpenPlan, part: int | str, place: Place) -> Iterator[Drawin
         ReleaseLost: See above; or the journal is gone.
     """
     ctx, plan = release.ctx, release.plan
-    header = journal_header(ctx, plan) | {"shard": part}
     with (
         ctx.ledger.leases.acquire(plan.id, part_name(part)) as lease,
-        _journal(ctx, plan, part, header, lease, place) as journal,
+        _journal(release, part, lease, work) as journal,
     ):
         began = time.monotonic()
         try:
@@ -176,7 +175,7 @@ def session(release: OpenPlan, part: int | str, place: Place) -> Iterator[Drawin
             if not journal.drawn or _from_outside(error):
                 raise
             where = traceback.extract_tb(error.__traceback__)[-1]
-            again = give_up(ctx, place, plan.id, f"{type(error).__name__} after a draw")
+            again = work.give_up(f"{type(error).__name__} after a draw")
             # A foreign exception's message may hold record text: only its type and place go on.
             raise ReleaseLost(
                 f"release {plan.id} is LOST: {type(error).__name__} in "
@@ -227,14 +226,7 @@ def check_models(plan: Plan, backends: Backends) -> None:
             )
 
 
-def _journal(
-    ctx: Context,
-    plan: Plan,
-    part: int | str,
-    header: Mapping[str, Any],
-    lease: Lease,
-    place: Place,
-) -> Draws:
+def _journal(release: OpenPlan, part: int | str, lease: Lease, work: Workdir) -> Draws:
     """The part's journal, counted in the ledger from now on.
 
     Raises:
@@ -242,15 +234,15 @@ def _journal(
             was drawn since would be drawn again.
         ReleaseLost: It is gone.
     """
-    counted = ctx.ledger.leases.parts(plan.id).get(lease.part, 0)
-    journal = place.journal(part, header, lease)
+    counted = release.ctx.ledger.leases.parts(release.id).get(lease.part, 0)
+    journal = work.journal(part, release.journal_header | {"shard": part}, lease)
     if len(journal) < counted:
         journal.close()
         raise VerificationError(
-            f"release {plan.id}, {lease.part}: the ledger has counted {counted} draws and "
+            f"release {release.id}, {lease.part}: the ledger has counted {counted} draws and "
             f"{journal.where} holds {len(journal)}: this scratch is an older copy.",
             hint="Put the newest one back: its cost is paid. Only where that is gone for good: "
-            f"privsyn ledger lose {plan.id}",
+            f"privsyn ledger lose {release.id}",
         )
     lease.count(lambda: journal.durable)
     return journal
@@ -283,37 +275,36 @@ def generate(
     """
     release = open_plan(ctx, plan)
     with traced(ctx, release.id, "generate", shard):
-        run = begun(ctx, release)
-        if run is None:
+        work = begun(ctx, release)
+        if work is None:
             return None
         name = samples(shard)
-        with at(ctx, release.id) as place:
-            target = place.folder / name
-            if place.finished(shard, name):
+        with work:
+            target = work.folder / name
+            if work.finished(shard, name):
                 return target
             # Before the lease: models may take longer to load than it lives.
             backends = load_planned(release, backends)
-            with session(release, shard, place) as drawn:
-                kind, rows, shown = _draw(release, shard, run.shards, backends, drawn, place)
+            with session(release, shard, work) as drawn:
+                kind, rows, shown = _draw(release, shard, backends, drawn, work)
                 # every draw is counted before its text is handed on
                 ctx.ledger.leases.renew(drawn.lease)
                 write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
-                place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
+                work.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
         return target
 
 
 def _draw(
     release: OpenPlan,
     shard: int,
-    shards: int,
     backends: Backends,
     drawn: Drawing,
-    place: Place,
+    work: Workdir,
 ) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
     """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
     ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
     kind, lease = drawn.noise.kind, drawn.lease
-    part = f"generate {shard + 1}/{shards}"
+    part = f"generate {shard + 1}/{work.shards}"
 
     def progress(done: int, total: int) -> None:
         lease.check()
@@ -325,21 +316,21 @@ def _draw(
 
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):
-        place.bring(TRAIN)
-        kind = noise_of_training(place.folder)
+        work.bring(TRAIN)
+        kind = noise_of_training(work.folder)
         written = method.write(
             settings,
             plan.privacy_unit,
             plan.dataset.labels,
             backends,
-            place.folder / MODEL,
-            (shard, shards),
+            work.folder / MODEL,
+            (shard, work.shards),
             progress,
         )
     else:
         assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
-        place.bring(PARTITION, *bucket_files(shard))
-        buckets = load_shard(place.folder / BUCKETS, shard, release.cells, shards)
+        work.bring(PARTITION, *bucket_files(shard))
+        buckets = load_shard(work.folder / BUCKETS, shard, release.cells, work.shards)
         units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
         written = method.run(
             settings,
@@ -360,7 +351,7 @@ def _draw(
     for sample in written:
         if isinstance(sample, Exhibit):
             shown.append(f"{EXHIBITS}/{sample.name}")
-            with atomic_file(place.folder / shown[-1]) as stream:
+            with atomic_file(work.folder / shown[-1]) as stream:
                 stream.write(sample.content)
             continue
         lease.check()  # an overtaken process stops before its next draw
@@ -392,25 +383,30 @@ def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = No
     """
     release = open_plan(ctx, plan)
     with traced(ctx, release.id, "train"):
-        if not isinstance(release.method, TrainsModel) or begun(ctx, release) is None:
+        if not isinstance(release.method, TrainsModel):
             return None
-        with at(ctx, release.id) as place:
-            folder = place.folder / MODEL
-            if not place.finished(TRAIN, TRAINED_BY, MODEL):
-                _train(release, release.method, backends, place)
+        work = begun(ctx, release)
+        if work is None:
+            return None
+        with work:
+            folder = work.folder / MODEL
+            if not work.finished(TRAIN, TRAINED_BY, MODEL):
+                _train(release, release.method, backends, work)
         return folder
 
 
-def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, place: Place) -> None:
+def _train(
+    release: OpenPlan, method: TrainsModel, backends: Backends | None, work: Workdir
+) -> None:
     ctx = release.ctx
-    with _shared(release, backends) as shared, session(release, TRAIN, place) as drawn:
+    with _shared(release, backends) as shared, session(release, TRAIN, work) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
             ctx.progress("train", step, total, "steps")
 
-        place.bring(PARTITION, *bucket_files(0))
-        buckets = load_shard(place.folder / BUCKETS, 0, release.cells, 1)
+        work.bring(PARTITION, *bucket_files(0))
+        buckets = load_shard(work.folder / BUCKETS, 0, release.cells, 1)
         files = method.train(
             release.settings,
             release.mechanism,
@@ -418,15 +414,15 @@ def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, pl
             Draw(shared, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
         ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on
-        folder = place.folder / MODEL
+        folder = work.folder / MODEL
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in files.items():
             with atomic_file(folder / name) as stream:
                 stream.write(content)
         sync_folder(folder)
-        write_json_atomic(place.folder / TRAINED_BY, {"noise": drawn.noise.kind}, mode=0o600)
+        write_json_atomic(work.folder / TRAINED_BY, {"noise": drawn.noise.kind}, mode=0o600)
         names = [*(f"{MODEL}/{name}" for name in files), TRAINED_BY]
-        place.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
+        work.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
 
 
 @contextmanager

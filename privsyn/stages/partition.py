@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
@@ -12,7 +10,7 @@ from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import (
+from privsyn.release.workdir import (
     ACCURACY,
     BUCKETS,
     HELD_OUT,
@@ -21,10 +19,9 @@ from privsyn.release.scratch import (
     bucket_files,
     part_name,
 )
-from privsyn.stages.base import Context, OpenPlan, open_plan
+from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced
-from privsyn.stages.workdir import Run, at, refuse_given_up
 
 
 def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None) -> int:
@@ -53,7 +50,6 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
     release = open_plan(ctx, plan)
     plan = release.plan
     with traced(ctx, plan.id, "partition"):
-        refuse_given_up(ctx, plan.id)
         entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
             return 0
@@ -63,11 +59,11 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             _refuse_private_text(release)
             refuse_empty(release, ctx.open_account().partition_key.reveal())
         account = ctx.open_account()
-        run = Run.pin(ctx, plan, shards)
-        run.begin(ctx, plan)
-        header = journal_header(ctx, plan)
+        work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
+        work.begin(plan.shards if shards is None else shards)
+        header = release.journal_header
 
-        parts: list[int | str] = list(range(run.shards))
+        parts: list[int | str] = list(range(work.shards))
         if isinstance(release.method, TrainsModel):
             parts.append(TRAIN)
         if plan.accuracy is not None:
@@ -80,8 +76,8 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             for shard in parts:
                 first = header | {"shard": shard}
                 if part_name(shard) not in held:  # else draws were made into one: it must be there
-                    place.create_journal(shard, first)
-                if place.entries(shard, first) or held.get(part_name(shard)):
+                    work.create_journal(shard, first)
+                if work.entries(shard, first) or held.get(part_name(shard)):
                     raise VerificationError(
                         f"release {plan.id} has drawn from a partition that is gone.",
                         hint="Put its scratch back as it was: its cost is paid. Only where that is "
@@ -89,26 +85,26 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                     )
             if plan.accuracy is not None:  # now, for the file may change before it is drawn
                 key = account.partition_key.reveal()
-                keep_holdout(release.source, key, place.folder / HELD_OUT)
+                keep_holdout(release.source, key, work.folder / HELD_OUT)
 
-        tally, files = Tally(), 1 if release.method.whole else run.shards
-        with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
-            if not place.finished(PARTITION):
+        tally, files = Tally(), 1 if release.method.whole else work.shards
+        with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, work:
+            if not work.finished(PARTITION):
                 write_partition(
                     release.source,
                     account.partition_key.reveal(),
                     release.cells,
-                    place.folder / BUCKETS,
+                    work.folder / BUCKETS,
                     files,
-                    seed=run.seed,
+                    seed=work.seed,
                     before_finish=before_finish,
                     tally=tally,
                 )
                 names = [name for shard in range(files) for name in bucket_files(shard)]
                 names += [HELD_OUT] if plan.accuracy is not None else []
-                place.hand_on(PARTITION, lease, sorted(set(names)), header=header)
+                work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
         keep(ctx, plan, tally)
-        return run.shards
+        return work.shards
 
 
 def _refuse_private_text(release: OpenPlan) -> None:
@@ -173,12 +169,3 @@ def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
         return bool(known) and ctx.fingerprint(release.source.path) not in known
     except DataError:
         return False
-
-
-def journal_header(ctx: Context, plan: Plan) -> dict[str, Any]:
-    """What the draws of a release belong to: another model or noise source may not go on."""
-    return {
-        "release": plan.id,
-        "noise": ctx.noise().kind,
-        "models": {role: use.revision for role, use in plan.models.items()},
-    }

@@ -18,10 +18,9 @@ from privsyn.release.settings import DeploymentConfig
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
-from privsyn.stages.certify import export, find, sign
+from privsyn.stages.certify import export, find, sign, store
 from privsyn.stages.lineage import announce, ended, traced
 from privsyn.stages.lineage import published as trace_published
-from privsyn.stages.workdir import locate, store
 
 
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
@@ -108,8 +107,10 @@ def restore(ctx: Context, release_id: str) -> Path:
         StorageError: The store cannot be reached.
         VerificationError: What is stored is not what was certified.
     """
-    if ctx.workspace.store is not None and (folder := locate(ctx, release_id)) is not None:
-        return folder
+    if ctx.workspace.store is not None:
+        stored = verification.locate(ctx.workspace, ctx.ledger, release_id)
+        if stored is not None:
+            return stored
     publisher = _publisher(ctx)
     if release_id not in publisher.published() and ctx.workspace.here_in(release_id) is None:
         raise ctx.workspace.missing(release_id)

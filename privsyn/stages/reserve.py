@@ -18,11 +18,10 @@ from privsyn.methods.base import TrainsModel
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context, OpenPlan, open_plan
+from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
 from privsyn.stages.certify import check_key
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.plan import plan as make_plan
-from privsyn.stages.workdir import refuse_given_up, store_plan, wipe_place
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
@@ -78,7 +77,8 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     )
     if entry.state == "LOST":
         raise lost(plan)
-    store_plan(ctx, plan)
+    if ctx.workspace.store is not None:
+        ctx.workspace.store.put_plan(plan)
     open_release(ctx, plan, entry)
     return entry
 
@@ -112,7 +112,7 @@ def settle(ctx: Context, plan: Plan) -> str:
         return "VOID"
     if entry.state == "BEGUN":
         with suppress(ReleaseLost):
-            refuse_given_up(ctx, plan.id)
+            find_workdir(ctx, entry).refuse_given_up()
         entry = ctx.ledger.releases.get(plan.id)
     if entry.state == "RESERVED":
         entry = ctx.ledger.releases.void(plan.id, "run ended before begin")
@@ -120,7 +120,7 @@ def settle(ctx: Context, plan: Plan) -> str:
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
         ended(ctx, plan.id)
-        wipe_place(ctx, entry)
+        wipe_workdir(ctx, entry)
     return str(entry.state)
 
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, State
-from privsyn.stages.base import Context
+from privsyn.release.workdir import wipe_dead
+from privsyn.stages.base import Context, find_workdir, wipe_workdir
 from privsyn.stages.lineage import ended
-from privsyn.stages.workdir import refuse_given_up, wipe_dead, wipe_place
 from privsyn.students.release import lock_student
 
 
@@ -56,14 +56,15 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
             return True
         return False
     with suppress(ReleaseLost, ConfigError):  # it may lie in a vault that is not known here
-        if ctx.ledger.releases.get(name).state is State.BEGUN:
-            refuse_given_up(ctx, name)
+        begun = ctx.ledger.releases.get(name)
+        if begun.state is State.BEGUN:
+            find_workdir(ctx, begun).refuse_given_up()
     with ctx.ledger.releases.lock(name) as entry:
         if entry is None or entry.state not in ENDED:
             return False
         if entry.state is State.VOID:  # it holds no record, and no other run may begin in it now
             wipe(scratch)
-    wipe_place(ctx, entry)
+    wipe_workdir(ctx, entry)
     if entry.state is not State.VOID:
         ended(ctx, name)
     return True

@@ -22,10 +22,9 @@ from privsyn.release.warnings import BY_AUDIT, of_account, of_release
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
-from privsyn.stages.certify import find, key_id, sign, unsign
+from privsyn.stages.certify import find, key_id, sign, store, unsign
 from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
-from privsyn.stages.workdir import store
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.masking import masks

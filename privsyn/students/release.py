@@ -41,7 +41,6 @@ from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
 from privsyn.stages.validate import copy_reports, place, stated, write_report
-from privsyn.stages.workdir import locate as locate_stored
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import Student, start_folder, train_student
@@ -250,7 +249,8 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
 
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
     """Train and certify a planned student, unless it exists."""
-    folder = locate_stored(ctx, planned.id) or ctx.workspace.release(planned.id)
+    stored = verification.locate(ctx.workspace, ctx.ledger, planned.id)
+    folder = stored or ctx.workspace.release(planned.id)
     with lock_student(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
             verification.raise_failed(folder, verification.verify(folder, ctx.ledger))

@@ -22,11 +22,10 @@ from typing import Any, TypeVar
 from privsyn.data.draws import Draws, kept_as
 from privsyn.data.journal_lines import damaged, header_of, line_of, parsed, refuse_other
 from privsyn.errors import PrivsynError, ReleaseLost
-from privsyn.ledger.draws import DrawRows
+from privsyn.ledger.draws import DrawRows, SealedDraws
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.ledger import Ledger
 from privsyn.object_store import NoSuchObject
-from privsyn.vault.release import ReleaseVault
+from privsyn.vault.vault import ReleaseVault
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ class LedgerJournal(Draws):
 
     @classmethod
     def create(
-        cls, ledger: Ledger, vault: ReleaseVault, part: str, header: Mapping[str, Any]
+        cls, draws: SealedDraws, vault: ReleaseVault, part: str, header: Mapping[str, Any]
     ) -> None:
         """Make an empty journal, durably. Does nothing if it exists.
 
@@ -62,14 +61,14 @@ class LedgerJournal(Draws):
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
-        made = ledger.draws.create(vault.release_id, part, vault.key.seal_entry(part, 0, line))
+        made = draws.create(vault.release_id, part, vault.key.seal_entry(part, 0, line))
         where = f"{part} of {vault.release_id}"
         first, _ = parsed(where, 1, vault.key.open_entry(part, 0, made), 0)
         refuse_other(where, first, expected)
 
     @classmethod
     def open(
-        cls, ledger: Ledger, vault: ReleaseVault, lease: Lease, header: Mapping[str, Any]
+        cls, draws: SealedDraws, vault: ReleaseVault, lease: Lease, header: Mapping[str, Any]
     ) -> LedgerJournal:
         """Open the journal of the lease's part. Never makes one.
 
@@ -78,7 +77,7 @@ class LedgerJournal(Draws):
             LeaseHeld: Another process has taken the lease.
             VerificationError: The header differs, or an entry is damaged or missing.
         """
-        journal = cls(ledger.draws.open(lease), vault, lease)
+        journal = cls(draws.open(lease), vault, lease)
         try:
             journal._load(journal._rows.load(), header)
         except BaseException:
@@ -175,16 +174,16 @@ class LedgerJournal(Draws):
         return object_name(self._lease.part, name, digest)
 
 
-def entries(ledger: Ledger, vault: ReleaseVault, part: str) -> int:
+def entries(draws: SealedDraws, vault: ReleaseVault, part: str) -> int:
     """Number of stored entries of a part, read without its lease."""
-    return max(0, sum(1 for _ in _rows(ledger, vault, part)) - 1)
+    return max(0, sum(1 for _ in _rows(draws, vault, part)) - 1)
 
 
-def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | None:
+def kept(draws: SealedDraws, vault: ReleaseVault, part: str, key: str) -> bytes | None:
     """A public value in a part's journal, read without its lease; None if it is not there yet."""
     entry, name = kept_as(key)
     crc = 0
-    for number, body in enumerate(_rows(ledger, vault, part)):
+    for number, body in enumerate(_rows(draws, vault, part)):
         line = vault.key.open_entry(part, number, body)
         value, crc = parsed(f"{part} of {vault.release_id}", number + 1, line, crc)
         if value.get("k") == entry:
@@ -192,10 +191,10 @@ def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | No
     return None
 
 
-def _rows(ledger: Ledger, vault: ReleaseVault, part: str) -> Iterator[bytes]:
+def _rows(draws: SealedDraws, vault: ReleaseVault, part: str) -> Iterator[bytes]:
     """The encrypted rows of a part, page by page: a part may have one row per token."""
     start = 0
-    while page := ledger.draws.rows(vault.release_id, part, start, _PAGE):
+    while page := draws.rows(vault.release_id, part, start, _PAGE):
         yield from page
         start += len(page)
 

@@ -16,7 +16,7 @@ from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeTrainableModel
 from privsyn.release import certificate, verification
-from privsyn.release.scratch import MODEL, TRAINED_BY
+from privsyn.release.workdir import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition

@@ -16,7 +16,7 @@ from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, Ver
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
-from privsyn.release.scratch import MODEL
+from privsyn.release.workdir import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate

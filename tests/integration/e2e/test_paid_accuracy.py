@@ -22,7 +22,7 @@ from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
-from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
+from privsyn.release.workdir import ACCURACY, HELD_OUT, journal_file, part_name
 from privsyn.stages import accuracy as stage
 from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify

@@ -22,7 +22,7 @@ from privsyn.stages.certify import certify
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.vault.deployment_key import VARIABLE
+from privsyn.vault.vault import VARIABLE
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
 from tests.integration.ledger.postgres_server import Server, postgres_server
 
@@ -161,7 +161,7 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
 def keys_of(ctx: Context, planned: Plan, sealed: list[bytes]) -> list[str]:
     """Names of the draws in a part's rows, each found whole and in its place."""
     assert ctx.vault is not None
-    vault = ctx.vault.find(ctx.ledger, planned.id)
+    vault = ctx.vault.find(ctx.ledger.draws, planned.id)
     assert vault is not None
     keys, crc = [], 0
     for number, body in enumerate(sealed):

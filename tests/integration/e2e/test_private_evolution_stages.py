@@ -108,7 +108,7 @@ def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
         return clean[-1]
 
     monkeypatch.setattr(private_evolution._Private, "votes", watched)
-    monkeypatch.setattr(certify_stage, "wipe_place", lambda ctx, entry: None)  # the scratch stays
+    monkeypatch.setattr(certify_stage, "wipe_workdir", lambda ctx, entry: None)  # the scratch stays
     ctx = project.context()
     release(ctx)
     assert len(clean) == 3

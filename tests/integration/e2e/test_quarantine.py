@@ -21,7 +21,7 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.release import verification
-from privsyn.release.scratch import BUCKETS, journal_file
+from privsyn.release.workdir import BUCKETS, journal_file
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate

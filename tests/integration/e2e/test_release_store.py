@@ -30,7 +30,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
-from privsyn.stages.workdir import before_commit
 from tests.integration.e2e.small_project import Project, build_project, finish, stand_in, times
 
 
@@ -291,7 +290,7 @@ def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes: Homes) -> None:
         certificate.canonical(changed | {"seal": certificate.seal_of(changed)})
     )
     ctx = late.context()
-    before_commit(ctx, copy)
+    ctx.workspace.store.put_draft(copy)
     _, other = certificate.read(copy)
     with pytest.raises(VerificationError, match="another artifact or certificate"):
         ctx.ledger.releases.commit(

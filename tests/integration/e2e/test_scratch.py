@@ -23,7 +23,7 @@ from privsyn.ledger.leases import Holder, Leases
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
-from privsyn.stages.base import Context, open_plan
+from privsyn.stages.base import Context, find_workdir, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, session, train
 from privsyn.stages.partition import partition
@@ -33,7 +33,6 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.sweep import leftovers, sweep
 from privsyn.stages.validate import validate
-from privsyn.stages.workdir import at
 from privsyn.testing import NeverDraws
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins
 
@@ -209,7 +208,8 @@ def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
     scratch, copy = ctx.workspace.scratch(planned.id), ctx.workspace.root / "copy"
 
     def draw(name: str) -> None:
-        with at(ctx, planned.id) as place, session(open_plan(ctx, planned), 0, place) as part:
+        work = find_workdir(ctx, ctx.ledger.releases.get(planned.id))
+        with work, session(open_plan(ctx, planned), 0, work) as part:
             part.journal.draw_all([(name, lambda: 1)])
 
     draw("first")
@@ -345,7 +345,7 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.stages.workdir.os.replace", full)
+        patch.setattr("privsyn.release.workdir.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
     assert ctx.ledger.releases.get(planned.id).state == "LOST"

@@ -9,13 +9,12 @@ from datetime import date
 import pytest
 
 from privsyn.errors import DataError
-from privsyn.stages.base import open_plan
+from privsyn.stages.base import find_workdir, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.workdir import Run
 from tests.integration.e2e.small_project import finish, rows
 
 
@@ -95,7 +94,8 @@ def test_a_file_that_changes_after_a_release_began_is_no_part_of_it(make_project
     project = make_project()
     ctx = project.context()
     planned = reserved(ctx)
-    Run.pin(ctx, planned).begin(ctx, planned)  # and killed before it read a record
+    work = find_workdir(ctx, ctx.ledger.releases.get(planned.id))
+    work.begin(planned.shards)  # and killed before it read a record
     kept = project.data.read_bytes()
     project.write(rows(50, 20))
     with pytest.raises(DataError, match=r"changed since release .* was reserved.*ledger lose"):

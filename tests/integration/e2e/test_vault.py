@@ -35,19 +35,19 @@ from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
-from privsyn.release.scratch import GIVEN_UP
+from privsyn.release.workdir import GIVEN_UP, VaultWorkdir
+from privsyn.stages.base import find_workdir
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.sweep import sweep
-from privsyn.stages.workdir import VaultPlace, at
 from privsyn.testing import NeverDraws
 from privsyn.vault import journal
-from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import entries
-from privsyn.vault.release import ReleaseVault
+from privsyn.vault.sealing import ReleaseKey
+from privsyn.vault.vault import VARIABLE, ReleaseVault
 from tests.integration.e2e.small_project import (
     CANARY,
     METHODS,
@@ -111,11 +111,14 @@ def seeded(project: Project, seed: int = 0):
 
 
 def released(homes) -> Path:
-    """A release whose every task runs in the next home, with the same public randomness."""
+    """A release whose every task runs in the next home, with one public randomness and one seed."""
     with pytest.MonkeyPatch.context() as patch:
         make, own = np.random.default_rng, np.random.Generator(np.random.PCG64(1))
         patch.setattr(np.random, "default_rng", lambda seed=None: make(seed or own.integers(2**63)))
         patch.setattr(secrets, "randbits", lambda bits: int(own.integers(2**62)))
+        token, seed = secrets.token_hex, "0" * 64
+        patch.setattr(secrets, "token_hex", lambda n: seed if n == 32 else token(n))  # of a scratch
+        patch.setattr(ReleaseKey, "seed", seed)  # of a vault
         return _released(homes)
 
 
@@ -161,8 +164,8 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
     ctx, planned = reserved(home)
     partition(ctx, planned)
     generate(ctx, planned, 0, models())
-    vault = ctx.vault.find(ctx.ledger, planned.id)
-    drawn, read, rows = entries(ctx.ledger, vault, "shard-0"), [], SealedDraws.rows
+    vault = ctx.vault.find(ctx.ledger.draws, planned.id)
+    drawn, read, rows = entries(ctx.ledger.draws, vault, "shard-0"), [], SealedDraws.rows
 
     def noted(self, *where):
         read.append(len(rows(self, *where)))
@@ -170,14 +173,14 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
 
     monkeypatch.setattr(journal, "_PAGE", 3)
     monkeypatch.setattr(SealedDraws, "rows", noted)
-    assert entries(ctx.ledger, vault, "shard-0") == drawn > 6
-    with at(ctx, planned.id) as place:
-        assert place.finished(0)
+    assert entries(ctx.ledger.draws, vault, "shard-0") == drawn > 6
+    with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:
+        assert work.finished(0)
     assert max(read) == 3
     with sa.create_engine(f"sqlite:///{home.root.parent}/shared/ledger.db").begin() as connection:
         connection.exec_driver_sql("delete from ledger_draw where part = 'shard-0' and number = 3")
     with pytest.raises(VerificationError, match="a draw is missing"):
-        entries(ctx.ledger, vault, "shard-0")
+        entries(ctx.ledger.draws, vault, "shard-0")
 
 
 # On a real object store and a real PostgreSQL
@@ -257,9 +260,9 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     assert len(stored) > 50
     assert not any(CANARY.encode() in value for value in stored)
     spent = ctx.ledger.accounts.balance("letters").spent
-    place_of = ctx.vault.find(ctx.ledger, entry.release_id)
+    place_of = ctx.vault.find(ctx.ledger.draws, entry.release_id)
     before = ctx.ledger.draws.rows(entry.release_id, "shard-0")
-    drawn = entries(ctx.ledger, place_of, "shard-0")
+    drawn = entries(ctx.ledger.draws, place_of, "shard-0")
     assert 0 < drawn <= 9
 
     going_on = attempt(second, counter, 0)
@@ -420,7 +423,7 @@ def test_a_failure_after_a_draw_is_marked_without_the_ledger(machines, monkeypat
             if down != "ledger":
                 patch.setattr(ReleaseVault, "put_bytes", full)
             if down == "all":
-                patch.setattr("privsyn.stages.workdir.write_json_atomic", full)
+                patch.setattr("privsyn.release.workdir.write_json_atomic", full)
             raise RuntimeError("of ours")
 
     first, second = machines(2)
@@ -468,22 +471,22 @@ def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
     """It stood still until another process had finished."""
     first, second = machines(2)
     ctx, planned = reserved(first)
-    hand_on, finished = VaultPlace.hand_on, []
+    hand_on, finished = VaultWorkdir.hand_on, []
 
-    def late(place, part, lease, names, **more):
+    def late(work, part, lease, names, **more):
         if not finished:
             finished.append(True)
             ctx.ledger.leases.release(lease)  # as one that ran out
             second.write([row | {"text": "another"} for row in rows(48, 20)])
             partition(seeded(second), planned)
-        return hand_on(place, part, lease, names, **more)
+        return hand_on(work, part, lease, names, **more)
 
-    monkeypatch.setattr(VaultPlace, "hand_on", late)
+    monkeypatch.setattr(VaultWorkdir, "hand_on", late)
     with pytest.raises(LeaseHeld):
         partition(ctx, planned)
-    with at(ctx, planned.id) as place:
-        place.bring("partition")
-        text = (place.folder / "buckets" / "shard-00000.jsonl").read_text()
+    with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:
+        work.bring("partition")
+        text = (work.folder / "buckets" / "shard-00000.jsonl").read_text()
     assert "another" in text
     assert CANARY not in text
 
@@ -495,11 +498,11 @@ def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
     """It had just looked at its lease when another process took over, and finished first."""
     first, second = machines(2)
     ctx, planned = reserved(first)
-    hand_on, put, leases, overtaken = VaultPlace.hand_on, ReleaseVault.put, [], []
+    hand_on, put, leases, overtaken = VaultWorkdir.hand_on, ReleaseVault.put, [], []
 
-    def watched(place, part, lease, names, **more):
+    def watched(work, part, lease, names, **more):
         leases.append(lease)
-        return hand_on(place, part, lease, names, **more)
+        return hand_on(work, part, lease, names, **more)
 
     def late(vault, name, file):
         if not overtaken:
@@ -509,14 +512,14 @@ def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
             partition(seeded(second), planned)
         return put(vault, name, file)
 
-    monkeypatch.setattr(VaultPlace, "hand_on", watched)
+    monkeypatch.setattr(VaultWorkdir, "hand_on", watched)
     monkeypatch.setattr(ReleaseVault, "put", late)
     with pytest.raises(LeaseHeld):
         partition(ctx, planned)
     assert overtaken
-    with at(ctx, planned.id) as place:
-        place.bring("partition")
-        text = (place.folder / "buckets" / "shard-00000.jsonl").read_text()
+    with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:
+        work.bring("partition")
+        text = (work.folder / "buckets" / "shard-00000.jsonl").read_text()
     assert "another" in text
     assert CANARY not in text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.deployment_key import VARIABLE
+from privsyn.vault.vault import VARIABLE
 from tests.unit.ledger.ledger_cases import Clock
 from tests.unit.ledger.test_ledger_journal import PART, begin, never, opened
 
@@ -28,15 +28,15 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.release import Vault
+from privsyn.vault.vault import Vault
 from privsyn.vault.journal import LedgerJournal
 from tests.unit.ledger.ledger_cases import Clock
 
 url, name, folder = sys.argv[1:]
 ledger = Ledger(url, clock=Clock())
-place = Vault(f"file://{folder}/vault", None).find(ledger, name)
+place = Vault(f"file://{folder}/vault", None).find(ledger.draws, name)
 lease = ledger.leases.acquire(name, "shard-0", ttl=3600)
-journal = LedgerJournal.open(ledger, place, lease, {"release": "r"})
+journal = LedgerJournal.open(ledger.draws, place, lease, {"release": "r"})
 calls = 0
 
 def draw():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.errors import ConfigError, VerificationError
-from privsyn.vault import deployment_key, sealing
+from privsyn.vault import sealing, vault
 from privsyn.vault.sealing import ReleaseKey, WrongKey, key_id
 
 KEY = ReleaseKey.new("r1")
@@ -130,11 +130,11 @@ def test_the_vault_s_key_is_kept_out_of_a_repository_and_of_what_is_published(tm
     (tmp_path / ".git").mkdir()
     file = tmp_path / "vault.key"
     with pytest.raises(ConfigError):
-        deployment_key.new(file)
+        vault.new_key(file)
     with pytest.raises(ConfigError):
-        deployment_key.new(file, refused=[tmp_path], anywhere=True)
+        vault.new_key(file, refused=[tmp_path], anywhere=True)
     assert not file.exists()
-    deployment_key.new(file, anywhere=True)
+    vault.new_key(file, anywhere=True)
 
 
 def test_an_object_cut_at_the_end_of_any_segment_does_not_open():

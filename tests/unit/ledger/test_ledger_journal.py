@@ -20,9 +20,8 @@ from privsyn.errors import (
 from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal, entries, kept
-from privsyn.vault.release import ReleaseVault, Vault
+from privsyn.vault.vault import VARIABLE, ReleaseVault, Vault
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 PART = "shard-0"
@@ -39,18 +38,18 @@ def begin(ledger: Ledger, folder: Path) -> ReleaseVault:
     ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
     vault = Vault(f"file://{folder / 'vault'}", None)
-    place = vault.pin(ledger, name, 1)
+    place = vault.pin(ledger.draws, name, 1)
     ledger.releases.begin(name, vault.place(name, place.nonce), place.nonce)
-    LedgerJournal.create(ledger, place, PART, HEADER)
+    LedgerJournal.create(ledger.draws, place, PART, HEADER)
     return place
 
 
 def find(ledger: Ledger, place: ReleaseVault, folder: Path) -> ReleaseVault | None:
-    return Vault(f"file://{folder / 'vault'}", None).find(ledger, place.release_id)
+    return Vault(f"file://{folder / 'vault'}", None).find(ledger.draws, place.release_id)
 
 
 def opened(ledger: Ledger, place: ReleaseVault, lease) -> LedgerJournal:
-    return LedgerJournal.open(ledger, place, lease, HEADER)
+    return LedgerJournal.open(ledger.draws, place, lease, HEADER)
 
 
 def never():
@@ -80,9 +79,9 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
         lease.count(lambda: journal.durable)
         assert len(journal) == journal.durable == 5
     again = find(ledger, place, tmp_path)
-    assert entries(ledger, again, PART) == ledger.leases.parts(place.release_id)[PART] == 5
-    assert kept(ledger, again, PART, "p") == b"public"
-    assert kept(ledger, again, PART, "q") is None
+    assert entries(ledger.draws, again, PART) == ledger.leases.parts(place.release_id)[PART] == 5
+    assert kept(ledger.draws, again, PART, "p") == b"public"
+    assert kept(ledger.draws, again, PART, "q") is None
     with (
         ledger.leases.acquire(place.release_id, PART) as lease,
         opened(ledger, again, lease) as journal,
@@ -135,7 +134,7 @@ def test_of_two_that_believe_they_own_a_part_one_writes(ledger, clock, tmp_path)
             assert second.draw_file("f", never) == b"theirs"
         with pytest.raises(LeaseHeld):
             opened(ledger, place, paused)
-    assert entries(ledger, place, PART) == 3
+    assert entries(ledger.draws, place, PART) == 3
     with ledger.database.read() as connection:
         tokens = connection.execute(sa.select(schema.draws.c.token)).scalars().all()
     assert tokens == [0, 1, 2, 2]
@@ -164,11 +163,11 @@ def test_a_reservation_that_is_given_back_leaves_no_key(ledger, tmp_path):
     ledger.accounts.open(PURE)
     name = reserve(ledger, "r1").release_id
     vault = Vault(f"file://{tmp_path / 'vault'}", None)
-    first = vault.pin(ledger, name, 2)
-    assert vault.pin(ledger, name, 5).shards == 2  # of two that start at once one wins
-    assert vault.pin(ledger, name, 5).nonce == first.nonce
+    first = vault.pin(ledger.draws, name, 2)
+    assert vault.pin(ledger.draws, name, 5).shards == 2  # of two that start at once one wins
+    assert vault.pin(ledger.draws, name, 5).nonce == first.nonce
     ledger.releases.void(name, "why")
-    assert vault.find(ledger, name) is None
+    assert vault.find(ledger.draws, name) is None
 
 
 def test_a_release_that_began_elsewhere_is_pinned_to_no_vault(ledger):
@@ -183,7 +182,7 @@ def test_a_release_that_began_elsewhere_is_pinned_to_no_vault(ledger):
 def test_another_key_is_refused_before_anything_is_drawn(ledger, tmp_path, monkeypatch):
     place = begin(ledger, tmp_path)
     monkeypatch.setenv(VARIABLE, "B" * 43 + "=")
-    with pytest.raises(ConfigError, match=f"{VARIABLE} holds key .*, and release .* nothing was"):
+    with pytest.raises(ConfigError, match=f"{VARIABLE} holds key .*, but release .* nothing was"):
         find(ledger, place, tmp_path)
 
 
@@ -236,7 +235,7 @@ def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
         assert not journal.has("a")  # drawn in the same step, and not on file
         with pytest.raises(ReleaseLost):
             journal.draw_all([("a", lambda: 1)])
-    assert entries(ledger, place, PART) == 0
+    assert entries(ledger.draws, place, PART) == 0
 
 
 # PostgreSQL

@@ -1,21 +1,119 @@
-"""Objects of one release in the vault, encrypted, under ``VAULT/<release id>/<nonce>/``."""
+"""The vault: encrypted objects of a release under ``VAULT/<release id>/<nonce>/``, and the key.
+
+The deployment's key encrypts the keys of releases and is on every machine that draws: 256 random
+bits in base64, from the environment or a file of mode 0600. Never in a message, a log or a pickle.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
+import os
 import secrets
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from privsyn.data.artifacts import atomic_file, storage_error
+from privsyn.data.artifacts import (
+    atomic_file,
+    check_place,
+    put_key,
+    read_key,
+    refuse_repository,
+    storage_error,
+)
 from privsyn.errors import ConfigError
-from privsyn.ledger.draws import VaultRow
-from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.draws import SealedDraws, VaultRow
 from privsyn.object_store import ObjectStore, open_store
-from privsyn.vault.deployment_key import DeploymentKey, load
-from privsyn.vault.sealing import ReleaseKey, WrongKey
+from privsyn.vault.sealing import KEY_BYTES, ReleaseKey, WrongKey, key_id
+
+VARIABLE = "PRIVSYN_VAULT_KEY"
+"""Environment variable with the key itself; it takes precedence over ``services.vault_key``."""
+
+
+class DeploymentKey:
+    """The key. Its text form shows only its id."""
+
+    def __init__(self, key: bytes, value: str) -> None:
+        self.__key = key
+        self.origin = value
+        self.id = key_id(key)
+
+    def __repr__(self) -> str:
+        return f"DeploymentKey({self.id})"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("the vault's key does not leave its process")
+
+    @property
+    def secret(self) -> bytes:
+        """The key's bytes."""
+        return self.__key
+
+
+def load_key(file: Path | None) -> DeploymentKey:
+    """The key from the environment, or else from a file.
+
+    Raises:
+        ConfigError: There is no key, it cannot be read, other users can read it, or it is invalid.
+    """
+    value = os.environ.get(VARIABLE)
+    if value:
+        return DeploymentKey(_decoded(value.encode(), VARIABLE), VARIABLE)
+    if file is None:
+        raise ConfigError(
+            f"services.vault needs a key, and neither {VARIABLE} nor services.vault_key is set.",
+            hint="Make one, once for all machines: privsyn keys new --vault",
+        )
+    setting = "services.vault_key"
+    try:
+        content = read_key(file, setting)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{setting}: {file} does not exist.",
+            hint="Copy the deployment's key here; only the first time: privsyn keys new --vault",
+        ) from None
+    return DeploymentKey(_decoded(content, f"{setting}={file}"), setting)
+
+
+def new_key(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> str:
+    """Make a key in a new file of mode 0600. Never overwrites a file.
+
+    Args:
+        file: The new file.
+        refused: Folders whose content is published; the file must not be in one.
+        anywhere: Whether the file may be in a git repository.
+
+    Returns:
+        The key's id.
+
+    Raises:
+        ConfigError: The file exists, or is in a published folder or a repository.
+        StorageError: It cannot be written.
+    """
+    check_place(file, refused, "services.vault_key")
+    if not anywhere:
+        refuse_repository(file, "services.vault_key")
+    key = secrets.token_bytes(KEY_BYTES)
+    put_key(file, base64.b64encode(key) + b"\n", 0o600)
+    return key_id(key)
+
+
+def _decoded(text: bytes, where: str) -> bytes:
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ConfigError(
+            f"{where} is not {KEY_BYTES} bytes in base64.",
+            hint="Make one: privsyn keys new --vault",
+        )
+    return key
+
 
 _SPOOLED = 1 << 23
 """Bytes of an encrypted object in memory; a larger one goes to a temporary file."""
@@ -48,7 +146,7 @@ class Vault:
         Raises:
             ConfigError: There is no key, or it cannot be read.
         """
-        return load(self._key_file)
+        return load_key(self._key_file)
 
     def check(self) -> None:
         """Write, read and delete a small object.
@@ -68,7 +166,11 @@ class Vault:
         """URL of a release's objects, for the ledger and for messages."""
         return f"{self._store.where}/{release_id}/{nonce}"
 
-    def pin(self, ledger: Ledger, release_id: str, shards: int) -> ReleaseVault:
+    def owns(self, place: str | None) -> bool:
+        """Whether the ledger's URL of a release's objects is in this vault."""
+        return place is not None and place.startswith(f"{self.where}/")
+
+    def pin(self, draws: SealedDraws, release_id: str, shards: int) -> ReleaseVault:
         """Create the vault of a release that is about to begin, with a key, or find it.
 
         Raises:
@@ -77,20 +179,20 @@ class Vault:
         """
         fresh = ReleaseKey.new(release_id)
         row = VaultRow(self.key.id, fresh.wrapped(self.key.secret), secrets.token_hex(16), shards)
-        return self._of(release_id, ledger.draws.pin(release_id, row))
+        return self._of(release_id, draws.pin(release_id, row))
 
-    def find(self, ledger: Ledger, release_id: str) -> ReleaseVault | None:
+    def find(self, draws: SealedDraws, release_id: str) -> ReleaseVault | None:
         """The vault of a release; None if it has none, or has ended.
 
         Raises:
             ConfigError: It was made with another key of the deployment.
         """
-        row = ledger.draws.find_pin(release_id)
+        row = draws.find_pin(release_id)
         return None if row is None else self._of(release_id, row)
 
-    def holds(self, ledger: Ledger, release_id: str, name: str) -> bool:
+    def holds(self, draws: SealedDraws, release_id: str, name: str) -> bool:
         """Whether an object of a release exists. Needs no key."""
-        row = ledger.draws.find_pin(release_id)
+        row = draws.find_pin(release_id)
         return row is not None and self._store.exists(f"{release_id}/{row.nonce}/{name}")
 
     def _of(self, release_id: str, row: VaultRow) -> ReleaseVault:
