@@ -333,11 +333,16 @@ class ReleaseFacts:
     @property
     def odds(self) -> tuple[str, ...]:
         """The risk of one unit in sentences, with and without the secret of its buckets."""
-        words, known = self.risk.words(self.unit, self.plan.adjacency), self.risk_without_secret
-        epsilon = self.plan.epsilon_without_secret
-        if known is None or epsilon is None:
-            return words
-        return *words, on_secret(self.unit, epsilon, known)
+        words = self.risk.words(self.unit, self.plan.adjacency)
+        return (*words, self.secret) if self.secret else words
+
+    @property
+    def secret(self) -> str:
+        """What its cost counts on that is secret, and what it is without; empty: nothing."""
+        epsilon, known = self.plan.epsilon_without_secret, self.risk_without_secret
+        if epsilon is None or known is None:
+            return ""
+        return on_secret(self.unit, epsilon, known)
 
     @property
     def risk(self) -> Risk:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from privsyn.dp.accountant import shown
+from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.release.facts import WANTED, one_line
 from privsyn.release.settings import DeploymentConfig
@@ -39,7 +40,8 @@ class Known:
         unit: What is protected.
         not_people: What to know where units are rows or files; empty where a column names them.
         most: Records of a unit that are used.
-        odds: The risk of one unit in sentences.
+        adjacency: What neighbours differ by.
+        secret: What its cost counts on, in a sentence; empty where it counts on no secret.
         stated: What the owner says of it.
         unanswered: Questions of the privacy review that nobody has answered.
         cautions: How many cautions stand on the page.
@@ -63,7 +65,8 @@ class Known:
     unit: str
     not_people: str
     most: int
-    odds: tuple[str, ...]
+    adjacency: Adjacency
+    secret: str
     stated: DeploymentConfig
     unanswered: tuple[str, ...]
     cautions: int
@@ -127,7 +130,10 @@ def _private(known: Known) -> Answer:
     by = scale_of(known.epsilon, known.risk.right)
     whose = f" of one {known.unit}" if known.not_people else ""
     text = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
-    return Answer("How private is it?", text, _tone(known), known.odds)
+    odds = known.risk.words(known.unit, known.adjacency)
+    if known.secret:
+        odds = *odds, known.secret
+    return Answer("How private is it?", text, _tone(known), odds)
 
 
 def _tone(known: Known) -> Tone:

@@ -151,7 +151,9 @@ def sayable(folder: Path) -> set[str]:
         said |= {f"{value:.3f}", f"{value:.2f}", f"{value:.4g}"} if _is_number(value) else set()
     confidence = sealed.get("accuracy", {}).get("confidence", 0)
     said |= {f"{100 * confidence:.0f}"}
-    rates = ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"], risk["found_at_1_permille"])
+    known = paid.get("risk_without_secret", risk)  # by somebody who knows the buckets
+    rates = [(1 + one["advantage"]) / 2 for one in (risk, known)]
+    rates += [risk["found_at_1_percent"], risk["found_at_1_permille"]]
     said |= {f"{math.ceil(100 * rate - 1e-9):,}" for rate in rates}
     said.add(f"{len(validated.get('cautions', ()))}")
     unstated = {"tuning", "access", "intended_use", "biases"} - set(validated.get("deployment", {}))

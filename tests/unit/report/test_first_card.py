@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import not_people
+from privsyn.release.warnings import not_people, on_secret
 from privsyn.report.document import Answer
 from privsyn.report.first_card import Known, first_card
 
@@ -36,7 +37,8 @@ GOOD = Known(
     unit="citizen",
     not_people="",
     most=1,
-    odds=("A guess is right at most 55 times in 100.",),
+    adjacency=Adjacency.ADD_REMOVE,
+    secret="",
     stated=STATED,
     unanswered=(),
     cautions=0,
@@ -134,6 +136,15 @@ def test_odds_stand_beside_those_of_somebody_whose_data_is_not_used():
     void = " ".join(card(**VOID)["How private is it?"].points)
     assert "perhaps every time from this one" in void
     assert "100 times in 100" not in void
+
+
+def test_a_cost_that_counts_on_a_secret_says_so_and_what_it_is_without():
+    sentence = on_secret("citizen", 5.908, Risk(0.2, 0.05, 0.62))
+    found = card(secret=sentence)["How private is it?"].points
+    assert found[-1] == sentence
+    assert "guesses right at most 81 times in 100: for them epsilon is 5.908." in sentence
+    assert "perhaps every time" in on_secret("citizen", 60.0, Risk(1.0, 1.0, 1.0))
+    assert not any("secret" in point for point in card()["How private is it?"].points)
 
 
 def test_what_protects_in_name_only_is_not_handed_out_for_its_guarantee():
