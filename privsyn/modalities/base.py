@@ -1,7 +1,6 @@
-"""What a kind of record is: from a row of the private file to what lies in a release.
+"""What a kind of record is: from a row of the private file to what is measured of a release.
 
-How a released file is checked, and how it is measured, stands in two tables keyed by a modality's
-name: ``validation/kinds.py`` and ``stages/evaluate.py``.
+What needs the models of a deployment to measure is in ``stages/measure.py``.
 """
 
 from __future__ import annotations
@@ -9,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef
 from privsyn.data.readers.lines import Row
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
+    from privsyn.methods.base import Backends, Role
+    from privsyn.models.language.text_variation import TextSettings
+    from privsyn.models.protocols import Embedder as EmbedderOf
+    from privsyn.models.protocols import VariationAPI
+    from privsyn.validation.image_profile import ImageProfile
+    from privsyn.validation.profile import Profile
+    from privsyn.validation.settings import ValidationConfig
 
 T = TypeVar("T")
 
@@ -80,6 +89,12 @@ class Modality(Protocol):
     """Whether its records are words, which have a length and a language."""
     by_file: ClassVar[bool]
     """Whether each file may be a unit, where no column names one."""
+    suite: ClassVar[str]
+    """The shipped suite that checks its files."""
+    suite_columns: ClassVar[Mapping[str, str]]
+    """Columns that a suite may use -> field of a row."""
+    sampled_by: ClassVar[tuple[Role, ...]]
+    """Roles of the models that make and compare its samples."""
 
     @property
     def form(self) -> Any:
@@ -123,9 +138,36 @@ class Modality(Protocol):
     def look(self, folder: Path) -> dict[str, str]:
         """A command that shows some of a release, by what it is for."""
 
+    def placeholders(self, cfg: ValidationConfig) -> Mapping[str, Any]:
+        """Placeholders of its suites besides those of every suite."""
 
-class SampleForm(Protocol[T]):
-    """How models hold a sample of a modality, and how that is read and written."""
+    def rows(self, artifact: Path) -> Sequence[Any]:
+        """All lines of a released file; DataError if it is missing or cannot be read."""
+
+    def profile(self, rows: Sequence[Any], labels: Sequence[str]) -> Profile | ImageProfile:
+        """A summary of such lines."""
+
+    def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
+        """Numbers about a released file alone; ``schema``: of structured records."""
+
+    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+        """The label of a record's content, by a classifier trained on a released file."""
+
+    @staticmethod
+    def samples(text: TextSettings, models: Backends) -> Samples[Any]:
+        """How private evolution holds its records; ``text``: its settings for texts."""
+
+
+class Samples(Protocol[T]):
+    """How models hold a sample of a modality, how that is read and written, and the models."""
+
+    @property
+    def api(self) -> VariationAPI[T]:
+        """The generator."""
+
+    @property
+    def embedder(self) -> EmbedderOf[T]:
+        """The map to vectors."""
 
     def read(self, content: str) -> T | None:
         """A private record; None where it cannot be read."""

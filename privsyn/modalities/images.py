@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,21 @@ from privsyn.data.tally import DEEP, IMAGE, OTHER_FILE
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout
+from privsyn.validation.image_profile import (
+    ImageProfile,
+    ImageRow,
+    load_images,
+    profile_images,
+    read_image_rows,
+)
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
+    from privsyn.methods.base import Backends, Role
+    from privsyn.models.language.text_variation import TextSettings
+    from privsyn.models.protocols import Embedder as EmbedderOf
+    from privsyn.models.protocols import VariationAPI
+    from privsyn.validation.settings import ValidationConfig
 
 SHEET_COLUMNS = 10
 SYNTHETIC = "Synthetic image: drawn by a model, no picture of a person or thing."
@@ -68,6 +83,15 @@ class Images:
     searched: ClassVar[bool] = False
     worded: ClassVar[bool] = False
     by_file: ClassVar[bool] = True
+    suite: ClassVar[str] = "images"
+    suite_columns: ClassVar[Mapping[str, str]] = {
+        name: name.removeprefix("row_")
+        for name in (
+            "row_well_formed", "id", "label", "file", "readable", "width", "height", "mode",
+            "mean", "spread", "pixels_sha256", "label_rows",
+        )
+    }  # fmt: skip
+    sampled_by: ClassVar[tuple[Role, ...]] = ("image_embedder", "image")
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -156,9 +180,49 @@ class Images:
         """The folder of the images."""
         return {"see some": f"xdg-open {folder / layout.IMAGES}"}
 
+    def placeholders(self, cfg: ValidationConfig) -> Mapping[str, Any]:
+        """Form, contrast and rows per label."""
+        return {
+            "size": self.form.size,
+            "modes": [self.form.mode],
+            "min_spread": cfg.min_spread,
+            "min_rows_per_label": cfg.min_rows_per_label,
+        }
 
-class ImageForm:
-    """Samples that are uint8 arrays of one shape."""
+    def rows(self, artifact: Path) -> Sequence[ImageRow]:
+        """Lines and the images they name."""
+        return read_image_rows(artifact)
+
+    def profile(self, rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
+        """Brightness, sizes, label counts and samples."""
+        return profile_images(rows, labels)
+
+    def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
+        """Diversity of the pixels."""
+        from privsyn.evaluation.images import image_fidelity
+
+        return image_fidelity(read_image_rows(artifact))
+
+    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+        """By pixels."""
+        from privsyn.evaluation.images import image_classifier
+
+        pairs = load_images(artifact.parent, read_image_rows(artifact))
+        classify = image_classifier([(pixels, of) for pixels, of in pairs if of is not None])
+        return lambda content: classify(decode(content))
+
+    @staticmethod
+    def samples(text: TextSettings, models: Backends) -> ImageSamples:
+        """Drawn by a generator of images."""
+        return ImageSamples(models.image, models.image_embedder)
+
+
+@dataclass(frozen=True)
+class ImageSamples:
+    """Samples that are uint8 arrays of one shape. A record that is damaged has no vote [E6]."""
+
+    api: VariationAPI[Pixels]
+    embedder: EmbedderOf[Pixels]
 
     def read(self, content: str) -> Pixels | None:
         """The pixels of a PNG file in base64; None where it is damaged."""

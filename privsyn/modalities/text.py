@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
@@ -18,6 +18,15 @@ from privsyn.data.readers.streams import COMPRESSIONS
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout
+from privsyn.validation.profile import Profile, Row, profile, read_rows
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
+    from privsyn.methods.base import Backends, Role
+    from privsyn.models.language.text_variation import TextSettings
+    from privsyn.models.protocols import Embedder as EmbedderOf
+    from privsyn.models.protocols import VariationAPI
+    from privsyn.validation.settings import ValidationConfig
 
 # All but tab and line breaks; a model draws one now and then, and the suite refuses them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -34,10 +43,10 @@ class Texts:
         escape: Stands before a quote within quotes of a CSV; None: such a quote is doubled.
     """
 
-    text: str
-    encoding: str
-    delimiter: str | None
-    escape: str | None
+    text: str = "text"
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    escape: str | None = None
 
     name: ClassVar[str] = "text"
     things: ClassVar[str] = "texts"
@@ -48,6 +57,11 @@ class Texts:
     searched: ClassVar[bool] = True
     worded: ClassVar[bool] = True
     by_file: ClassVar[bool] = False
+    suite: ClassVar[str] = "text"
+    suite_columns: ClassVar[Mapping[str, str]] = {
+        name: name.removeprefix("row_") for name in ("id", "text", "label", "row_well_formed")
+    } | {"text_is_json": "text_is_json"}
+    sampled_by: ClassVar[tuple[Role, ...]] = ("embedder", "text")
 
     @property
     def form(self) -> None:
@@ -127,9 +141,53 @@ class Texts:
         """The first lines."""
         return {"read some": f"head -3 {folder / layout.ARTIFACT}"}
 
+    def placeholders(self, cfg: ValidationConfig) -> Mapping[str, Any]:
+        """None of its own."""
+        return {}
 
-class TextForm:
+    def rows(self, artifact: Path) -> Sequence[Row]:
+        """All lines of the file."""
+        return read_rows(artifact)
+
+    def profile(self, rows: Sequence[Row], labels: Sequence[str]) -> Profile:
+        """Lengths, label counts and samples."""
+        return profile(rows, labels)
+
+    def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
+        """Diversity of the texts, and of what their fields hold."""
+        from privsyn.evaluation.embeddings import fidelity
+        from privsyn.evaluation.structured import structure
+
+        texts = [row.text or "" for row in read_rows(artifact)]
+        return fidelity(texts) + ([] if schema is None else structure(texts, schema))
+
+    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+        """By words."""
+        from privsyn.evaluation.classifiers import text_classifier
+
+        rows = read_rows(artifact)
+        return text_classifier(
+            [(row.text or "", row.label) for row in rows if row.label is not None]
+        )
+
+    @staticmethod
+    def samples(text: TextSettings, models: Backends) -> TextSamples:
+        """Written and rephrased by a language model."""
+        from privsyn.models.language.text_variation import TextVariation
+
+        return TextSamples(TextVariation(text, models.text), models.embedder)
+
+
+TEXTS = Texts()
+"""Texts of a column named text."""
+
+
+@dataclass(frozen=True)
+class TextSamples:
     """Samples that are strings."""
+
+    api: VariationAPI[str]
+    embedder: EmbedderOf[str]
 
     def read(self, content: str) -> str:
         """The text."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.images import decode
 from privsyn.data.partition import held_units
 from privsyn.errors import ReleaseLost
-from privsyn.evaluation.classifiers import text_classifier
-from privsyn.evaluation.images import image_classifier
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.workdir import ACCURACY, HELD_OUT, PARTITION, Workdir
 from privsyn.stages.base import OpenPlan
 from privsyn.stages.draw import begun, session
-from privsyn.validation.image_profile import load_images, read_image_rows
-from privsyn.validation.profile import read_rows
 
 Answer = Callable[[str], str]
 """The label a classifier gives a record's content."""
@@ -68,7 +63,7 @@ def draw_accuracy(
 
 def _answers(release: OpenPlan, artifact: Path, file: Path) -> Iterator[list[bool]]:
     """Of each held-out unit, whether each of its records is answered right."""
-    answer = CLASSIFIERS[release.modality.name](artifact)
+    answer = release.modality.classifier(artifact)
     for unit in held_units(file, release.plan.max_records_per_unit):
         yield [_is_right(answer, record.content, record.label) for record in unit.reveal()]
 
@@ -84,18 +79,3 @@ def _is_right(answer: Answer, content: str, label: str | None) -> bool:
         raise
     except Exception:
         return False
-
-
-def _of_texts(artifact: Path) -> Answer:
-    rows = [(row.text or "", row.label) for row in read_rows(artifact)]
-    return text_classifier([(text, label) for text, label in rows if label is not None])
-
-
-def _of_images(artifact: Path) -> Answer:
-    pairs = load_images(artifact.parent, read_image_rows(artifact))
-    classify = image_classifier([(pixels, label) for pixels, label in pairs if label is not None])
-    return lambda content: classify(decode(content))
-
-
-CLASSIFIERS: Mapping[str, Callable[[Path], Answer]] = {"text": _of_texts, "image": _of_images}
-"""What is trained on the records of a release, by the modality's name."""

@@ -23,9 +23,8 @@ from privsyn.evaluation.embeddings import (
     compare_embeddings,
     compare_lengths,
     embed_both,
-    fidelity,
 )
-from privsyn.evaluation.images import compare_images, downstream_beside, image_fidelity
+from privsyn.evaluation.images import compare_images, downstream_beside
 from privsyn.evaluation.language_model import (
     compare_labels,
     compare_words,
@@ -34,7 +33,7 @@ from privsyn.evaluation.language_model import (
 )
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
-from privsyn.evaluation.structured import compare_fields, structure
+from privsyn.evaluation.structured import compare_fields
 from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
@@ -217,21 +216,9 @@ class Failures:
             self.found[name] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
-def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
-    texts = [row.text or "" for row in read_rows(artifact)]
-    quality = fidelity(texts)
-    if ctx.config.validation.json_schema is not None:
-        quality += structure(texts, read_schema(ctx.config.validation, ctx.files))
-    return quality
-
-
 def _no_plots(folder: Path) -> list[Path]:
     """Of a release that was measured by no record."""
     return []
-
-
-def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
-    return image_fidelity(read_image_rows(artifact))
 
 
 def _texts(
@@ -469,18 +456,17 @@ def _images_revisions(ctx: Context, plan: Plan) -> list[str | None]:
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of one kind of records.
+    """What is measured of one kind of records by the models of this deployment.
 
     Attributes:
-        alone: Numbers about the synthetic file alone.
-        beside: Numbers about it beside held-out real records, internal, and what draws the plots;
-            none without records, and what is shown and logged meanwhile is the same.
+        beside: Numbers about the synthetic file beside held-out real records, internal, and what
+            draws the plots; none without records, and what is shown and logged meanwhile is the
+            same.
         attempt: Tries the models of ``beside`` on public inputs; those of a release that are loaded
             are taken as they are.
         revisions: Which models ``beside`` reads, by digest.
     """
 
-    alone: Callable[[Context, Path], list[Metric]]
     beside: Callable[
         [Context, Plan, Path, Sequence[Record], Backends | None, Failures],
         tuple[list[Metric], Plotter],
@@ -490,7 +476,7 @@ class Measures:
 
 
 MEASURES: Mapping[str, Measures] = {
-    "text": Measures(_text_quality, _texts, _try_texts, _texts_revisions),
-    "image": Measures(_image_quality, _images, _try_images, _images_revisions),
+    "text": Measures(_texts, _try_texts, _texts_revisions),
+    "image": Measures(_images, _try_images, _images_revisions),
 }
 """By the modality's name."""

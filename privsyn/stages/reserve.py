@@ -22,7 +22,6 @@ from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe
 from privsyn.stages.certify import check_key
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.plan import plan as make_plan
-from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
 
@@ -52,13 +51,13 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     ctx.open_account()
     known = ctx.ledger.releases.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
-        method, kind = release.method, release.modality
+        method = release.method
         load_suite(
             ctx.config.validation,
             plan.dataset.labels,
             plan.row_bounds,
             ctx.files,
-            kind_of(kind.name, kind.form),
+            release.modality,
         )
         prompt = method.prompt(release.settings)
         if prompt is not None:

@@ -24,10 +24,9 @@ from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find, key_id, sign, store, unsign
 from privsyn.stages.lineage import traced, validated
-from privsyn.stages.measure import MEASURES
 from privsyn.validation.gx import ValidationResult, validate_file
-from privsyn.validation.kinds import kind_of
 from privsyn.validation.masking import masks
+from privsyn.validation.suite import read_schema
 
 
 def validate(ctx: Context, plan: Plan) -> Path:
@@ -82,20 +81,20 @@ def examine(
         bounds: Fewest and most rows there may be.
     """
     modality = modality_of(plan.dataset)
-    kind = kind_of(modality.name, modality.form)
-
     result = validate_file(
         folder / layout.ARTIFACT,
         ctx.config.validation,
         plan.dataset.labels,
         bounds,
         files=ctx.files,
-        kind=kind,
+        modality=modality,
     )
     facts = ReleaseFacts.read(folder)
     for half in folder.glob(".*.tmp"):
         half.unlink(missing_ok=True)  # what a killed validation left
-    quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
+    checks = ctx.config.validation
+    schema = None if checks.json_schema is None else read_schema(checks, ctx.files)
+    quality = modality.quality(folder / layout.ARTIFACT, schema)
     write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})
     write_json_atomic(
         folder / layout.VALIDATION,

@@ -15,8 +15,9 @@ from typing import Any
 
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
+from privsyn.modalities.base import Modality
+from privsyn.modalities.text import TEXTS
 from privsyn.validation.image_profile import ImageProfile
-from privsyn.validation.kinds import TEXT, Kind
 from privsyn.validation.profile import Profile
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import Suite, load_suite
@@ -86,7 +87,7 @@ def validate_file(
     expected_rows: tuple[int, int],
     *,
     files: PublicFiles | None = None,
-    kind: Kind = TEXT,
+    modality: Modality = TEXTS,
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
 
@@ -99,15 +100,15 @@ def validate_file(
         labels: The declared labels; empty for a dataset without labels.
         expected_rows: Fewest and most rows of the plan; an empty file always fails.
         files: Opens a suite and a JSON schema that the config names.
-        kind: Kind of the file's records.
+        modality: Of the file's records.
 
     Raises:
         DataError: The file is missing or cannot be read.
         ConfigError: The suite or the JSON schema is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, files, kind)
-    rows = kind.rows(artifact)
-    checks, version = _run(suite, _table(rows, kind.columns))
+    suite = load_suite(cfg, labels, expected_rows, files, modality)
+    rows = modality.rows(artifact)
+    checks, version = _run(suite, _table(rows, modality.suite_columns))
     return ValidationResult(
         success=all(check.success for check in checks),
         rows=len(rows),
@@ -116,7 +117,7 @@ def validate_file(
         suite=suite.name,
         suite_sha256=suite.sha256,
         gx_version=version,
-        profile=kind.profile(rows, labels),
+        profile=modality.profile(rows, labels),
     )
 
 

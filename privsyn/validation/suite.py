@@ -13,8 +13,10 @@ from typing import Any
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
+from privsyn.modalities.base import Modality
+from privsyn.modalities.registry import MODALITIES
+from privsyn.modalities.text import TEXTS
 from privsyn.spelling import nearest
-from privsyn.validation.kinds import SUITES, TEXT, Kind
 from privsyn.validation.settings import PATTERNS, ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")
@@ -61,7 +63,7 @@ def load_suite(
     labels: Sequence[str],
     rows: tuple[int, int],
     files: PublicFiles | None = None,
-    kind: Kind = TEXT,
+    modality: Modality = TEXTS,
 ) -> Suite:
     """The suite in the config, with the values of its placeholders.
 
@@ -70,15 +72,15 @@ def load_suite(
         labels: The declared labels; empty for a dataset without labels.
         rows: Fewest and most rows of the plan.
         files: Opens a suite and a JSON schema that the config names.
-        kind: Kind of the file's records.
+        modality: Of the file's records.
 
     Raises:
         ConfigError: The suite or the JSON schema is missing or malformed, the suite is for another
             kind of records, or a placeholder has no value.
     """
-    shipped = kind.suite
+    shipped = modality.suite
     named = cfg.suite or shipped
-    if named != shipped and named in SUITES:
+    if named != shipped and named in {one.suite for one in MODALITIES.values()}:
         raise ConfigError(
             f"validation.suite={named} does not fit records that are {shipped}.",
             hint="Leave validation.suite out.",
@@ -96,7 +98,7 @@ def load_suite(
         "record_number_pattern": cfg.record_number_pattern,
         "min_json_share": cfg.min_json_share,
         "json_schema": schema,
-        **kind.values(cfg),
+        **modality.placeholders(cfg),
     }
     enabled = {
         "labels": bool(labels),

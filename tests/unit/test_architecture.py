@@ -110,6 +110,7 @@ def test_imports_point_inward(package, may_not):
                 "errors",
                 "files",
                 "ledger.settings",
+                "modalities",
                 "on_disk",
                 "release.warnings",
                 "release.layout",

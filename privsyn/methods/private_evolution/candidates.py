@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.errors import ModelError
 from privsyn.methods.base import Steps
-from privsyn.methods.private_evolution.samples import Samples
+from privsyn.modalities.base import Samples
 from privsyn.models.protocols import VariationAPI
 
 T = TypeVar("T")

@@ -52,10 +52,11 @@ from privsyn.methods.private_evolution.mechanism import (
     rebuild,
     sizes_of,
 )
-from privsyn.methods.private_evolution.samples import KINDS, Samples
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_choice
+from privsyn.modalities.base import Samples
+from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes
 from privsyn.models.trial import try_embedder
@@ -103,7 +104,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
 
     def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
         """The embedder and the generator of the modality."""
-        return KINDS[cfg.modality].roles
+        return MODALITIES[cfg.modality].sampled_by
 
     def fresh(self, cfg: PrivateEvolutionConfig) -> TextSettings | None:
         """The first population, which no record has voted on; None of images."""
@@ -324,7 +325,7 @@ def _figures(
 
 def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
     """The generator and the embedder of a release."""
-    return KINDS[cfg.modality].samples(cfg, models)
+    return MODALITIES[cfg.modality].samples(cfg.text, models)
 
 
 class _Private(Generic[T]):

@@ -20,6 +20,7 @@ from privsyn.dp.events import Composed, Pure, load
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
+from privsyn.modalities.text import Texts
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.workdir import ACCURACY, HELD_OUT, journal_file, part_name
@@ -226,7 +227,7 @@ def test_a_draw_that_raises_loses_the_release(make_project, fake):
 def test_a_record_the_classifier_cannot_take_is_wrong_and_ends_nothing(
     make_project, fake, monkeypatch
 ):
-    def fragile(artifact):
+    def fragile(self, artifact):
         def answer(content):
             if "visit" in content:
                 raise RuntimeError(content)
@@ -234,7 +235,7 @@ def test_a_record_the_classifier_cannot_take_is_wrong_and_ends_nothing(
 
         return answer
 
-    monkeypatch.setattr(stage, "CLASSIFIERS", {"text": fragile})
+    monkeypatch.setattr(Texts, "classifier", fragile)
     noise = NoNoise()
     ctx, planned = begun(make_project(evaluate=PAID), fake, noise=lambda: noise)
     certify(ctx, planned)
@@ -251,7 +252,7 @@ def test_a_release_of_images_is_learnt_from_and_asked_image_by_image(tmp_path):
         for i, picture in enumerate(pictures)
     ]
     images.write(tmp_path, drawn)
-    answer = stage.CLASSIFIERS["image"](tmp_path / "synthetic.jsonl")
+    answer = images.classifier(tmp_path / "synthetic.jsonl")
     asked = [to_content(np.full((8, 8), value, np.uint8)) for value in (5, 215, 15, 205)]
     assert [answer(one) for one in asked] == [LABELS[0], LABELS[1], LABELS[0], LABELS[1]]
     assert not stage._is_right(answer, "no image", LABELS[0])

@@ -11,17 +11,14 @@ from typing import get_args
 import pytest
 
 from privsyn.data.settings import ImageConfig
-from privsyn.methods.private_evolution.samples import KINDS as EVOLVED
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.modalities.images import Images
 from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
-from privsyn.modalities.text import Texts
+from privsyn.modalities.text import TEXTS, Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward
 from privsyn.report.records import SHOWN
-from privsyn.stages.accuracy import CLASSIFIERS
 from privsyn.stages.measure import MEASURES
-from privsyn.validation.kinds import KINDS, SUITES, kind_of
 from privsyn.validation.suite import SHIPPED
 from tests.unit.report.release_folder import seal_folder
 
@@ -46,19 +43,16 @@ def test_the_models_say_what_a_method_draws() -> None:
     assert drawn_with(("image_embedder", "image")) is Images
 
 
-@pytest.mark.parametrize("table", [KINDS, MEASURES, CLASSIFIERS, EVOLVED])
-def test_every_table_knows_every_modality(table) -> None:
-    assert table.keys() == MODALITIES.keys() == {"text", "image"}
+def test_the_table_knows_every_modality() -> None:
+    assert MEASURES.keys() == MODALITIES.keys() == {"text", "image"}
 
 
 def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
     (tmp_path / "synthetic.jsonl").write_bytes(b"")
-    kinds = {name: kind_of(name, FORM) for name in MODALITIES}
-    assert {kind.suite for kind in kinds.values()} == set(SUITES)
-    assert {file.stem for file in SHIPPED.glob("*.json")} == set(SUITES)
-    for kind in kinds.values():
-        assert list(kind.rows(tmp_path / "synthetic.jsonl")) == []
-    for modality in (Texts(None, "utf-8", None, None), Images(FORM)):
+    suites = {modality.suite for modality in MODALITIES.values()}
+    assert {file.stem for file in SHIPPED.glob("*.json")} == suites
+    for modality in (TEXTS, Images(FORM)):
+        assert list(modality.rows(tmp_path / "synthetic.jsonl")) == []
         written = modality.write(tmp_path / modality.name, [])
         seal_folder(written.path.parent, 0, media=written.media_type)
         assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()
@@ -68,9 +62,9 @@ def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
 def test_private_evolution_takes_every_modality() -> None:
     annotation = PrivateEvolutionConfig.model_fields["modality"].annotation
     assert set(get_args(annotation)) == set(MODALITIES)
-    for name, modality in MODALITIES.items():
-        assert modality.embedder in EVOLVED[name].roles
-        assert modality.generator is None or modality.generator in EVOLVED[name].roles
+    for modality in MODALITIES.values():
+        assert modality.embedder in modality.sampled_by
+        assert modality.generator is None or modality.generator in modality.sampled_by
 
 
 @pytest.mark.parametrize("images", [None, FORM])

@@ -17,12 +17,12 @@ from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.embeddings import fidelity
 from privsyn.evaluation.images import image_fidelity
+from privsyn.modalities.images import Images
 from privsyn.release import certificate, layout
 from privsyn.release.certificate import accuracy_figures
 from privsyn.stages.validate import write_report
 from privsyn.validation.gx import validate_file
 from privsyn.validation.image_profile import read_image_rows
-from privsyn.validation.kinds import kind_of
 from privsyn.validation.settings import ValidationConfig
 from tests.unit.report import recomputed
 from tests.unit.report.recomputed import forms
@@ -107,7 +107,7 @@ def test_images(tmp_path):
         rows.append({"id": f"i-{i}", "label": LABELS[i % 2], "file": name, "sha256": sha})
     write_rows(tmp_path, rows)
     seal_folder(tmp_path, 20, LABELS, media=layout.IMAGE_ROWS)
-    written(tmp_path, 20, kind=kind_of("image", ImageConfig(size=9, mode="L")))
+    written(tmp_path, 20, modality=Images(ImageConfig(size=9, mode="L")))
     found = {block["kind"] for _, block in recomputed.blocks(read(tmp_path))}
     assert {"histogram", "counts", "picture", "numbers"} <= found
     compare(tmp_path)

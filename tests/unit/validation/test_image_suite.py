@@ -15,6 +15,7 @@ from PIL import Image
 
 from privsyn.data.images import decode_png, encode
 from privsyn.data.settings import ImageConfig
+from privsyn.modalities.images import Images
 from privsyn.release.layout import IMAGE_ROWS
 from privsyn.report.outward import outward
 from privsyn.validation.gx import ValidationResult, validate_file
@@ -25,7 +26,6 @@ from privsyn.validation.image_profile import (
     read_image_rows,
     sample_sheet,
 )
-from privsyn.validation.kinds import ImageFile
 from privsyn.validation.settings import ValidationConfig
 from tests.unit.report.release_folder import seal_folder, write_rows
 
@@ -74,7 +74,7 @@ def put(folder: Path, row: dict[str, Any], content: bytes) -> None:
 
 def check(folder: Path, rows: Iterable[Any], **settings: Any) -> ValidationResult:
     cfg = ValidationConfig(**settings)
-    return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), kind=ImageFile(FORM))
+    return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), modality=Images(FORM))
 
 
 def failed(result: ValidationResult) -> set[str]:

@@ -11,8 +11,9 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
+from privsyn.modalities.images import Images
+from privsyn.modalities.text import TEXTS
 from privsyn.validation.gx import validate_file
-from privsyn.validation.kinds import IMAGE_COLUMNS, kind_of
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED, load_suite
 from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
@@ -60,19 +61,19 @@ def test_every_documented_placeholder_has_a_value() -> None:
 
 def test_every_documented_placeholder_of_images_has_a_value() -> None:
     form = ImageConfig(size=8, mode="L")
-    suite = load_suite(ValidationConfig(), LABELS, (3, 3), kind=kind_of("image", form))
+    suite = load_suite(ValidationConfig(), LABELS, (3, 3), modality=Images(form))
     raw = json.loads((SHIPPED / "images.json").read_text())
     assert suite.name == "images"
     assert set(raw["meta"]["privsyn"]["parameters"]) <= set(suite.parameters)
-    assert set(raw["meta"]["privsyn"]["columns"]) == set(IMAGE_COLUMNS)
+    assert set(raw["meta"]["privsyn"]["columns"]) == set(Images.suite_columns)
     assert suite.left_out == ()
 
 
 @pytest.mark.parametrize(("named", "images"), [("text", True), ("images", False)])
 def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> None:
-    kind = kind_of("image", ImageConfig(size=8)) if images else kind_of("text", None)
+    modality = Images(ImageConfig(size=8)) if images else TEXTS
     with pytest.raises(ConfigError, match=f"suite={named} does not fit"):
-        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), kind=kind)
+        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), modality=modality)
 
 
 def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_path: Path) -> None:
