@@ -81,12 +81,12 @@ class Availability:
         return self.why_never or (None if self.measured else CUT_OFF)
 
 
-def easiest_first(advice: str, about: Availability) -> str:
-    """Advice that names ``about.first`` before the method's settings."""
-    if not about.first:
-        return advice
-    summary, mark, settings = advice.partition(" Raise ")
-    return f"{summary} First: {about.first}.{mark}{settings}"
+def _more_advice(advice: str, about: Availability) -> str:
+    """Advice that names ``about.first`` before the method's settings, and ``about.aside`` last."""
+    if about.first:
+        summary, mark, settings = advice.partition(" Raise ")
+        advice = f"{summary} First: {about.first}.{mark}{settings}"
+    return f"{advice} And {about.aside}." if about.aside else advice
 
 
 def graded_section(
@@ -195,7 +195,7 @@ def downstream(
         if weakest := _least_found(recalls, metrics, help_):
             advice += f" {by.capitalize()}:{weakest}"
     if grade != "good":
-        advice = easiest_first(advice, about) + _aside(about)
+        advice = _more_advice(advice, about)
     section = graded_section("downstream", title, grade, advice, bars, words, missing)
     return _with_recalls(section, recalls, by)
 
@@ -221,14 +221,10 @@ def _nearness(value: Mapping[str, float], about: Availability) -> ReportSection:
             grade = "fair"
             advice += f" As many real records gain {possible:.3f}. Raise {about.tuning_hint}."
         if grade != "good":
-            advice = easiest_first(advice, about) + _aside(about)
+            advice = _more_advice(advice, about)
     of = "Mean cosine of a held-out real record to the nearest text"
     title = "Are its texts close to real ones?"
     return graded_section("downstream", title, grade, advice, bars, (), missing, of)
-
-
-def _aside(about: Availability) -> str:
-    return f" And {about.aside}." if about.aside else ""
 
 
 _ALL = 0.99
@@ -383,9 +379,7 @@ def _likeness(
         advice += f" Many do not look like real images: raise {about.tuning_hint}."
     if "recall" in weak:
         advice += " Many real images have no similar synthetic one: generate more."
-    advice = easiest_first(advice, about)
-    if about.aside:
-        advice += f" And {about.aside}."
+    advice = _more_advice(advice, about)
     return graded_section("likeness", title, worst, advice, (), numbers, missing)
 
 
@@ -436,17 +430,23 @@ _VOTER = "models.image_embedder="
 
 def _called(name: str) -> str:
     """Display name of a metric."""
-    written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
-    written |= {
-        "length_wasserstein": "lengths, words apart",
-        "words_divergence_real": "words divergence of real texts",
-    }
-    written |= {"length_shift": "lengths, words longer than real texts"}
-    written |= {"mauve_low": "MAUVE, resampled: from", "mauve_high": "MAUVE, resampled: to"}
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):
         return f"{_called(first)} of real images"
-    return written.get(name) or name.replace("_", " ").replace(".", " ")
+    return _WRITTEN.get(name) or name.replace("_", " ").replace(".", " ")
+
+
+_WRITTEN = {
+    "mauve": "MAUVE",
+    "mauve_low": "MAUVE, resampled: from",
+    "mauve_high": "MAUVE, resampled: to",
+    "fid": "FID",
+    "kid": "KID",
+    "length_ks": "lengths (KS)",
+    "length_wasserstein": "lengths, words apart",
+    "length_shift": "lengths, words longer than real texts",
+    "words_divergence_real": "words divergence of real texts",
+}
 
 
 def _of_likeness(name: str) -> bool:
@@ -488,32 +488,9 @@ def _reading(
         )
         if name not in value
     ]
-    advice = "Not measured."
-    grade: Grade | None = None
-    if "perplexity.gap" in value:
-        low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
-        # Good only if the whole interval is within the limit; an interval that includes 0 but is
-        # wide says that there are too few texts.
-        none, small = low <= 0 <= high, abs(value["perplexity.gap"]) <= _WIDE
-        narrow = max(-low, high) <= _WIDE
-        grade = "good" if none and narrow else "fair" if none or small else "poor"
-        advice = (
-            "The model finds synthetic and real texts about equally surprising."
-            if none and narrow
-            else "Too few texts to tell whether synthetic or real ones surprise it more"
-            + (
-                ". Raise evaluate.perplexity_texts."
-                if about.rows > about.perplexity_texts
-                else f": the release, of {about.rows}, is too small. Have more texts written."
-            )
-            if none
-            else "Synthetic texts are more surprising to it than real ones: they may be broken. "
-            f"Read some; lower the method's temperature, or raise {about.tuning_hint}."
-            if low > 0
-            else "Synthetic texts are less surprising to it than real ones: they are closer to "
-            "what "
-            f"it writes anyway. Raise {about.tuning_hint}."
-        )
+    grade, advice = (
+        _surprise(value, about) if "perplexity.gap" in value else (None, "Not measured.")
+    )
     names = {
         "synthetic": "this release",
         "chance": "commonest label",
@@ -533,6 +510,28 @@ def _reading(
     ]
     of = "Accuracy of the model on real records, with labelled examples in its prompt"
     return [graded_section("reading", title, grade, advice, bars, numbers, missing, of)]
+
+
+def _surprise(value: Mapping[str, float], about: Availability) -> tuple[Grade, str]:
+    """Grade and advice, by the interval of the gap between synthetic and real texts."""
+    low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
+    small = abs(value["perplexity.gap"]) <= _WIDE
+    if low <= 0 <= high:
+        # A wide interval around 0 says that there are too few texts.
+        if max(-low, high) <= _WIDE:
+            return "good", "The model finds synthetic and real texts about equally surprising."
+        advice = "Too few texts to tell whether synthetic or real ones surprise it more"
+        if about.rows > about.perplexity_texts:
+            return "fair", f"{advice}. Raise evaluate.perplexity_texts."
+        few = f"the release, of {about.rows}, is too small. Have more texts written."
+        return "fair", f"{advice}: {few}"
+    advice = (
+        "more surprising to it than real ones: they may be broken. Read some; lower the method's "
+        "temperature, or raise"
+        if low > 0
+        else "less surprising to it than real ones: they are closer to what it writes anyway. Raise"
+    )
+    return "fair" if small else "poor", f"Synthetic texts are {advice} {about.tuning_hint}."
 
 
 _WIDE = 0.5

@@ -150,7 +150,7 @@ class Modality(Protocol):
     def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
         """Numbers about a released file alone; ``schema``: of structured records."""
 
-    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+    def classifier(self, artifact: Path) -> Callable[[str], str]:
         """The label of a record's content, by a classifier trained on a released file."""
 
     @staticmethod

@@ -203,7 +203,7 @@ class Images:
 
         return image_fidelity(read_image_rows(artifact))
 
-    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+    def classifier(self, artifact: Path) -> Callable[[str], str]:
         """By pixels."""
         from privsyn.evaluation.images import image_classifier
 

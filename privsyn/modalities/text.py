@@ -161,7 +161,7 @@ class Texts:
         texts = [row.text or "" for row in read_rows(artifact)]
         return fidelity(texts) + ([] if schema is None else structure(texts, schema))
 
-    def classifier(self, artifact: Path) -> Callable[[str], str | None]:
+    def classifier(self, artifact: Path) -> Callable[[str], str]:
         """By words."""
         from privsyn.evaluation.classifiers import text_classifier
 

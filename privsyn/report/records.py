@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
@@ -116,7 +116,8 @@ def records_of(folder: Path, facts: ReleaseFacts, validation: Mapping[str, Any])
     file = folder / facts.file
     if file.parent != folder or not certificate.is_plain_file(file):
         raise VerificationError(f"{folder} lacks its records.", hint="Use a whole copy of it.")
-    return SHOWN[facts.media_type](folder, file, facts, _numbers(folder, validation))
+    read = {layout.TEXT_ROWS: _texts, layout.IMAGE_ROWS: _images, layout.MODEL_ROWS: _model}
+    return read[facts.media_type](folder, file, facts, _numbers(folder, validation))
 
 
 def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
@@ -200,20 +201,6 @@ def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number
 def _model(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     noted = tuple(replace(one, note=one.note or NOTES.get(one.name, "")) for one in numbers)
     return Records(MODEL, facts.rows, noted)
-
-
-class _Read(Protocol):
-    def __call__(
-        self, folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]
-    ) -> Records: ...
-
-
-SHOWN: Mapping[str, _Read] = {
-    layout.TEXT_ROWS: _texts,
-    layout.IMAGE_ROWS: _images,
-    layout.MODEL_ROWS: _model,
-}
-"""By media type."""
 
 
 def _charts(

@@ -18,7 +18,6 @@ from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.classifiers import verdict
 from privsyn.methods.base import Backends
-from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, refuse_withheld, withheld
@@ -26,7 +25,7 @@ from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
 from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import WARNING, traced, validated
-from privsyn.stages.measure import MEASURES, Failures
+from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.trend import fallen
 from privsyn.stages.validate import place
@@ -115,9 +114,8 @@ def _measure(
     """Write evaluation.json, the plots and the internal report."""
     real = held_out(ctx, plan)
     private_folder(folder)
-    measure = MEASURES[modality_of(plan.dataset).name].beside
     failures = Failures()
-    metrics, plot_into = measure(ctx, plan, artifact, real, backends, failures)
+    metrics, plot_into = beside(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     words, fell = verdict(numbers), fallen(ctx, plan, numbers)
     audited: AuditResult | None = None
@@ -164,7 +162,7 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
         "artifact": hashlib.sha256(artifact.read_bytes()).hexdigest(),
         "evaluate": config.evaluate.model_dump(mode="json"),
         "models": config.models.model_dump(mode="json"),
-        "revisions": MEASURES[modality_of(plan.dataset).name].revisions(ctx, plan),
+        "revisions": revisions(ctx, plan),
         "holdout": dataset.holdout,
         "test_path": str(dataset.test_path),
         "schema": None if schema is None else read_schema(config.validation, ctx.files),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +36,8 @@ from privsyn.evaluation.structured import compare_fields
 from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.modalities.registry import modality_of
+from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
@@ -443,40 +444,36 @@ def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
         try_embedder(encoder, np.full((32, 32), 128, np.uint8))
 
 
-def _texts_revisions(ctx: Context, plan: Plan) -> list[str | None]:
+def _of_texts(plan: Plan) -> bool:
+    return modality_of(plan.dataset).name == Texts.name
+
+
+def beside(
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
+) -> tuple[list[Metric], Plotter]:
+    """Numbers about a release beside held-out real records, internal, and what draws the plots.
+
+    privacy: none without records, and what is shown and logged meanwhile is the same.
+    """
+    measured = _texts if _of_texts(plan) else _images
+    return measured(ctx, plan, artifact, real, backends, failures)
+
+
+def try_measuring(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    """Try the models of ``beside`` on public inputs; ``loaded`` ones are taken as they are."""
+    (_try_texts if _of_texts(plan) else _try_images)(ctx, plan, loaded)
+
+
+def revisions(ctx: Context, plan: Plan) -> list[str | None]:
+    """Which models ``beside`` reads, by digest."""
+    if not _of_texts(plan):
+        return [why_no_encoder(ctx, plan)]
     models, settings = ctx.config.models, ctx.config.evaluate
     roles = [("embedder", settings.embeddings), ("language", models.server is None)]
     cache = ctx.workspace.cache
     return [describe_role(models, role, cache).revision if used else None for role, used in roles]
-
-
-def _images_revisions(ctx: Context, plan: Plan) -> list[str | None]:
-    return [why_no_encoder(ctx, plan)]
-
-
-@dataclass(frozen=True)
-class Measures:
-    """What is measured of one kind of records by the models of this deployment.
-
-    Attributes:
-        beside: Numbers about the synthetic file beside held-out real records, internal, and what
-            draws the plots; none without records, and what is shown and logged meanwhile is the
-            same.
-        attempt: Tries the models of ``beside`` on public inputs; those of a release that are loaded
-            are taken as they are.
-        revisions: Which models ``beside`` reads, by digest.
-    """
-
-    beside: Callable[
-        [Context, Plan, Path, Sequence[Record], Backends | None, Failures],
-        tuple[list[Metric], Plotter],
-    ]
-    attempt: Callable[[Context, Plan, Backends], None]
-    revisions: Callable[[Context, Plan], list[str | None]]
-
-
-MEASURES: Mapping[str, Measures] = {
-    "text": Measures(_texts, _try_texts, _texts_revisions),
-    "image": Measures(_images, _try_images, _images_revisions),
-}
-"""By the modality's name."""

@@ -20,7 +20,7 @@ from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
 from privsyn.stages.draw import load_planned
 from privsyn.stages.holdout import sets_aside
-from privsyn.stages.measure import MEASURES
+from privsyn.stages.measure import try_measuring
 
 
 def due(ctx: Context, plan: Plan) -> bool:
@@ -78,10 +78,13 @@ def check_evaluation(release: OpenPlan, backends: Backends) -> None:
     ctx = release.ctx
     if not (ctx.config.evaluate.enabled and sets_aside(release.source)):
         return
-    attempt = MEASURES[release.modality.name].attempt
     hint = "Name another model, or set evaluate.enabled=false."
     try:
-        _tried(lambda: attempt(ctx, release.plan, backends), "evaluate cannot use its models", hint)
+        _tried(
+            lambda: try_measuring(ctx, release.plan, backends),
+            "evaluate cannot use its models",
+            hint,
+        )
     except ModelError as error:
         if error.retryable:
             raise

@@ -11,7 +11,7 @@ import pytest
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
-from privsyn.stages.measure import MEASURES, Failures, why_no_encoder
+from privsyn.stages.measure import Failures, beside, why_no_encoder
 from privsyn.stages.plan import plan
 from tests.integration.e2e.test_modality import DIGITS
 
@@ -64,7 +64,7 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     if not voted:
         planned = planned.model_copy(update={"models": {}})
     artifact, real = write_release(tmp_path)
-    metrics, _ = MEASURES["image"].beside(ctx, planned, artifact, real, None, Failures())
+    metrics, _ = beside(ctx, planned, artifact, real, None, Failures())
     names = {metric.name for metric in metrics}
     assert "downstream.accuracy" in names
     assert ({"fid", "kid", "precision", "recall"} <= names) is not voted
@@ -86,4 +86,4 @@ def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_n
     monkeypatch.setattr("privsyn.stages.measure.load_encoder", damaged)
     artifact, real = write_release(tmp_path)
     with pytest.raises(ModelError, match="damaged"):
-        MEASURES["image"].beside(ctx, planned, artifact, real[:held_out], None, Failures())
+        beside(ctx, planned, artifact, real[:held_out], None, Failures())

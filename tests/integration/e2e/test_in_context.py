@@ -29,9 +29,7 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
     rows = [{"id": str(i), "label": LABELS[i % 2], "text": text("made", i)} for i in range(20)]
     artifact.write_text("".join(json.dumps(row) + "\n" for row in rows))
     real = [Record(str(i), LABELS[i % 2], text("real", i)) for i in range(60)]
-    metrics, _ = measure.MEASURES["text"].beside(
-        ctx, planned, artifact, real, None, measure.Failures()
-    )
+    metrics, _ = measure.beside(ctx, planned, artifact, real, None, measure.Failures())
     found = {metric.name: metric for metric in metrics if metric.name.startswith("in_context.")}
     assert set(found) == {
         f"in_context.{name}"

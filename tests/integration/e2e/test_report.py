@@ -17,7 +17,7 @@ from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.base import open_plan
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.measure import MEASURES, Failures
+from privsyn.stages.measure import Failures, beside
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import longest, plan
 from privsyn.stages.report import _levers, _proportions, _rows, report
@@ -216,9 +216,7 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
         Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
     ]
     artifact = written(tmp_path, rows, labels)
-    metrics, _ = MEASURES["text"].beside(
-        ctx, planned, artifact, real, Backends(stand_ins()), Failures()
-    )
+    metrics, _ = beside(ctx, planned, artifact, real, Backends(stand_ins()), Failures())
     about = Availability(
         texts=True, held_out=True, labelled=True, embedded=True, rows=rows, tuning_hint="the dial"
     )
@@ -248,9 +246,7 @@ def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_
     planned = plan(ctx, "invisible_ink", open_account=True)
     real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
     with pytest.raises(ModelError, match="damaged"):
-        MEASURES["text"].beside(
-            ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures()
-        )
+        beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures())
 
 
 @pytest.mark.parametrize("embeddings", [True, False])
@@ -280,7 +276,7 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
         ctx.progress = lambda *counts: shown.append(counts)
         planned = plan(ctx, "invisible_ink", open_account=True)
         loaded.clear()
-        metrics, plots = MEASURES["text"].beside(ctx, planned, artifact, real, None, Failures())
+        metrics, plots = beside(ctx, planned, artifact, real, None, Failures())
         return bool(metrics), bool(plots(tmp_path)), shown, list(loaded)
 
     labelled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
