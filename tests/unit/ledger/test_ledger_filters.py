@@ -22,11 +22,12 @@ from privsyn.dp.events import (
     Event,
     Gaussian,
     Pure,
+    RandomAllocation,
     SampledGaussian,
 )
 from privsyn.dp.filters import gaussian_mu_squared
-from privsyn.errors import BudgetExceeded
-from privsyn.ledger import caps
+from privsyn.errors import BudgetExceeded, VerificationError
+from privsyn.ledger import caps, entries
 from privsyn.ledger.caps import Cap, Charge
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import Split
@@ -324,3 +325,66 @@ def test_a_first_release_just_above_the_cap_is_refused(
     with pytest.raises(BudgetExceeded):
         reserve(lite, "above", event(3.05))
     reserve(lite, "within", event(3.0))
+
+
+SECRET = Split.declared([], amplified=True)
+
+
+@cache
+def allocated(epsilon: float, places: int = 20) -> Event:
+    """A release of InvisibleInk that counts on its buckets being secret."""
+
+    def event(eta: float) -> Event:
+        return RandomAllocation(Disjoint((BoundedRange(eta, 48),), cells=4), places)
+
+    return event(calibrate_range(event, Guarantee(epsilon, DELTA), 48))
+
+
+def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_out():
+    assert SECRET.allocation == pytest.approx(0.05)
+    assert SECRET.gaussian + SECRET.allocation == pytest.approx(Split().gaussian)
+    assert Split.declared([True], amplified=True).allocation == 0  # whoever trains has no buckets
+    with pytest.raises(ValueError, match="at most 1"):
+        Split(renyi=0.5, gaussian=0.4, repeats=0.1, allocation=0.01)
+    plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
+    assert 0.99 < shared.gaussian_budget / plain.gaussian_budget < 1
+
+
+def test_secret_buckets_weigh_less_where_delta_is_set_aside_for_them():
+    event = allocated(1.0)
+    told, counted = (Cap.of(10.0, DELTA, split).charge(event) for split in (Split(), SECRET))
+    assert told.mu_squared == gaussian_mu_squared(event)  # as for somebody who knows them
+    assert 0.05 < counted.mu_squared < told.mu_squared / 4
+    assert told.loss == counted.loss
+    assert told.allocated
+    assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).allocated
+
+
+def test_the_chances_of_secret_buckets_run_out(monkeypatch):
+    monkeypatch.setattr(caps, "MOST_ALLOCATIONS", 3)
+    cap = Cap.of(30.0, DELTA, SECRET)
+    charge = cap.charge(allocated(1.0))
+    assert cap.copies([], charge) >= cap.copies([charge], charge) + 1
+    assert [cap.admits([charge] * n, charge) for n in (1, 2)] == ["renyi", "renyi"]
+    full = [cap.charge(votes(8.0))] * 7  # so much that the Gaussian filter alone holds it
+    assert cap.admits([*full, charge], charge) == "gaussian"
+    assert cap.admits([*full, charge, charge], charge) == "gaussian"
+    assert cap.admits([*full, charge, charge, charge], charge) is None
+    assert cap.admits([*full, charge, charge, charge], cap.charge(votes(1.0))) == "gaussian"
+    assert cap.copies([*full, charge], charge) == 2
+    assert cap.share([charge, charge, charge]) < 1
+
+
+def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
+    lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=30.0, split=SECRET))
+    for number, event in enumerate((allocated(3.0), votes(3.0), allocated(1.0))):
+        finish(lite, f"r{number}", event)
+    assert lite.verify().accounts == 1
+    with lite.database.write() as connection:
+        entry = entries.find_entry(connection, "r0")
+        assert entry is not None
+        body = {"method": "toy", "event": dict(entry.event), "loss": entry.loss, "epsilon": 1.0}
+        body |= {"delta": DELTA, "period_loss": None, "mu_squared": 0.9 * (entry.mu_squared or 0)}
+        lite.database.append(connection, "clinic", "r9", "RESERVED", body)
+    with pytest.raises(VerificationError, match="is charged a squared mu of"):
+        lite.verify()

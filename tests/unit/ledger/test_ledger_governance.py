@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.events import ZCDP, Event, Pure, SampledGaussian
+from privsyn.dp.events import ZCDP, Event, Gaussian, Pure, RandomAllocation, SampledGaussian
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -29,6 +29,7 @@ from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish
 
 DELTA = 1e-6
 SMALL, LARGE = ZCDP(0.001), ZCDP(0.02)  # epsilons of about .2 and 1
+SECRET = RandomAllocation(Gaussian(10.0), 4)
 STRICT = Terms(
     policy="strict",
     epsilon=0.8,
@@ -39,6 +40,7 @@ STRICT = Terms(
     adjacencies=("add_remove",),
     units=("patient",),
     internal_metrics=False,
+    amplification=False,
     spend_above=0.5,
     publish=True,
     two_people=True,
@@ -89,6 +91,7 @@ def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
         ({"adjacencies": None}, "adjacencies any"),
         ({"units": ("patient", "visit")}, "units patient, visit, was patient"),
         ({"internal_metrics": True}, "internal_metrics allowed"),
+        ({"amplification": True}, "amplification allowed"),
         ({"spend_above": 0.6}, "spend_above 0.6, was 0.5"),
         ({"spend_above": None}, "spend_above without limit"),
         ({"publish": False}, "approval.publish not asked for"),
@@ -166,6 +169,7 @@ def test_a_laxer_row_that_gives_no_reason_is_found(lite: Ledger) -> None:
         ({"methods": ("other",)}, {"event": SMALL}, "method=toy is not allowed: use other"),
         ({"adjacencies": ("replace_one",)}, {"event": SMALL}, "adjacency=add_remove is not"),
         ({"units": ("visit",)}, {"event": SMALL}, "unit=patient is not allowed: use visit"),
+        ({"amplification": False}, {"event": SECRET}, "set account.amplification=false"),
         ({"period_days": 9, "period_epsilon": 0.5}, {}, "most for all releases of any 9 days"),
     ],
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from privsyn.dp.accountant import Guarantee
-from privsyn.dp.events import ZCDP, Gaussian, Pure, dump
+from privsyn.dp.events import ZCDP, Event, Gaussian, Pure, RandomAllocation, dump
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
@@ -168,3 +170,91 @@ def test_a_loss_without_a_bound_never_fits(delta: float, loss: float) -> None:
     assert not cap.fits([], unbounded)
     assert not cap.fits([held], unbounded)
     assert not cap.fits([unbounded], held)  # and after it nothing fits
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A release an adversary may ask for: its event, and an exact law of its outcomes.
+
+    A row of ``law`` is an outcome: its probability with the unit, and without it.
+    """
+
+    event: Event
+    law: tuple[tuple[float, float], ...]
+
+
+def allocation_of_tests(mu: float, places: int, threshold: float) -> Asked:
+    """Gaussian noise in every place; whoever looks learns how many places are above a threshold."""
+    without, with_unit = NormalDist().cdf(-threshold), NormalDist().cdf(mu - threshold)
+
+    def law(count: int, others: int, chance: float) -> float:
+        if not 0 <= count <= others:
+            return 0.0
+        return math.comb(others, count) * chance**count * (1 - chance) ** (others - count)
+
+    rows = []
+    for count in range(places + 1):
+        above = with_unit * law(count - 1, places - 1, without)
+        below = (1 - with_unit) * law(count, places - 1, without)
+        rows.append((above + below, law(count, places, without)))
+    return Asked(RandomAllocation(Gaussian(1 / mu), places), tuple(rows))
+
+
+def gaussian_test(mu: float, threshold: float) -> Asked:
+    """Gaussian noise; whoever looks learns whether it is above a threshold."""
+    p, q = NormalDist().cdf(mu - threshold), NormalDist().cdf(-threshold)
+    return Asked(Gaussian(1 / mu), ((p, q), (1 - p, 1 - q)))
+
+
+def most_delta(cap: Cap, menu: tuple[Asked, ...], depth: int, *, with_unit: bool) -> float:
+    """Exact delta at the cap's epsilon of the best strategy that the cap admits, one direction."""
+
+    @cache
+    def admitted(history: tuple[int, ...]) -> bool:
+        *earlier, last = [cap.charge(menu[i].event) for i in history]
+        return cap.fits(earlier, last)
+
+    def best(loss: float, history: tuple[int, ...]) -> float:
+        """From here on, of the probability that is still there."""
+        value = max(0.0, -math.expm1(cap.epsilon - loss))
+        if len(history) == depth:
+            return value
+        for choice in range(len(menu)):
+            if admitted((*history, choice)):
+                gained = 0.0
+                for row in menu[choice].law:
+                    p, q = row if with_unit else row[::-1]
+                    gained += p * best(loss + math.log(p / q), (*history, choice))
+                value = max(value, gained)
+        return value
+
+    return best(0.0, ())
+
+
+MENUS = (
+    (allocation_of_tests(0.5, 4, 1.5), gaussian_test(0.3, 1.6)),
+    (allocation_of_tests(0.5, 4, 1.5), allocation_of_tests(0.6, 2, 1.6)),
+    (allocation_of_tests(0.6, 2, 1.6), gaussian_test(0.4, 1.8)),
+)
+AMPLIFIED = Split(renyi=0.1, gaussian=0.7, repeats=0.1, allocation=0.1)
+
+
+@pytest.mark.parametrize("menu", MENUS)
+@pytest.mark.parametrize("epsilon", [0.8, 1.6])
+def test_random_allocations_chosen_one_after_the_other_stay_within_the_cap(
+    menu: tuple[Asked, ...], epsilon: float
+) -> None:
+    cap = Cap.of(epsilon, 0.02, AMPLIFIED)
+    attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
+    assert 0.01 * cap.delta < attained <= cap.delta
+
+
+def test_a_chance_that_delta_does_not_pay_for_is_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the chance of every release the whole share, and none counted, delta would be passed."""
+    menu = (allocation_of_tests(2.0, 16, 2.0),)
+    cap = Cap.of(0.3, 0.02, AMPLIFIED)
+    assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta
+    monkeypatch.setattr(Cap, "_chance", 0.3)
+    monkeypatch.setattr(Cap, "_chances_fit", lambda self, charges: True)
+    broken = Cap.of(0.3, 0.02, AMPLIFIED)
+    assert max(most_delta(broken, menu, 5, with_unit=way) for way in (True, False)) > cap.delta
