@@ -357,7 +357,7 @@ def test_nothing_else_in_a_folder_is_published(project, place):
     with pytest.raises((VerificationError, DataError)):
         publish(ctx, planned)
     if place != "images/notes.txt":  # a file of the folder is the certificate's affair
-        with pytest.raises(DataError, match="no file of a release"):
+        with pytest.raises(DataError, match="not a file of a release"):
             DvcPublisher(project.root).publish(folder)
 
 
