@@ -1,4 +1,4 @@
-"""What a method is, and how one is found by name."""
+"""The interfaces of methods: pricing facts, mechanisms, samples, models, progress."""
 
 from __future__ import annotations
 
@@ -44,32 +44,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """What default prompts may say about the records: public.
+    """Public facts about the records for default prompts.
 
     Attributes:
-        document: What a record is, with its article; None where the config does not say.
-        descriptions: What is said for a label, where not the label itself: pairs.
+        document: A phrase for one record, with its article; None where the config has no phrase.
+        descriptions: Pairs (label, the words that prompts use for it), where the words differ.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
 
     def fill(self, prompt: str) -> str:
-        """A prompt with its ``{document}``."""
+        """A prompt with ``{document}`` filled in."""
         return prompt.replace("{document}", self.document or "a text")
 
 
 ANYTHING = Subject()
-"""Records of which the config says nothing."""
+"""Records without any description in the config."""
 
 
 @dataclass(frozen=True)
 class PricingFacts:
-    """What a release is priced by besides its method's settings: public.
+    """Public facts that price a release, besides its method's settings.
 
     Attributes:
-        adjacency: Of the account.
-        unit: Who is protected, and by how many records.
+        adjacency: The account's adjacency.
+        unit: The protected unit and its bound on records.
         labels: The public labels.
         secret_places: Whether the cost counts on the bucket of each unit being secret, and drawn
             anew for this release [B19]. Never under replace_one, which [B19] does not cover.
@@ -86,7 +86,7 @@ class PricingFacts:
 
     @property
     def moved(self) -> int:
-        """How many records of a sum may change between neighbours, at most."""
+        """Most records of a sum that change between neighbors."""
         return self.adjacency.moves * self.unit.max_records
 
     def in_buckets(self, event: Event, buckets: int) -> Event:
@@ -103,17 +103,17 @@ class PricingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """What a release draws with: its noise and its cost come from this one object.
+    """The mechanism of a release: noise and cost come from this one object.
 
-    A method makes it by ``calibrate`` for a target, or by ``rebuild`` from the number that was
-    solved for; a plan carries its ``derived`` numbers.
+    A method makes it by ``calibrate`` for a target, or by ``rebuild`` from the numbers that
+    ``calibrate`` solved for, which a plan stores as ``derived``.
 
     Attributes:
-        facts: What it is priced by.
+        facts: Facts that price it.
         warnings: Advice on the settings, one line each.
-        rows: Fewest and most rows the artifact may hold. None: one row per cell.
-        divisor: Records a bucket is divided by, where each cell is a bucket of its own.
-        sized_for: What the settings take the data to hold, where that is not by buckets.
+        rows: Fewest and most rows of the artifact. None: one row per cell.
+        divisor: Public number by which a bucket's sum is divided, if each cell is one bucket.
+        sized_for: Number of records that the settings suit, if it does not follow from buckets.
     """
 
     facts: PricingFacts
@@ -130,19 +130,19 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def derived(self) -> Mapping[str, float]:
-        """Numbers solved from the target, and what follows from them: on the certificate."""
+        """Numbers solved for the target, and their consequences; they are on the certificate."""
 
 
 @dataclass(frozen=True)
 class SizedFor:
-    """How many records settings suit: public, and never counted.
+    """The number of records that settings suit: public, never counted from the data.
 
     Attributes:
-        records: Of the part that is trained on.
-        settings: Those that say so.
-        otherwise: What happens with far fewer, and what to set.
-        shares: Of the records that each label needs, in the order of the labels; empty where the
-            labels need nothing each.
+        records: Number of training records.
+        settings: The settings that imply it.
+        otherwise: The effect of far fewer records, and what to set.
+        shares: Share of the records that each label needs, in the order of the labels; empty if
+            labels have no needs of their own.
     """
 
     records: float
@@ -156,10 +156,10 @@ class Sample:
     """One synthetic record.
 
     Attributes:
-        cell: The public cell it was drawn in.
+        cell: The public cell in which it was drawn.
         content: A text, or an image as a PNG file.
-        counts: Whole numbers about how it was drawn, themselves part of what the mechanism gave
-            out: summed over the release they are on its certificate.
+        counts: Integers about its draws, which are part of the mechanism's output. Their sums over
+            the release are on its certificate.
     """
 
     cell: Cell
@@ -169,9 +169,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A picture or table of how the release came about, put beside its records.
+    """A picture or table about how the release was made, stored beside its records.
 
-    Like a sample it is post-processing of what the mechanism gave out, and public.
+    Like a sample it is post-processing of the mechanism's output, and public.
 
     Attributes:
         name: File name.
@@ -183,13 +183,13 @@ class Exhibit:
 
 
 Role = Literal["language", "text", "embedder", "image", "image_embedder", "base"]
-"""What a model is there for: logits, completions, vectors of texts, images, vectors of images, a
-language model to be trained."""
+"""Role of a model: logits, completions, vectors of texts, images, vectors of images, or a language
+model to train."""
 
 
 @dataclass(frozen=True)
 class Backends:
-    """The loaded models of a run, by role. A method finds those it asked for by ``roles``."""
+    """The loaded models of a run, by role: those that the method's ``roles`` requested."""
 
     models: Mapping[Role, Any]
 
@@ -231,23 +231,24 @@ class Backends:
 
 
 OnProgress = Callable[[int, int], None] | None
-"""Hears how much is done, and of how much; None: nobody does."""
+"""Called with the finished and the total amount of work. None: no progress is reported."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a part of a release is drawn with, besides its mechanism and its records.
+    """Everything that draws a part of a release, besides its mechanism and its records.
 
     Attributes:
         models: The loaded models.
-        noise: Where private randomness comes from.
+        noise: Source of private randomness.
         journal: Every private draw goes through it.
         performance: Settings of speed and memory.
-        on_progress: Called before a draw with how many of the method's ``counts`` are done and will
-            be at most; it raises where another process has taken the release over.
-        expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
-        on_reading: Called where records take long to be read, with how many parts are done, of how
-            many, and what is read. As often, and with the same numbers, whatever the records.
+        on_progress: Called before a draw with the finished and the most ``counts`` of the method.
+            It raises if another process has taken over the release.
+        expected_records: Expected records of a bucket, one per unit, by the account's public size;
+            0 if the account has none.
+        on_reading: Called while records are read, with finished parts, all parts, and what is read.
+            privacy: the calls and their numbers do not depend on the records.
     """
 
     models: Backends
@@ -259,40 +260,41 @@ class Draw:
     on_reading: Callable[[int, int, str], None] | None = None
 
     def progress(self, done: int, total: int) -> None:
-        """Tell how much of the draw is done. Raises as ``on_progress`` does."""
+        """Report progress of the draw. Raises as ``on_progress`` does."""
         if self.on_progress is not None:
             self.on_progress(done, total)
 
     def reading(self, done: int, total: int, what: str) -> None:
-        """Tell how much of the records is read."""
+        """Report how many parts of the records are read."""
         if self.on_reading is not None:
             self.on_reading(done, total, what)
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
-        """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
+        """Progress of one part of the draw; its argument is added to ``before``."""
         return lambda done: self.progress(before + done, total)
 
     def reading_part(self, before: int, total: int, what: str) -> Callable[[int], None]:
-        """The same of ``reading``."""
+        """As ``part``, for ``reading``."""
         return lambda done: self.reading(before + done, total, what)
 
 
 class Steps:
-    """Counts the parts of a run for its progress, each by a public number of what takes time."""
+    """Progress of a run in parts, each with a public number of steps."""
 
     def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
 
     def next(self, steps: int = 1) -> None:
-        """Another part begins, of so many steps."""
+        """Begin another part of this many steps."""
         self._progress(self._done, self._total)
         self._done += steps
 
     @contextmanager
     def together(self, steps: int) -> Iterator[None]:
-        """Parts of so many steps in all, of which some may be on file and need not begin."""
+        """A group of parts with this many steps in total; stored parts need not begin."""
         after = self._done + steps
         yield
+        # Also if the parts were replayed from the journal and never began.
         self._done = after
 
 
@@ -301,43 +303,43 @@ SettingsT = TypeVar("SettingsT", bound=Section)
 
 
 class Method(Protocol[SettingsT]):
-    """A generator: a cost computed without data, and a draw that never costs more.
+    """A generator: its cost is computed without data, and its draws never cost more.
 
-    Every method is DrawsSamples or TrainsModel. ``SettingsT`` are its resolved settings, which a
-    plan holds; they have all that its ``Config`` has.
+    Every method is DrawsSamples or TrainsModel. ``SettingsT`` is the type of its resolved settings,
+    which a plan stores; it has all fields of its ``Config``.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
     Config: ClassVar[type[Section]]
-    """Settings as a config gives them."""
+    """Type of the settings in a config."""
     whole: ClassVar[bool]
-    """Whether a run needs all cells at once, so that the release is drawn in one shard."""
+    """Whether a run needs all cells at once, so the release is one shard."""
     samples: ClassVar[bool]
-    """Whether it reads Poisson samples of the units, drawn anew at every step."""
+    """Whether every step reads a new Poisson sample of the units."""
     counts: ClassVar[str]
-    """What its progress counts: tokens, steps, texts."""
+    """Unit of its progress: tokens, steps, texts."""
     tuning_hint: ClassVar[str]
-    """The settings that first raise what its data is worth, for advice."""
+    """Settings to tune first, for advice."""
 
     @property
     def Settings(self) -> type[SettingsT]:
-        """Settings resolved: what the models and the data set leave open is filled in."""
+        """Type of resolved settings, with the defaults of models and dataset filled in."""
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:
-        """The models a run needs, by settings as a config gives them or resolved."""
+        """Models that a run needs, from config settings or resolved settings."""
 
     def calibrate(self, settings: SettingsT, target: Guarantee, facts: PricingFacts) -> Mechanism:
         """The mechanism for a target guarantee. Opens no data.
 
         Args:
             settings: Resolved settings.
-            target: What the release may cost.
-            facts: What it is priced by.
+            target: Most that the release may cost.
+            facts: Facts that price it.
 
         Raises:
-            ConfigError: These settings cannot be had for the target.
+            ConfigError: The target cannot pay for these settings.
         """
 
     def rebuild(
@@ -347,21 +349,22 @@ class Method(Protocol[SettingsT]):
         facts: PricingFacts,
         derived: Mapping[str, float],
     ) -> Mechanism:
-        """The mechanism of a plan: what was solved for is taken from ``derived``, nothing else.
+        """The mechanism of a plan, with only the solved numbers taken from ``derived``.
 
-        Its sensitivity, above all, comes from the settings and the facts.
+        privacy: its sensitivity always comes from the settings and the facts, so an edited plan
+        cannot understate it.
         """
 
     def resolve(
         self, cfg: Any, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
     ) -> SettingsT:
-        """The config's settings with the models' own defaults in, one identity per role."""
+        """The config's settings with the models' defaults filled in, by one identity per role."""
 
     def cells(self, settings: SettingsT, labels: Sequence[str]) -> list[Cell]:
         """The public cells of the partition, in output order."""
 
     def prompt(self, settings: SettingsT) -> tuple[PromptTemplate, int, int] | None:
-        """Template, reference tokens and output tokens the language model must have room for.
+        """Template, reference tokens and output tokens that must fit the language model's context.
 
         None for a method without a language model.
         """
@@ -369,10 +372,10 @@ class Method(Protocol[SettingsT]):
     def preflight(
         self, settings: SettingsT, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
-        """Try everything a run asks of its models on public inputs, before anything is spent.
+        """Try everything that a run needs of its models on public inputs, before anything is spent.
 
         Raises:
-            ModelError: One cannot do it, or gives what is no number.
+            ModelError: A model cannot do it, or returns values that are not finite.
         """
 
 
@@ -388,38 +391,38 @@ class DrawsSamples(Protocol):
 
 @runtime_checkable
 class SizedByTexts(Protocol):
-    """A method that says by which of its settings a release holds a wanted number of records."""
+    """A method that can translate a requested number of records into settings."""
 
     def for_texts(
         self, cfg: Any, texts: int, labels: Sequence[str], records: int | None
     ) -> Mapping[str, Any]:
-        """Settings on top of ``cfg`` with which a release holds so many, the same of each label.
+        """Changes to ``cfg`` for a release of this many records, equally many per label.
 
-        It holds a few more where the labels do not divide the number; where a release may hold
-        fewer than its settings say, so many are the most.
+        The release has a few more if the labels do not divide the number. For methods whose
+        releases may be smaller than their settings, the number is the most.
 
         Args:
-            cfg: Settings of the method as the config gives them.
-            texts: How many records a release is to hold.
+            cfg: The method's settings in the config.
+            texts: Requested number of records.
             labels: The public labels.
-            records: How many records train, by a public estimate: sizes that depend on it follow
-                it. None: they stay.
+            records: Public estimate of the number of training records, for settings that depend on
+                it. None: they do not change.
 
         Raises:
-            ConfigError: Another setting says how many there are.
+            ConfigError: Another setting fixes the number of records.
         """
 
 
 def each(texts: int, parts: int) -> int:
-    """What each of some parts holds so that all hold at least so many."""
+    """Size of each of some equal parts that together have at least ``texts``."""
     return -(-texts // max(1, parts))
 
 
 @runtime_checkable
 class TriedOnPublic(Protocol):
-    """A method that says which of its settings ``privsyn tune`` tries on public records.
+    """A method with settings that ``privsyn tune`` tries on public records.
 
-    The values of a setting are tried in turn, with the best of the settings before it.
+    Settings are tried in order, each with the best values of those before it.
     """
 
     tries: ClassVar[Mapping[str, Sequence[Any]]]
@@ -427,9 +430,9 @@ class TriedOnPublic(Protocol):
 
 @runtime_checkable
 class MakesMore(Protocol):
-    """A method whose releases yield more records at no cost: post-processing of what is public.
+    """A method whose releases yield more records at no cost, by post-processing of public data.
 
-    ``trained`` is the folder of the release's own model, None where it holds none.
+    ``trained`` is the folder of the release's own model, or None.
     """
 
     def more(
@@ -441,27 +444,27 @@ class MakesMore(Protocol):
         trained: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """``count`` new records, label and content, from a finished release's."""
+        """``count`` new records (label and content) from the records of a finished release."""
 
 
 @runtime_checkable
 class TrainsModel(Protocol):
     """A method that trains a model on the records, and writes its release from that model alone.
 
-    Its releases are trained once and written in as many shards as wanted.
+    A release is trained once and written in any number of shards.
     """
 
     makes_students: ClassVar[bool]
-    """Whether a release of it brings the language model that wrote it, so that students can follow
-    its logits: the method is a Teacher then."""
+    """Whether its releases contain the language model that wrote them, so that students can follow
+    its logits. Such a method is a Teacher."""
 
     def check_models(self, cfg: Any, models: ModelsConfig) -> None:
-        """Refuse models that cannot be trained as the settings ask, from their configs alone.
+        """Refuse models that cannot be trained with these settings, from their configs alone.
 
-        Asked before the cost is reserved; weights are tried later, in preflight.
+        Called before the cost is reserved. Preflight tries the weights later.
 
         Raises:
-            ModelError: One cannot be.
+            ModelError: A model cannot be trained.
         """
 
     def train(
@@ -479,34 +482,34 @@ class TrainsModel(Protocol):
         shard: tuple[int, int],
         on_progress: OnProgress = None,
     ) -> Iterator[Sample]:
-        """The samples of one shard (number, of how many) from these files, by public randomness."""
+        """Samples of one shard (number, number of shards), by public randomness."""
 
 
 class Teacher(TrainsModel, Protocol):
-    """A method that trains a language model, of the role ``base``, and releases it."""
+    """A method that trains a language model of the role ``base`` and releases it."""
 
     def writes_behind(self, cfg: Any, labels: Sequence[str]) -> PromptTemplate:
-        """The prompt that its texts stand behind."""
+        """The prompt that precedes its texts."""
 
     def teacher(self, cfg: Any, base: Path, trained: Path, dtype: str, device: Any) -> Any:
-        """The model that wrote a release, ready to be asked for logits.
+        """The model that wrote a release, ready for computing logits.
 
         Args:
             cfg: The release's settings.
-            base: Folder of the language model it was trained from.
-            trained: The release's own model.
-            dtype: Name of the type of the weights.
-            device: Where they go.
+            base: Folder of the language model that was adapted.
+            trained: Folder of the release's own model.
+            dtype: Name of the numeric type of the weights.
+            device: Device for the weights.
 
         Raises:
             ModelError: It cannot be loaded.
         """
 
     def as_student(self, size: str) -> Mapping[str, Any]:
-        """Settings on top with which it trains a student of a size itself, on the records."""
+        """Changed settings with which the method itself trains such a student on the records."""
 
 
 def as_teacher(method: object) -> Teacher | None:
-    """A method whose releases bring the model that wrote them; None for any other one."""
+    """The method as a Teacher if its releases contain the model that wrote them, else None."""
     makes_students = isinstance(method, TrainsModel) and method.makes_students
     return cast(Teacher, method) if makes_students else None

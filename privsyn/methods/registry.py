@@ -1,4 +1,4 @@
-"""Which methods there are, and how one is found by name."""
+"""The methods, by name."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ METHODS: Mapping[str, str] = {
     "keyphrase_seeding": "privsyn.methods.keyphrase_seeding.method:KeyphraseSeeding",
     "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
 }
-"""Name -> "module:Class", imported on demand."""
+"""Name -> "module:Class". Imported on demand: some methods load torch."""
 
 FIRST = "private_evolution"
-"""What a new project begins with, and what is run where no method is named."""
+"""Method of a new project, and the default without a configured one."""
 
 
 def teachers() -> list[str]:
-    """Names of the methods whose releases bring the model that wrote them."""
+    """Names of the methods whose releases contain the model that wrote them."""
     return [name for name in METHODS if as_teacher(load_method(name))]
 
 
 def load_method(name: str) -> Method[Any]:
-    """The method of a name.
+    """Load a method by name.
 
     Raises:
-        ConfigError: No such method; the nearest name is given.
+        ConfigError: There is no such method; says the nearest name.
     """
     if name in COMMANDS:
         raise ConfigError(
-            f"method={name!r} makes no release of its own, but is made from a finished one.",
+            f"method={name!r} is not a method: it works on a finished release.",
             hint=f"Run: {COMMANDS[name]}",
         )
     try:
@@ -56,6 +56,6 @@ def settings_model(name: str) -> type[Any]:
     """The config model of a section of ``methods``.
 
     Raises:
-        ConfigError: No such section; the nearest name is given.
+        ConfigError: There is no such section; says the nearest name.
     """
     return DistillConfig if name == STUDENTS else load_method(name).Config

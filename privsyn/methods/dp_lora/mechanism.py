@@ -1,4 +1,4 @@
-"""What DP-LoRA draws with and what that costs: steps of sampled, noisy gradients."""
+"""The noise of DP-LoRA and its price: training steps on sampled units, with noisy gradients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 
 LATTICE = 1 << 20
+"""Lattice steps per record in the histogram of labels."""
 
 _TOLERANCE = 1e-3
-"""How close to the least noise the solver goes: each look at a loss distribution takes a while."""
+"""Relative error of the solved noise: a smaller one costs more, and each evaluation is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,8 @@ class DPLoraMechanism(Mechanism):
 
     Attributes:
         steps: Samples units and adds noise at every step, and prices them together.
-        histogram: Adds noise to the records per label; None where their split is public.
-        delta: Of the target, at which ``derived`` says what the release costs.
+        histogram: Adds noise to the number of records per label; None where the split is public.
+        delta: The target's delta, at which ``derived`` gives the cost of the release.
     """
 
     steps: SampledGaussian
@@ -46,7 +47,7 @@ class DPLoraMechanism(Mechanism):
 
     @property
     def derived(self) -> Mapping[str, float]:
-        """The noise, and the cost by the Renyi curve and, where there is one, more tightly."""
+        """The noise, and epsilon by the Renyi curve and (where finite) the loss distribution."""
         tight = accountant.loss_distribution_epsilon(self.event, self.delta)
         return {
             "noise_multiplier": self.steps.noise_multiplier,
@@ -56,7 +57,7 @@ class DPLoraMechanism(Mechanism):
 
 
 def calibrate(settings: DPLoraSettings, target: Guarantee, facts: PricingFacts) -> DPLoraMechanism:
-    """The least noise the target allows, where the config leaves sigma open.
+    """The mechanism with the config's noise or, if that is null, the least that the target allows.
 
     Raises:
         ConfigError: Adjacency replace_one, a split that does not fit the labels, or a target
@@ -75,14 +76,14 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> DPLoraMechanism:
-    """The mechanism of a noise multiplier that was solved for."""
+    """The mechanism of a plan's noise multiplier."""
     return _mechanism(settings, target, facts, derived["noise_multiplier"])
 
 
 def _mechanism(
     settings: DPLoraSettings, target: Guarantee, facts: PricingFacts, sigma: float
 ) -> DPLoraMechanism:
-    """The one place where noise and cost come from.
+    """The only place that sets noise and price.
 
     A unit's m records may all be of one label.
     """
@@ -93,6 +94,7 @@ def _mechanism(
             hint="Use an account with add_remove or replace_null, or another method.",
         )
     rows = sum(sizes_of(settings, list(facts.labels) or [None]))
+    # L2 sensitivity of the histogram: all m records of a unit may have one label [L6].
     most = float(facts.unit.max_records * LATTICE)
     noise = settings.label_noise
     return DPLoraMechanism(
@@ -113,12 +115,15 @@ def _least_noise(
     """The least sigma within the target, up to _TOLERANCE, rounded up to 4 digits."""
 
     def event(sigma: float) -> Event:
-        steps = replace(one, noise_multiplier=sigma, sampler="opendp").event  # the same price
+        steps = replace(
+            one, noise_multiplier=sigma, sampler="opendp"
+        ).event  # the sampler does not change the price
         return steps if histogram is None else Composed((steps, histogram.event))
 
     solve = partial(calibration.calibrate, event, target, increasing=False)
     try:
-        # By the Renyi curve first: quick, and not more than a few percent too high.
+        # The Renyi curve first: it is quick and at most a few percent too high, so the slow loss
+        # distribution searches a short range.
         safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)
         safe = solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
     except ValueError:
@@ -127,11 +132,12 @@ def _least_noise(
             f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}, whatever the noise.",
             hint="Lower steps or sampling_rate, or raise privacy.epsilon.",
         ) from None
+    # Up, never to the nearest: less noise than solved for would break the target.
     return float(math.ceil(safe * 1e4) / 1e4)
 
 
 def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
-    """Texts of every label."""
+    """Number of texts of every label."""
     paid = cfg.label_noise is not None
     return label_choice.sizes(
         "methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split, paid=paid

@@ -1,9 +1,9 @@
-"""DP-LoRA: an adapter trained on the records by DP-SGD, and texts it writes at no further cost.
+"""DP-LoRA: trains an adapter on the records by DP-SGD, then writes texts at no further cost.
 
 Source: Yu et al. 2023, "Training private and efficient language models with synthetic data from
 LLMs", sections 2 and 3, Table 2; the training loop is Algorithm 1 of Abadi et al. 2016, "Deep
-learning with differential privacy", with Poisson sampling. Guarantee, assumptions and every
-deviation: guarantee.md, whose tags [L1] ... stand at the lines they speak of.
+learning with differential privacy", with Poisson sampling. guarantee.md has the guarantee, its
+assumptions and every deviation from the papers; its tags [L1] ... mark the lines they explain.
 
 Symbols as in Abadi et al.: sampling rate q, steps T, clip norm C, noise multiplier sigma.
 """
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 LABELS = "labels.json"
-"""Among the trained files: how many texts of each label the release holds."""
-
+"""Name of the trained file with the number of texts per label."""
 
 _WRITTEN_TOGETHER = 256
+"""Texts per call of the writer."""
 
 
 class DPLora(Method[DPLoraSettings]):
     """A language model adapted to the records by DP-SGD, which then writes the release.
 
     Guarantee: T steps of a Poisson-sampled Gaussian mechanism with rate q and noise multiplier
-    sigma, for neighbours that differ by one unit that is there or contributes nothing (Abadi et al.
-    2016; Mironov, Talwar, Zhang 2019). A unit's gradient, over all its records, is clipped once, so
-    sigma does not grow with the records of a unit. What is written is post-processing.
+    sigma. Neighbors differ by one unit that is there or contributes nothing (Abadi et al. 2016;
+    Mironov, Talwar, Zhang 2019). A unit's gradient, over all its records, is clipped once, so sigma
+    does not grow with the records of a unit. The texts are post-processing.
     """
 
     name: ClassVar[str] = "dp_lora"
@@ -85,15 +85,15 @@ class DPLora(Method[DPLoraSettings]):
     rebuild = staticmethod(rebuild)
 
     def roles(self, cfg: DPLoraConfig) -> tuple[Role, ...]:
-        """A language model that can be trained."""
+        """One language model, which this method trains."""
         return ("base",)
 
     def resolve(
         self, cfg: DPLoraConfig, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
     ) -> DPLoraSettings:
-        """Settings with the model's own prompt where the config leaves it open."""
+        """Settings with the model's own prompt where the config has none."""
         prompt = default_prompt(models["base"])
-        if prompt.chat:  # an instruction is no prefix of a text
+        if prompt.chat:  # an instruction cannot be the beginning of a record
             prompt = PromptConfig(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
             prompt = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
@@ -112,7 +112,7 @@ class DPLora(Method[DPLoraSettings]):
     def for_texts(
         self, cfg: DPLoraConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
-        """As many texts of each label, which cost nothing more; a batch of the records' number."""
+        """The texts per label, and the expected batch where the number of records is public."""
         label_choice.refuse_for_texts("methods.dp_lora", cfg.label_split)
         facts: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
         if records is not None:
@@ -120,7 +120,7 @@ class DPLora(Method[DPLoraSettings]):
         return facts
 
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
-        """The prompt, answered by the model before it is trained."""
+        """The same prompt for the model before training."""
         template = settings.template(labels)
         prompt = PromptConfig(
             private=template.private,
@@ -140,17 +140,17 @@ class DPLora(Method[DPLoraSettings]):
         )
 
     def prompt(self, settings: DPLoraSettings) -> tuple[PromptTemplate, int, int]:
-        """What the model's context must hold: prompt and record."""
+        """The prompt and the longest record, which the model's context must hold."""
         return settings.template(["label"]), settings.max_tokens, 0
 
     def preflight(
         self, settings: DPLoraSettings, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
-        """A public pass of the model that is to be trained."""
+        """Try one training pass on public text."""
         models.base.check(_training(settings, list(labels) or [None], unit))
 
     def check_models(self, settings: DPLoraSettings, models: ModelsConfig) -> None:
-        """Whether the model has the layers to adapt; a model made for the release has none yet."""
+        """Check that the model has the layers to adapt; a new model has no layers yet."""
         if settings.student is None:
             check_layers(models, settings.target_modules)
 
@@ -167,7 +167,7 @@ class DPLora(Method[DPLoraSettings]):
         return load_teacher(base, trained, dtype, device)
 
     def as_student(self, size: str) -> Mapping[str, Any]:
-        """A small model in place of an adapter."""
+        """The setting that trains a small model in place of an adapter."""
         return {"student": size}
 
     def train(
@@ -177,7 +177,7 @@ class DPLora(Method[DPLoraSettings]):
         buckets: Sequence[Bucket],
         draw: Draw,
     ) -> Mapping[str, bytes]:
-        """The adapter's files: the only thing that is computed from records.
+        """Train the adapter and return its files, the only result that records influence.
 
         Raises:
             PrivsynError: The adapter did not move, though it was trained.
@@ -191,7 +191,10 @@ class DPLora(Method[DPLoraSettings]):
             sizes = label_choice.apportion(
                 sum(sizes), journal.draw_array("labels", count, len(labels))
             )
+        # By unit over all labels: a unit is clipped once, whatever labels its records have [L3].
         units = _units(trainer, buckets)
+        # Continue at the newest checkpoint. Later steps run again: nothing of them left this
+        # process.
         done = max((t for t in range(settings.steps + 1) if journal.has(f"steps/{t}")), default=0)
         while done < settings.steps:  # [L5]
             if done:
@@ -209,9 +212,12 @@ class DPLora(Method[DPLoraSettings]):
             )
             journal.draw_file(f"steps/{steps.stop}", advance)
             if done:
+                # Only after the next checkpoint is on disk: a crash always leaves one to restore.
                 journal.drop_file(f"steps/{done}")
             done = steps.stop
         trainer.restore(journal.draw_file(f"steps/{done}", _never))
+        # A model whose layers PEFT does not reach trains without an error and releases nothing
+        # learned.
         if not trainer.moved():
             raise PrivsynError("the adapter did not move in training: its layers are not reached.")
         counts = dict(zip(map(str, labels), sizes, strict=True))
@@ -227,7 +233,7 @@ class DPLora(Method[DPLoraSettings]):
         shard: tuple[int, int],
         on_progress: OnProgress = None,
     ) -> Iterator[Sample]:
-        """The texts of one shard, by the adapted model: every n-th, from the shard's number on."""
+        """The adapted model's texts of one shard: every n-th, beginning at the shard's number."""
         number, shards = shard
         counts = json.loads((trained / LABELS).read_bytes())
         cells = self.cells(settings, labels)
@@ -250,16 +256,18 @@ class DPLora(Method[DPLoraSettings]):
         trained: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """Further texts by the released adapter, labels in the release's shares. Free, unlimited.
+        """More texts by the released adapter, in the release's shares of labels, at no epsilon.
 
         Raises:
-            ConfigError: The release's adapter is not here.
+            ConfigError: The folder with the release's adapter is missing.
         """
         if trained is None:
             raise ConfigError("the release holds no adapter.", hint="Restore its folder with DVC.")
         labels = list(dict.fromkeys(label for label, _ in records))
+        # Evenly over the release's rows: each label keeps its share up to rounding.
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
+        # Only to write: the unit matters in training alone.
         training = _training(settings, labels, PrivacyUnit())
         writer = models.base.writer(training, trained, settings.sampling)
         named = [label for label in labels if label is not None]
@@ -273,7 +281,7 @@ class DPLora(Method[DPLoraSettings]):
 def _write(
     writer: Writer, settings: DPLoraSettings, labels: Sequence[str | None], every: Sequence[str]
 ) -> list[str]:
-    """One text per label: of its candidates the one that is most of it [L7]."""
+    """One text per label: the candidate that the model finds most typical of the label [L7]."""
     template = settings.template(every)
     return best_of(settings.candidates, labels, every, writer.write, writer.likelihoods, template)
 
@@ -292,10 +300,9 @@ def _advance(
         progress(t, settings.steps)
         sample = compress(units, mechanism.sample(len(units), noise))  # L_t [L2]
         total = trainer.clipped_sum(list(sample))  # (numbers,) [L3]
-        noisy = mechanism.draw(total, noise)  # privacy: also where nobody was sampled [L2]
-        trainer.update(
-            noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
-        )  # [L4]
+        noisy = mechanism.draw(total, noise)  # privacy: also when the sample is empty [L2]
+        # The divisor is a setting: the size of the sample is private [L4].
+        trainer.update(noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t))
     return trainer.state()
 
 
@@ -306,13 +313,14 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> dict[str, list[Any]]:
         pairs = zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True)
         for unit, text in pairs:
             units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
+    # Sorted: which place a unit has must not depend on the order of the file.
     return {unit: units[unit] for unit in sorted(units)}
 
 
 def _label_histogram(
     histogram: DiscreteGaussian, trainer: Trainer, buckets: Sequence[Bucket], noise: NoiseSource
 ) -> Any:
-    """Noisy records per label, on the lattice."""
+    """The noisy number of records per label, on the lattice."""
     counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
     return histogram.draw(counts * LATTICE, noise)
 

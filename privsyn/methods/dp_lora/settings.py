@@ -16,7 +16,7 @@ from privsyn.students.settings import Size
 
 
 class DPLoraConfig(Section):
-    """Settings of DP-LoRA. All are public; none is read from the data."""
+    """Settings of DP-LoRA. All are public; none comes from the data."""
 
     sampling_rate: float = Field(
         default=0.05,
@@ -164,18 +164,18 @@ class DPLoraConfig(Section):
 
 
 class DPLoraSettings(DPLoraConfig):
-    """Settings with the prompt filled in."""
+    """Settings after the prompt is filled in."""
 
     prompt: str
 
     @property
     def sampling(self) -> Sampling:
-        """How texts are drawn."""
+        """The rules by which the model draws tokens."""
         top_p = 1.0 if self.top_p is None else self.top_p
         return Sampling(self.temperature, self.top_k, top_p, self.whole_sentences)
 
     def template(self, labels: Sequence[str]) -> PromptTemplate:
-        """The prompt of a record; the reference's place is after it."""
+        """The prompt of a record, with the record's place after it."""
         public = self.prompt
         if labels and "{label}" not in public:
             public = with_label(public)
@@ -187,7 +187,7 @@ _LABEL_LINE = "Topic: {label}\n"
 
 
 def with_label(public: str) -> str:
-    """A prompt with a line for the label, after the special token it may begin with."""
+    """The prompt with a line for the label, after the special token that may begin it."""
     if public.startswith("<|") and "|>" in public:
         head, mark, rest = public.partition("|>")
         return f"{head}{mark}{_LABEL_LINE}{rest}"

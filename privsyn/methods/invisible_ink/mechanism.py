@@ -1,4 +1,4 @@
-"""What InvisibleInk draws with and what that costs: the exponential mechanism of a token."""
+"""Noise and cost of InvisibleInk: one exponential mechanism per token."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class InvisibleInkMechanism(Mechanism):
 
     Attributes:
         token: Draws a token, and prices it.
-        clip_norm: C, in logits: what a reference may move of a token's summed score.
+        clip_norm: C, in logits: most that a reference changes a token's summed score.
         tokens: T, the most tokens of a text.
-        buckets: How many there are of a label.
+        buckets: Buckets per label.
     """
 
     token: ExponentialMechanism
@@ -33,12 +33,12 @@ class InvisibleInkMechanism(Mechanism):
 
     @property
     def event(self) -> Event:
-        """T adaptive draws in every bucket; a unit is in one bucket of each label alone."""
+        """T adaptive draws in every bucket; a unit is in at most one bucket of each label."""
         return self.facts.in_buckets(replace(self.token.event, count=self.tokens), self.buckets)
 
     @property
     def derived(self) -> Mapping[str, float]:
-        """The clip norm, and what a token costs as zCDP."""
+        """The clip norm, and the cost of a token as zCDP."""
         return {"clip_bound": self.clip_norm, "rho_per_token": rho(self.token.event) or 0.0}
 
 
@@ -47,10 +47,10 @@ def calibrate(
 ) -> InvisibleInkMechanism:
     """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
 
-    eta is the largest range of a draw of which T, chosen adaptively, stay within the target.
+    eta is the largest range for which T adaptive draws stay within the target.
 
     Raises:
-        ConfigError: The target is so small that the clip norm is under the integer grid.
+        ConfigError: The target is so small that the clip norm is below one step of the lattice.
     """
     tokens = settings.max_tokens
 
@@ -58,6 +58,7 @@ def calibrate(
         return facts.in_buckets(BoundedRange(eta, tokens), settings.texts_per_label)
 
     eta = calibrate_range(event, target, tokens)
+    # A range is 2 * sensitivity / scale, and the sensitivity is C for every record that may change.
     scale = settings.batch_size * settings.temperature
     return _mechanism(settings, facts, scale * eta / 2 / facts.moved)
 
@@ -68,15 +69,15 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> InvisibleInkMechanism:
-    """The mechanism of a clip norm that was solved for."""
+    """The mechanism with a solved clip norm."""
     return _mechanism(settings, facts, derived["clip_bound"])
 
 
 def _mechanism(
     settings: InvisibleInkSettings, facts: PricingFacts, clip_norm: float
 ) -> InvisibleInkMechanism:
-    """The one place where noise and cost come from."""
-    bound = grid_bound(min(clip_norm, DEEPEST))  # down: toward privacy
+    """Build the mechanism: the only place that defines noise and cost."""
+    bound = grid_bound(min(clip_norm, DEEPEST))  # rounded down: toward privacy
     if bound < 1:
         raise ConfigError(
             f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
@@ -90,6 +91,7 @@ def _mechanism(
         warnings=_advice(settings),
         divisor=settings.batch_size,
         token=token,
+        # The rounded norm, so that rows are clipped to exactly what is charged.
         clip_norm=token.sensitivity / facts.moved / LATTICE,
         tokens=settings.max_tokens,
         buckets=settings.texts_per_label,
@@ -101,6 +103,6 @@ def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
         return ()
     return (
         f"methods.invisible_ink.batch_size={settings.batch_size} is below 32: buckets are filled "
-        "by hash, so of those that hold about as many references some hold few, and their texts "
-        "lean on the public model. Privacy is the same.",
+        "by hash, so some get few references, and their texts come mostly from the public model. "
+        "Privacy is the same.",
     )

@@ -2,7 +2,7 @@
 
 Source: Vinod et al. 2025, "InvisibleInk: High-Utility and Low-Cost Text Generation with
 Differential Privacy", Algorithm 1, Theorem 2. Guarantee, assumptions and every deviation from the
-paper: guarantee.md, whose tags [I1] ... stand at the lines they speak of.
+paper: guarantee.md, whose tags [I1] ... mark the lines they refer to.
 
 Symbols as in the paper: B references, T tokens, clip norm C, temperature tau, top-k, public
 logits ``phi_pub``, private logits ``phi_i``.
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 _PASSES_TOGETHER = 8
-"""Forward passes a group of texts fills at first: rows of finished texts make room, and the more
-there are, the fuller is the last pass."""
+"""Forward passes that a group of texts fills at first. Rows of finished texts make room, and with
+more passes the last one is fuller."""
 
 
 PARTS = 10
-"""Shares of the references of texts that are decoded together, told of while they are read."""
+"""Equal shares of a group's references whose reading is reported as progress."""
 
 
 class InvisibleInk(Method[InvisibleInkSettings]):
     """Texts drawn token by token from clipped, averaged next-token logits.
 
-    Guarantee: every text is T-fold composition of the exponential mechanism over its own bucket;
-    the buckets are disjoint in units, so the release is T adaptive draws of bounded range
-    eta = 2 D / (B tau) under the account's adjacency, D = C m (2 C m under replace_one) (Vinod et
-    al. 2025, Theorem 2, which charges them as T eta^2 / 8 zCDP; their exact composition is 6 to 9%
-    less epsilon: [B15] in dp/bounds.md).
+    Guarantee: every text is the T-fold composition of the exponential mechanism over its own
+    bucket, and buckets are disjoint in units. So the release is T adaptive draws of bounded range
+    eta = 2 D / (B tau) under the account's adjacency, with D = C m (2 C m under replace_one). Vinod
+    et al. 2025, Theorem 2, charge T eta^2 / 8 zCDP; exact composition needs 6 to 9% less epsilon
+    ([B15] in dp/bounds.md).
     """
 
     name: ClassVar[str] = "invisible_ink"
@@ -87,7 +87,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> InvisibleInkSettings:
-        """Settings with the model's own prompt and guidance where the config leaves them open."""
+        """Settings with the model's own prompt and guidance if the config sets none."""
         model = models["language"]
         return InvisibleInkSettings(
             **cfg.model_dump(exclude={"prompt", "guidance", "min_tokens"}),
@@ -103,7 +103,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
     def for_texts(
         self, cfg: InvisibleInkConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
-        """As many texts of each label; all records are shared out among them."""
+        """Equally many texts per label; all records are distributed over them."""
         values = {"texts_per_label": each(texts, len(labels))}
         if records is not None:
             buckets = len(Cell.grid(labels, values["texts_per_label"]))
@@ -111,7 +111,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
         return values
 
     def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
-        """The public prompt, sampled as a bucket without records is."""
+        """The public prompt, sampled like a bucket without records."""
         return Recipe(
             prompt=settings.prompt,
             max_tokens=settings.max_tokens,
@@ -132,7 +132,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """Logits of a public row, and of one around a public reference."""
+        """Compute logits of a public row, and of a row with a public reference."""
         try_logits(models.language, self.prompt(settings), labels)
 
     def run(
@@ -144,12 +144,13 @@ class InvisibleInk(Method[InvisibleInkSettings]):
     ) -> Iterator[Sample]:
         """One text per bucket, several buckets per forward pass."""
         model, performance = draw.models.language, draw.performance
-        # privacy: by public numbers alone, as progress counts texts that are decoded together
+        # privacy: from public numbers alone, because progress shows how many texts run together
         rows = max(settings.batch_size, math.ceil(draw.expected_records))
         most = _PASSES_TOGETHER * performance.rows_per_pass // rows
         together = max(1, min(performance.texts_per_pass, most))
-        # privacy: labels of all cells, with records or not, decide the width of a row [I4]
+        # privacy: the labels of all cells, also empty ones, decide the width of a row [I4]
         declared = {bucket.cell.label for bucket in buckets}
+        # Progress counts every text as T tokens: where texts end early must not show in its total.
         total = len(buckets) * settings.max_tokens
         groups = range(0, len(buckets), together)
         for number, start in enumerate(groups):
@@ -169,20 +170,22 @@ def _texts(
     draw: Draw,
     tell: Callable[[int], None],
 ) -> list[list[int]]:
-    """Algorithm 1 for several buckets side by side; ``tell`` is called with the tokens so far."""
+    """Algorithm 1 for several buckets in parallel; ``tell`` is called with the tokens so far."""
     group, model, journal = lines.group, lines.model, draw.journal
     texts: list[list[int]] = [[] for _ in group]
     unfinished = list(range(len(group)))
     for t in range(settings.max_tokens):  # line 2: for t = 1 ... T  [I5]
-        # A text that ended early counts with all its tokens.
+        # A text that ended early counts as T tokens.
         tell(t * len(unfinished) + settings.max_tokens * (len(group) - len(unfinished)))
         keys = {i: f"{group[i].cell.index}/{t}" for i in unfinished}
+        # Replayed: no logits are needed, so the model reads nothing until the first missing draw.
         if all(journal.has(key) for key in keys.values()):
             draws: dict[int, Callable[[], int]] = dict.fromkeys(unfinished, _on_file)
         else:
             phi_pub, phi = lines.logits(texts)  # lines 3-4
             if t < settings.min_tokens:
                 phi_pub = phi_pub.copy()
+                # A copy: the session may return its own memory.
                 phi_pub[:, model.breaks] = -np.inf  # [I8]
             draws = {
                 i: partial(_draw, settings, mechanism, phi_pub[i], partial(phi, i), draw.noise)
@@ -212,7 +215,7 @@ def _draw(
 ) -> int:
     """Lines 5-7: DClip, average, truncated support, exponential mechanism.
 
-    ``phi_pub`` is (V,), ``phi(support)`` is (rows of the bucket, support). The divisor is the
+    Shapes: ``phi_pub`` (V,), ``phi(support)`` (rows of the bucket, support). The divisor is the
     public B [I1].
     """
     bound = mechanism.clip_norm
@@ -222,6 +225,7 @@ def _draw(
     difference = clip_difference(private, public, bound, settings.guidance)  # [I2]
     votes = ExactSum(len(support))  # (support,): a record moves an entry by at most C
     votes.add(to_grid(difference, bound))
+    # B times the average of the paper: integers, so that nothing is rounded after the clip.
     scores = settings.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
     return int(support[mechanism.token.draw(scores, noise)])
 
@@ -229,8 +233,9 @@ def _draw(
 def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDArray[np.int64]:
     """Tokens whose averaged logit could reach the top k: public logit within 2 C/B of the k-th.
 
-    Depends on public logits alone (Vinod et al. 2025, section 4, truncated top-k sampling) [I3]. A
-    token ``DEEPEST`` below the largest is masked, whatever number the model writes for that [I7].
+    It depends on public logits alone (Vinod et al. 2025, section 4, truncated top-k sampling) [I3].
+    A token more than ``DEEPEST`` below the largest counts as masked, whatever value the model uses
+    for masks [I7]. Shape of the result: (support,).
     """
     finite = np.isfinite(phi_pub)  # (V,)
     logits = np.where(finite, phi_pub, -np.inf).astype(np.float64)
@@ -240,7 +245,7 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
 
 
 class _Lines:
-    """The public and private rows of a group; sessions start only when a token has to be drawn."""
+    """Public and private rows of a group. Sessions start when the first token must be drawn."""
 
     def __init__(
         self,
@@ -259,15 +264,16 @@ class _Lines:
     def logits(
         self, texts: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.float32], Callable[[int, NDArray[np.int64]], NDArray[np.float32]]]:
-        """Next-token logits given the texts so far: public ones (texts, V), and private ones.
+        """Next-token logits after the texts so far: public, (texts, V), and private.
 
-        The private ones of text ``i`` at some tokens, (rows of its bucket, tokens), on demand.
+        Private logits are a function of text ``i`` and tokens, with shape (rows of the bucket,
+        tokens): only those of the support are computed.
         """
         if self._sessions is None:
             self._sessions = self._start()
         public, private = self._sessions
         for t in range(self._fed, max(map(len, texts))):
-            # A finished text feeds its end token: the shape stays as it is [I4].
+            # A finished text feeds its end token, so the shape does not change [I4].
             tokens = [text[t] if t < len(text) else self.model.eos for text in texts]
             public.append(tokens)
             private.append(
@@ -287,6 +293,7 @@ class _Lines:
         for bucket in self.group:
             texts = bucket.contents.reveal()
             self.rows.append(slice(len(references), len(references) + len(texts)))
+            # All rows of the group in one list: bucket i has the rows self.rows[i].
             references += texts
             labels += [bucket.cell.label] * len(texts)
         public = self.model.public_rows(
@@ -304,24 +311,24 @@ class _Lines:
         return public, private
 
     def _follow(self, private: Session) -> None:
-        """Read the references, and tell of each of PARTS equal shares of them, in order.
+        """Read the references, and report each of PARTS equal shares of them in order.
 
-        privacy: as many are told whatever bucket holds how many. A share is of all buckets
-        together, so that when it is told says nothing of any of them.
+        privacy: the number of reports does not depend on the buckets. A share covers all buckets
+        together, so the time of its report shows nothing about one of them.
         """
         reported, every = 0, self.rows[-1].stop
 
-        def heard(rows: int) -> None:
+        def report(rows: int) -> None:
             nonlocal reported
             while reported < PARTS and reported * every <= PARTS * rows:
                 self._read(reported)
                 reported += 1
 
-        heard(0)
+        report(0)
         if isinstance(private, TellsReading):
-            private.watch(heard)
-        private.logits(slice(0, 0))  # of no row: the prompts are read
-        heard(every)
+            private.watch(report)
+        private.logits(slice(0, 0))  # no rows: this only reads the prompts
+        report(every)
 
 
 def _on_file() -> int:

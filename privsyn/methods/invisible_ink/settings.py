@@ -14,18 +14,16 @@ class InvisibleInkConfig(Section):
     batch_size: int = Field(
         default=8, ge=1, le=1_000_000, description="References per text (B): the public divisor."
     )
-    max_tokens: int = Field(
-        default=64, ge=1, le=100_000, description="Tokens per text at most (T)."
-    )
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Most tokens of a text (T).")
     temperature: float = Field(
         default=1.1, gt=0, allow_inf_nan=False, description="Sampling temperature (tau)."
     )
     min_tokens: int | None = Field(
         default=None,
         ge=0,
-        description="Tokens before which a text neither ends nor breaks its line. Null: 5.",
+        description="Fewest tokens before a text may end or break its line. Null: 5.",
     )
-    top_k: int = Field(default=100, ge=1, description="Public top-k that spans the support (k).")
+    top_k: int = Field(default=100, ge=1, description="Public top-k that defines the support (k).")
     guidance: float | None = Field(
         default=None,
         ge=1,
@@ -46,7 +44,7 @@ class InvisibleInkConfig(Section):
 
 
 class InvisibleInkSettings(InvisibleInkConfig):
-    """Settings with what the model left open filled in."""
+    """Settings with the model's defaults filled in."""
 
     prompt: PromptConfig
     guidance: float = Field(default=1.0, ge=1, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""What keyphrase seeding draws with and what that costs: terms, and the estimates of a label."""
+"""The noise of keyphrase seeding and its price: the choice of terms, and the estimates."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from privsyn.methods.keyphrase_seeding.settings import (
 )
 
 LATTICE = 1 << 20
-"""Lattice steps of a count under Gaussian noise, so that the noise is that of the continuous one
-[K2]; under Laplace noise a count is a step."""
+"""Lattice steps per count under Gaussian noise [K2]. Under Laplace noise one count is one step.
+
+So fine a lattice makes the discrete Gaussian as good as the continuous one."""
 
 _ROOM = 1 + 1e-12
-"""Scales are this much larger than a target asks, so that roundings stay within it."""
+"""Factor on every scale that is solved for, so that rounding errors stay within the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,9 @@ class KeyphraseSeedingMechanism(Mechanism):
         estimate: Noise on the sums of one estimate, and its price.
         noise_multiplier: That noise over its sensitivity.
         structures: k, the estimates of a label.
-        labels: How many labels there are: they are disjoint in units.
+        labels: Number of labels. A unit's parts in all labels together are within one sensitivity.
         score_deviation: Standard deviation of the noise on a score.
-        delta: Of the target, at which ``derived`` says what the estimates cost alone.
+        delta: The target's delta, at which ``derived`` gives the cost of each part.
     """
 
     choice: Laplace | DiscreteGaussian
@@ -65,14 +66,15 @@ class KeyphraseSeedingMechanism(Mechanism):
         return (noise.scale if isinstance(noise, Laplace) else noise.sigma) / self.steps
 
     def reached_by_noise(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Probability that noise alone reaches each noisy count, in steps; 1 where none is needed.
+        """The probability that noise alone reaches each noisy count (in steps); 1 up to zero.
 
-        Of public or noisy counts: it decides nothing about what is charged.
+        The input is noisy counts, so this is post-processing: it changes nothing in the price.
         """
         from scipy.special import ndtr  # late: planning does without scipy
 
         at = np.maximum(counts, 0) / self.steps / self.choice_scale
         if isinstance(self.choice, Laplace):
+            # P(X >= x) of the discrete Laplace is exp(-x / b) / (1 + exp(-1 / b)).
             tail = np.exp(-at) / (1 + math.exp(-1 / self.choice_scale))
         else:
             tail = ndtr(-at)
@@ -81,6 +83,7 @@ class KeyphraseSeedingMechanism(Mechanism):
     @property
     def estimates(self) -> Event:
         """The k estimates of every label [K3]."""
+        # The price of one label: what a unit moves in all labels is within one sensitivity.
         return Disjoint((Composed((self.estimate.event,) * self.structures),), self.labels)
 
     @property
@@ -104,11 +107,11 @@ class KeyphraseSeedingMechanism(Mechanism):
 def calibrate(
     settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
 ) -> KeyphraseSeedingMechanism:
-    """The choice of terms gets what the settings give it; the noise of the estimates is solved for.
+    """The mechanism with the least noise on the estimates, after the choice of terms has its part.
 
-    It is the least whose event, *with* the choice, stays within the target; or, with
-    ``epsilon_kde``, the least whose event alone is within (epsilon_kde, 0) under Laplace and
-    within (epsilon_kde, delta) under Gaussian noise.
+    Without ``epsilon_kde``, estimates and choice together stay within the target. With it, the
+    estimates alone stay within (epsilon_kde, 0) under Laplace noise, and within
+    (epsilon_kde, delta) under Gaussian noise.
 
     Raises:
         ConfigError: The choice of terms leaves nothing for the estimates.
@@ -125,8 +128,10 @@ def calibrate(
         return made(multiplier).estimates
 
     if settings.epsilon_kde is None:
+        # The whole event, the choice included: the choice cannot push the sum over the target.
         return made(_least_noise(whole, target, choice, target))
     delta = 0.0 if settings.noise == "laplace" else target.delta
+    # No check against the target here: the planner compares the whole event with it and refuses.
     goal = Guarantee(settings.epsilon_kde, delta)
     return made(_least_noise(estimates, goal, choice, target))
 
@@ -137,7 +142,7 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> KeyphraseSeedingMechanism:
-    """The mechanism of a noise multiplier that was solved for; the choice follows from settings."""
+    """The mechanism of a plan's noise multiplier; the choice of terms follows from the settings."""
     choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
     return _mechanism(settings, target, facts, derived["noise_multiplier"], choice)
 
@@ -149,14 +154,16 @@ def _mechanism(
     multiplier: float,
     choice: Laplace | DiscreteGaussian | None,
 ) -> KeyphraseSeedingMechanism:
-    """The one place where noise and cost come from.
+    """The only place that sets noise and price.
 
     A document counts once for each of at most S terms, and has at most M sequences.
     """
+    # Most sequences by which neighboring datasets differ: M m, doubled under replace_one [K4].
     sequences = facts.moved * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
     if choice is None:
-        # 1 / (2 z^2) zCDP each: the choice gets its share of what it and k estimates cost.
+        # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has
+        # the share s of the whole where z_c = z sqrt((1 - s) / (s k)).
         share = settings.vocabulary_share
         choice = _gaussian_choice(settings, facts, multiplier * math.sqrt((1 - share) / share / k))
     rows = labels * settings.sequences_per_label
@@ -179,16 +186,17 @@ def _gaussian_choice(
 ) -> DiscreteGaussian:
     """Gaussian noise on the histogram of terms, of which a record moves S by one each [K2].
 
-    L2 sensitivity sqrt(S) m: of a unit's m records all may hold the same terms. A replaced unit
-    takes counts from some terms and adds to others: sqrt(2 S) m.
+    L2 sensitivity sqrt(S) m, because all m records of a unit may hold the same terms. A replaced
+    unit takes counts from S terms and adds to S others: sqrt(2 S) m.
     """
+    # In whole numbers up to the root, which is rounded up: a sensitivity must never be too small.
     records = facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2
     l2 = root_up(settings.terms_per_document * records)
     return DiscreteGaussian(l2, l2 * multiplier)
 
 
 def _shares_zcdp(settings: KeyphraseSeedingSettings) -> bool:
-    """Whether the choice gets a share of the whole zCDP, so that one multiplier is solved for."""
+    """Whether the choice gets a share of the whole zCDP: then one multiplier sets both noises."""
     both = settings.vocabulary_noise == settings.noise == "gaussian"
     return both and settings.epsilon_vocabulary is None
 
@@ -196,7 +204,7 @@ def _shares_zcdp(settings: KeyphraseSeedingSettings) -> bool:
 def _choice_alone(
     settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
 ) -> Laplace | DiscreteGaussian:
-    """Noise on the histogram of terms for an epsilon of its own: given, or a share.
+    """The noise on the histogram of terms that has its own epsilon: a setting, or a share.
 
     L1 sensitivity S m, doubled where a unit is replaced.
     """
@@ -214,14 +222,14 @@ def _choice_alone(
 
 
 def _epsilon(choice: Laplace | DiscreteGaussian, delta: float) -> float:
-    """What the choice costs alone."""
+    """The epsilon of the choice of terms alone."""
     if isinstance(choice, Laplace):
         return choice.event.epsilon
     return guarantee(choice.event, delta).epsilon
 
 
 def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
-    """The structures that the settings ask to estimate, in the order they are numbered."""
+    """The structures to estimate, in the order of their numbers."""
     return structures(
         settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
     )

@@ -1,4 +1,8 @@
-"""Prompts of keyphrase seeding: public text around privatised phrases."""
+"""Keyphrase seeding: private phrases from noisy density estimates, each list the seed of a text.
+
+Source: Nagesh et al. 2025, "Private text generation by seeding large language model prompts",
+section 2 and Appendix B. guarantee.md has the proof, and explains the tags [K1] ... .
+"""
 
 from __future__ import annotations
 
@@ -58,12 +62,12 @@ if TYPE_CHECKING:
 
 
 def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
-    """A prompt: public text, privatised phrases, and the label only where labels are public."""
+    """A prompt: public text, privatized phrases, and the label only where labels are public."""
     label_text = ""
     if settings.labels_public and label is not None:
         label_text = settings.label_descriptions.get(label, label)
     prompt = settings.prompt or "{phrases}"
-    if phrases and not label_text:  # a missing label takes no phrases along
+    if phrases and not label_text:  # A line without its label goes; not one that holds the phrases.
         lines = prompt.splitlines(keepends=True)
         prompt = "".join(
             line.replace("{label}", "") if "{phrases}" in line else line for line in lines
@@ -74,7 +78,7 @@ def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequenc
 def default_prompt(
     cfg: KeyphraseSeedingConfig, template: PromptTemplate, document: str | None = None
 ) -> str:
-    """What a chat model answers with the text itself; another's own, phrases as the reference."""
+    """A chat model's request for the text itself, or another model's own prompt, with phrases."""
     if template.chat:
         prompt = chat_random(document).replace("{words}", "{phrases}")
     else:
@@ -86,7 +90,7 @@ def default_prompt(
 
 
 def with_examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
-    """Public examples before the prompt: each the prompt of its phrases, then its text."""
+    """The public examples that precede the prompt: each one's prompt, then its text."""
     if cfg.examples is None:
         return ""
     blocks = []
@@ -112,8 +116,7 @@ FALSE_DISCOVERIES = 0.2
 """Share of the chosen terms that may be noise, where the config says nothing [K2]."""
 
 LEAST_TERMS = 50
-"""Terms that are chosen whatever their counts, where all are shown: of a handful all texts would be
-alike."""
+"""Least number of terms where prompts show all phrases: a handful would make all texts alike."""
 
 EVIDENCE = 2.0
 """Standard deviations by which a phrase in a prompt is its label's, where the config says nothing
@@ -123,9 +126,9 @@ CONTRAST = 2.0
 """Power of a label's share of a phrase's scores, where the config says nothing [K10]."""
 
 _PUBLIC_PHRASES = (("question", "answer"), ("letter", "date"))
-"""Phrases of trial prompts: in no way chosen by the records."""
+"""Phrases of trial prompts. They are constants, so they say nothing about the records."""
 _TOGETHER = 64
-"""Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
+"""Prompts per entry of the journal: a resumed run repeats at most so many."""
 
 
 class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
@@ -135,8 +138,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     sensitivity sqrt(S) m (Gaussian) and is paid once; each label has its own estimates, and the
     labels are disjoint in units, so the release is the sequence of the choice and of one label's k
     estimates. An estimate is a vector of L1 sensitivity M I m (Laplace) or L2 sensitivity
-    M sqrt(I) m (Gaussian). Under replace_one all are doubled, but for that of the Gaussian counts,
-    which grows by sqrt 2. Sequences, prompts and texts are post-processing.
+    M sqrt(I) m (Gaussian). Under replace_one every sensitivity doubles, except that of the Gaussian
+    counts, which grows by sqrt 2. Sequences, prompts and texts are post-processing.
     """
 
     name: ClassVar[str] = "keyphrase_seeding"
@@ -159,7 +162,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     rebuild = staticmethod(rebuild)
 
     def roles(self, cfg: KeyphraseSeedingConfig) -> tuple[Role, ...]:
-        """An embedder of phrases and, unless phrases are all that is wanted, a language model."""
+        """An embedder of phrases and, where the release is texts, a language model."""
         return ("embedder", "text") if cfg.use_llm else ("embedder",)
 
     def resolve(
@@ -168,15 +171,15 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> KeyphraseSeedingSettings:
-        """Settings with digest and size of the vocabulary, kernel, and prompt filled in.
+        """Settings with the vocabulary's digest and size, the kernel and the prompt filled in.
 
         Raises:
-            ConfigError: The vocabulary or the examples cannot be read, or are not those pinned.
+            ConfigError: The vocabulary or the examples cannot be read, or have another digest.
         """
         data = _vocabulary(cfg)
         digest = hashlib.sha256(data).hexdigest()
         values: dict[str, Any] = {
-            # What the terms are, not where: the same ones elsewhere are the same release.
+            # The digest, not the path: the same terms in another place make the same release.
             "vocabulary": cfg.vocabulary if cfg.vocabulary == SHIPPED else f"sha256:{digest}",
             "vocabulary_digest": digest,
             "vocabulary_size": min(
@@ -210,15 +213,15 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     def for_texts(
         self, cfg: KeyphraseSeedingConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
-        """As many sequences of each label; they cost nothing more."""
+        """As many sequences per label as texts; more sequences cost no more epsilon."""
         return {"sequences_per_label": each(texts, len(labels))}
 
     def prompt(self, cfg: KeyphraseSeedingConfig) -> tuple[PromptTemplate, int, int] | None:
-        """None: no logits are read."""
+        """None: this method reads no logits."""
         return None
 
     def fresh(self, cfg: KeyphraseSeedingSettings) -> TextSettings | None:
-        """The prompt without phrases, sampled as with them; None where phrases are released."""
+        """The prompt without phrases, with the same sampling; None where phrases are released."""
         prompt = filled(cfg.prompt or "", {"phrases": ""})
         if not (cfg.use_llm and prompt.strip()):
             return None
@@ -239,7 +242,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """The vector of a phrase, and a completion where texts are written."""
+        """Try one vector, and completions where a model writes texts."""
         try_embedder(models.embedder, SENTENCE)
         if settings.use_llm:
             models.text.check()
@@ -259,9 +262,9 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         buckets: Sequence[Bucket],
         draw: Draw,
     ) -> Iterator[Sample]:
-        """The texts of every label, from all labels' documents."""
+        """The texts of every label, drawn from the documents of all labels at once."""
         models, journal = draw.models, draw.journal
-        if settings.use_llm and not journal.drawn:  # a model that fails must fail before a draw
+        if settings.use_llm and not journal.drawn:  # fails here, before a draw is paid
             models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
         # A draw is a step, and so is a text, which takes as long or longer.
@@ -280,6 +283,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         vectors = _normalised(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
+        # A sequence may be longer than M phrases, so as many must be known. windows() keeps only M
+        # starts.
         most = max(settings.phrases_per_document, shapes[-1].blocks)
         phrases = [[vocabulary.first(text, most) for text in texts] for texts in documents]
         sums: dict[tuple[int, int], NDArray[np.int64]] = {}  # (label, structure): noisy, (I,)
@@ -300,6 +305,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             draw_sequences(settings, shapes, vectors, sums, len(buckets), mechanism.score_deviation)
         ):
             cell = buckets[number].cell
+            # A phrase drawn uniformly had no evidence: it stays in the sequence and out of the
+            # prompt.
             informative = settings.label_evidence == 0 or ~sequences.uniform  # [K12]
             shown = np.broadcast_to(informative, sequences.phrases.shape)
             lists = [
@@ -325,20 +332,20 @@ def _chosen(
     size: int,
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """Numbers of the terms of highest noisy count, ties by public order [K2].
+    """Numbers of the terms with the highest noisy counts; the public order decides ties [K2].
 
-    As many as the false discovery rate bears, at most ``size``; -1 for those that are left out.
+    The false discovery rate limits how many, up to ``size``; -1 fills the other places.
     """
     counts = np.zeros(len(public), np.int64)
     for texts in documents:
         for text in texts:
-            # privacy: each of the first S distinct terms counts once: L1 moves by S, L2 by sqrt S
-            # at most [K2]
+            # privacy: each of the first S distinct terms counts once, so a record moves the
+            # histogram by at most S in L1 and sqrt S in L2 [K2]
             counts[public.first(text, settings.terms_per_document)] += 1
     counts *= mechanism.steps
-    # on every public term, those never seen among them
+    # privacy: noise on every public term, also on terms that no record holds
     noisy = mechanism.choice.draw(counts, noise)
-    # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
+    # ~x = -1 - x has the order of -x and cannot overflow, even at the least int64.
     chosen = np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
     if settings.false_discovery_rate < 1:
         chosen[_believed(noisy[chosen], mechanism, len(public), settings) :] = -1
@@ -351,10 +358,10 @@ def _believed(
     terms: int,
     settings: KeyphraseSeedingSettings,
 ) -> int:
-    """How many of the highest noisy counts are kept: post-processing of these.
+    """How many of the highest noisy counts to keep: post-processing of noisy counts.
 
-    The most of which noise alone, on ``terms`` counts of zero, is expected to reach as high with no
-    more than the false discovery rate (Benjamini and Hochberg 1995).
+    It is the largest number of which noise alone, on ``terms`` counts of zero, explains no more
+    than the false discovery rate (Benjamini and Hochberg 1995).
     """
     expected = terms * mechanism.reached_by_noise(highest)
     rank = np.arange(1, len(highest) + 1)
@@ -371,14 +378,15 @@ def _noisy(
     mechanism: KeyphraseSeedingMechanism,
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """Noisy sums of one structure over one label's documents."""
+    """The noisy sums of one structure over one label's documents."""
     sequences = windows(phrases, shape.blocks, settings.phrases_per_document)
     noisy: NDArray[np.int64] = mechanism.estimate.draw(exact_sums(angles, sequences), noise)
     return noisy
 
 
 def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vectors of length 1; one that has none becomes the first unit vector."""
+    """The vectors at length 1; a zero vector becomes the first unit vector."""
+    # A server may answer with NaN or infinity, which would spread to every sum.
     clean = np.nan_to_num(vectors.astype(np.float64), posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(clean, axis=1, keepdims=True)
     first = np.eye(1, clean.shape[1])
@@ -387,7 +395,7 @@ def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _page(settings: KeyphraseSeedingSettings) -> int:
-    """Sequences whose texts are journalled together."""
+    """Sequences per entry of the journal."""
     return max(1, _TOGETHER // settings.candidates)
 
 
@@ -399,7 +407,7 @@ def _texts(
     journal: Draws,
     steps: Steps,
 ) -> Iterator[str]:
-    """A text of each sequence, journalled page by page."""
+    """One text per sequence, kept in the journal page by page."""
     size = _page(settings)
     for start in range(0, len(lists), size):
         page = lists[start : start + size]
@@ -414,7 +422,7 @@ def _written(
     lists: Sequence[Sequence[str]],
     models: Backends,
 ) -> bytes:
-    """A text of each sequence, asked for again where all of its completions failed; JSON [K11]."""
+    """One text per sequence, as JSON; asks again where all completions of one failed [K11]."""
     texts, left = [""] * len(lists), list(range(len(lists)))
     for _ in range(ATTEMPTS if settings.temperature else 1):
         again = _nearest(settings, label, [lists[number] for number in left], models)
@@ -427,7 +435,8 @@ def _written(
     some = [text for text in texts if text.strip() and not is_no_text(text)]
     if not some:
         refuse_assistant(len(lists))
-    # An assistant's answer and a thought are never the text of a release; all of it is public.
+    # A release never holds an assistant's answer or a thought: another sequence's text takes its
+    # place. All texts are public by then, so the choice costs nothing.
     texts = [some[n % len(some)] if is_no_text(text) else text for n, text in enumerate(texts)]
     return json.dumps(texts).encode()
 
@@ -438,9 +447,9 @@ def _nearest(
     lists: Sequence[Sequence[str]],
     models: Backends,
 ) -> list[tuple[str, bool]]:
-    """Of each sequence's completions the one nearest its phrases, and whether all of them failed.
+    """Each sequence's completion nearest to its phrases, and whether all its completions failed.
 
-    A completion that failed is taken only where all did. All of it is public [K11].
+    A failed completion wins only where all failed. Phrases and completions are public [K11].
     """
     ending = Ending.of(settings.max_tokens)
     prompts = [fill(settings, label, row) for row in lists for _ in range(settings.candidates)]
@@ -458,18 +467,19 @@ def _nearest(
         near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
         phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
         nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
-        nearness[[not row for row in lists]] = 0  # of no phrases any completion is as good
+        nearness[[not row for row in lists]] = 0  # without phrases all are equally near
     row = np.arange(len(lists))
+    # A cosine lies in [-1, 1], so 2 puts every failed completion behind every good one.
     nearest = np.argmax(nearness - 2 * failed, axis=1)
     taken = np.reshape(texts, shape)[row, nearest]
     return list(zip(taken.tolist(), failed[row, nearest].tolist(), strict=True))
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
-    """The bytes of the vocabulary that the settings pin.
+    """The bytes of the vocabulary in the settings.
 
     Raises:
-        ConfigError: The vocabulary that ships has another digest than the pinned one.
+        ConfigError: The shipped vocabulary's digest is not the one in the settings.
     """
     if SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
         return cfg.read("vocabulary")
@@ -479,6 +489,6 @@ def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
         raise ConfigError(
             f"{SECTION}.vocabulary=builtin has the digest {digest}, not {cfg.vocabulary_digest}.",
             hint="Name the file of that digest or leave vocabulary_digest out; to resume a "
-            "release, name its vocabulary, or take the version that began it.",
+            "release, name its vocabulary, or use the version of privsyn that started it.",
         )
     return data

@@ -17,7 +17,7 @@ SHIPPED = "builtin"
 
 
 class KeyphraseSeedingConfig(ReadsFiles):
-    """Settings of keyphrase prompt seeding. All are public; none is read from the data."""
+    """Settings of keyphrase prompt seeding. All are public; none comes from the data."""
 
     vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
         default=SHIPPED,
@@ -171,6 +171,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
     @model_validator(mode="after")
     def _features_are_pairs(self) -> KeyphraseSeedingConfig:
+        # A feature is one cosine and one sine of the same angle [K5].
         if self.features % 2:
             raise ValueError(f"features={self.features} must be even: cosines and sines in pairs")
         return self
@@ -186,7 +187,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
 
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
-    """Settings with vocabulary, kernel and prompt filled in."""
+    """Settings after the vocabulary, the kernel and the prompt are filled in."""
 
     vocabulary_digest: Sha256
     vocabulary_noise: Noise = "laplace"

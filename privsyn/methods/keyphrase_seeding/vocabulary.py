@@ -1,9 +1,9 @@
 """Public vocabularies, and which of their terms occur in a document.
 
-A vocabulary file holds one term a line, UTF-8, plain or .gz; terms may have several words, and the
-order of lines breaks ties. Blank lines, terms without a letter or digit, and terms that read like
-an earlier one are left out. Terms and texts are compared as sequences of words: runs of letters and
-digits, compatibility forms unified (NFKC), case folded.
+A vocabulary file has one term per line, in UTF-8, plain or .gz. A term may have several words. The
+order of lines decides ties. The reader skips blank lines, terms without a letter or digit, and
+terms that equal an earlier one. Terms and texts are compared as sequences of words: runs of letters
+and digits, after NFKC normalization and case folding.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ BUILTIN = Path(__file__).with_name("vocabulary.txt.gz")
 
 
 class Vocabulary:
-    """Terms by number, found in texts in time linear in the text (Aho and Corasick 1975).
+    """Numbered terms, with a search that takes time linear in the text (Aho and Corasick 1975).
 
-    What is found in a text depends on that text and the terms alone.
+    The terms found in a text depend on that text and the vocabulary alone.
 
     Args:
-        terms: Terms in order; those without a word and later duplicates are left out.
+        terms: Terms in order. Terms without a word and later duplicates are skipped.
 
     >>> found = Vocabulary(["heart", "heart failure", "fail"])
     >>> [found.terms[i] for i in found.find("Heart failure, failing HEART.")]
@@ -64,9 +64,10 @@ class Vocabulary:
         """The vocabulary of a file's bytes.
 
         Raises:
-            ConfigError: They are not UTF-8, or hold no term.
+            ConfigError: The bytes are not UTF-8, or hold no term.
         """
         try:
+            # By the file's first bytes, not by its name: a file may come without the suffix .gz.
             text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
         except (UnicodeDecodeError, OSError, EOFError, zlib.error):
             raise _refused(name, "is not UTF-8 text, plain or .gz") from None
@@ -80,15 +81,15 @@ class Vocabulary:
         return Vocabulary(self.terms[number] for number in numbers)
 
     def find(self, text: str) -> list[int]:
-        """Numbers of the terms that occur, in the order they occur, repeats included.
+        """Numbers of the terms in a text, in the text's order, repeats included.
 
-        Whole words only; where terms overlap the leftmost is taken, and of those the longest.
+        Only whole words match. Where terms overlap, the leftmost wins, and of those the longest.
         """
         matches = self._automaton.find_matches_as_indexes(_spaced(text))
         return [number for number, _, _ in matches]
 
     def first(self, text: str, most: int) -> list[int]:
-        """The first ``most`` distinct terms of a text, in order."""
+        """The first ``most`` distinct terms of a text, in the text's order."""
         return list(dict.fromkeys(self.find(text)))[:most]
 
     @cached_property
@@ -99,7 +100,7 @@ class Vocabulary:
 
 
 def _spaced(text: str) -> str:
-    """Every word between two blanks of its own, so that a match begins and ends with words."""
+    """The text's words, each between two blanks, so that a match begins and ends with a word."""
     parts = words(text)
     return f" {'  '.join(parts)} " if parts else ""
 
@@ -116,11 +117,11 @@ _ROWS = 256
 
 
 class LabelSequences:
-    """Sequences of one label while they are drawn.
+    """The sequences of one label while they grow.
 
     Attributes:
         phrases: Numbers of the phrases so far, shape (sequences, length).
-        uniform: Whether each was drawn uniformly, as no weight was positive; as ``phrases``.
+        uniform: Same shape; True where no weight was positive and the draw was uniform.
     """
 
     def __init__(self, count: int) -> None:
@@ -136,14 +137,14 @@ def draw_sequences(
     labels: int,
     deviation: float,
 ) -> list[LabelSequences]:
-    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws.
+    """The sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws.
 
     Args:
-        settings: How phrases are drawn.
+        settings: The rules of the draw.
         shapes: The structures that score.
-        vectors: Of the terms, shape (N, width).
-        sums: Noisy sums of each label and structure, shape (I,).
-        labels: How many there are.
+        vectors: Vectors of the terms, shape (N, width).
+        sums: Noisy sums, shape (I,), by (label, structure).
+        labels: Number of labels.
         deviation: Standard deviation of the noise on a score.
     """
     least = settings.score_threshold * deviation
@@ -158,6 +159,7 @@ def draw_sequences(
     # [K10] A label's likeliest phrase weighs 1, whatever the power.
     highest = shares.max(axis=1, keepdims=True)
     favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
+    # Phrases whose label has more of them than the noise explains; the others keep weight 0.
     informative = _told_apart(by_label, settings.label_evidence, deviation, shape)
     favour[~informative] = 0  # [K12]
     for step in range(1, settings.sequence_length + 1):
@@ -167,10 +169,10 @@ def draw_sequences(
         alone = settings.ensemble == "independent"
         scorer = Scorer(angles, 0 if alone else step - 1)
         for number, sequence in enumerate(drawn):
-            noisy, begun = sums[number, shape.number], sequence.phrases
+            noisy, prefixes = sums[number, shape.number], sequence.phrases
             parts = []
-            for start in range(0, len(begun), _ROWS):
-                part = begun[start : start + _ROWS]
+            for start in range(0, len(prefixes), _ROWS):
+                part = prefixes[start : start + _ROWS]
                 weights = _weights(
                     settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
@@ -178,15 +180,15 @@ def draw_sequences(
                 weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
                 parts.append(_pick(weights, part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
-            sequence.phrases = np.column_stack([begun, picked])
+            sequence.phrases = np.column_stack([prefixes, picked])
             sequence.uniform = np.column_stack([sequence.uniform, uniform])
     return drawn
 
 
 def _label_shares(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each label's share of what a phrase by itself scores over all labels; shape (labels, N).
+    """Each label's share of a single phrase's score over all labels, shape (labels, N).
 
-    1 where there is one label [K10].
+    With one label every share is 1 [K10].
     """
     if len(scores) == 1:
         return np.ones_like(scores)
@@ -199,16 +201,16 @@ def _label_shares(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 def _told_apart(
     scores: NDArray[np.float32], evidence: float, deviation: float, shape: Structure
 ) -> NDArray[np.bool_]:
-    """Whether a label has more of a phrase than the others have, beyond what errors explain.
+    """Whether a label's score of a phrase is above the other labels' by more than errors explain.
 
-    Errors are the noise, and those of random features: a kernel of them is off by 1 / sqrt I, and
-    so is a score by that of what lies apart from the phrase, about as much as the label's commonest
-    phrase scores without padding [K7]. All are told apart where there is one label, or no evidence
-    is asked for [K12].
+    There are two errors: the noise, and the error of random features. A kernel of I features is off
+    by 1 / sqrt I, so a score is off by that share of the label's whole mass. The mass is about the
+    highest score of a single phrase without padding [K7]. With one label, or without evidence, the
+    answer is yes for every phrase [K12].
 
     Args:
-        scores: Of phrases by themselves, shape (labels, N).
-        evidence: Standard deviations of these errors.
+        scores: Scores of single phrases, shape (labels, N).
+        evidence: Standard deviations of these errors that a difference must exceed.
         deviation: Standard deviation of the noise on a score.
         shape: The structure that scores.
 
@@ -220,6 +222,7 @@ def _told_apart(
         return np.ones_like(scores, np.bool_)
     mass = scores.max(axis=1, keepdims=True) * math.exp(shape.block_norm * (shape.blocks - 1))
     variance = deviation**2 + mass**2 / shape.features  # (labels, 1)
+    # Variance of (score - mean of the others), where the labels' errors are independent.
     of_difference = variance + (variance.sum() - variance) / others**2
     mean = (scores.sum(axis=0) - scores) / others
     return np.asarray(scores - mean > evidence * np.sqrt(of_difference))
@@ -228,12 +231,13 @@ def _told_apart(
 def _weights(
     settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
 ) -> NDArray[np.float32]:
-    """Weights that phrases are drawn by: a power of the scores, zero where they are low.
+    """The weights of the draw: a power of the scores, zero where they are low.
 
-    Shape (sequences, N), as the scores.
+    The shape is that of the scores, (sequences, N).
     """
     highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
     highest[highest <= 0] = 1
+    # Divided first: a high power of a large or small score leaves the range of float32.
     weights: NDArray[np.float32] = scores / highest
     np.maximum(weights, 0, out=weights)
     if least > 0:
@@ -244,28 +248,30 @@ def _weights(
 
 
 def _pick(
-    weights: NDArray[np.float32], begun: NDArray[np.int64], rng: np.random.Generator
+    weights: NDArray[np.float32], prefixes: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw a phrase for each row in proportion to the weights; uniformly where all are zero.
+    """Draw a phrase per row in proportion to the weights, or uniformly where all are zero.
 
-    A phrase that is in the sequence already is left out, while there are others [K8].
+    A phrase that the sequence already has is not drawn while there are others [K8].
 
     Returns:
         The phrases, and whether each was drawn uniformly; both of shape (rows,).
     """
-    excluded = begun if begun.shape[1] < weights.shape[1] else begun[:, :0]
+    excluded = prefixes if prefixes.shape[1] < weights.shape[1] else prefixes[:, :0]
     weights = weights.copy()
     np.put_along_axis(weights, excluded, 0, axis=1)
+    # After the exclusion: a row may have lost its only positive weight.
     uniform = np.asarray(~weights.any(axis=1))
     weights[uniform] = 1
     np.put_along_axis(weights, excluded, 0, axis=1)
+    # One draw per row by the inverse of its distribution function.
     totals = weights.cumsum(axis=1, dtype=np.float64)  # (rows, N)
     at = rng.random(len(weights)) * totals[:, -1]
     return np.argmax(totals > at[:, None], axis=1), uniform
 
 
 def _public_rng(sums: Mapping[tuple[int, int], NDArray[np.int64]]) -> np.random.Generator:
-    """Public randomness fixed by what was released, so that a resumed run draws the same [K9]."""
+    """Public randomness, seeded by the noisy sums, so that a resumed run draws the same [K9]."""
     digest = hashlib.blake2b(digest_size=16)
     for key in sorted(sums):
         digest.update(sums[key].tobytes())

@@ -1,6 +1,6 @@
-"""What private evolution asks of its generator and its embedder, of public samples alone.
+"""Candidates of private evolution: requests to its generator and its embedder.
 
-Everything here is public or already private: the first population, variations of samples that
+All samples here are public or already privatized: the first population, variations of samples that
 votes chose, and their vectors.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 CALL = 64
-"""Samples that the generator is asked for at a time, so that progress is seen. Each is a step."""
+"""Samples per request to the generator, so that progress shows. Each sample is a step."""
 
 
 def first_candidates(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
@@ -35,21 +35,21 @@ def first_candidates(api: VariationAPI[T], count: int, label: str | None, steps:
 
 
 def fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
-    """Samples that the generator makes of nothing, as many as were asked for."""
+    """Exactly ``count`` new samples of the generator."""
     return _checked(api.random(count, label), count)
 
 
 def variations(
     api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
 ) -> list[T]:
-    """One variation of each sample, in their order."""
+    """One variation of each sample, in order."""
     return _checked(api.vary(samples, label, degree), len(samples))
 
 
 def offspring_of(
     api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
 ) -> list[T]:
-    """A variation of every sample."""
+    """One variation of every sample, with progress."""
     new: list[T] = []
     for start in range(0, len(samples), CALL):
         batch = samples[start : start + CALL]
@@ -61,17 +61,19 @@ def offspring_of(
 def vectors_of(
     kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
 ) -> NDArray[np.float32]:
-    """Vector of each candidate: the mean of k variations of it, or its own [E5].
+    """Vector of each candidate: the mean over k of its variations, or its own if k = 0 [E5].
 
     Shape (candidates, width).
     """
     steps.next()
     looks = (offspring_of(kind.api, group, label, degree, steps) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
+    # float64: the mean must be the same in every process that computes it.
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
 
 def _checked(samples: list[T], count: int) -> list[T]:
+    # Votes are counted by position, so a missing sample would shift them.
     if len(samples) != count:
         raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
     return samples

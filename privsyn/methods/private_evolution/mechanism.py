@@ -1,4 +1,4 @@
-"""What private evolution draws with and what that costs: histograms of votes."""
+"""Noise and cost of private evolution: histograms of votes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_choice
 
 LATTICE = 1 << 20
-"""Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
+"""Lattice steps of one vote: on whole votes the continuous noise curve would not hold [B6]."""
 LOUD = 2.0
-"""Noise over votes a candidate, from which on noise has more say than the records. Of the runs on
-file those above it gained nothing that their interval shows, and those below it did."""
+"""Noise over votes per candidate from which noise decides more than records. In the measured runs
+those above it had no significant gain, and those below it had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class PrivateEvolutionMechanism(Mechanism):
     """All histograms of a run, each with the same noise.
 
     Attributes:
-        histogram: Adds noise to one histogram of votes, and prices it.
-        noise_multiplier: Its sigma over its sensitivity.
-        threshold: H, in votes: bins below it have no offspring.
-        histograms: How many there are.
+        histogram: Adds noise to one histogram of votes and prices it.
+        noise_multiplier: Sigma over the sensitivity.
+        threshold: H, in votes. Bins below it have no offspring.
+        histograms: Number of histograms.
     """
 
     histogram: DiscreteGaussian
@@ -62,10 +62,10 @@ class PrivateEvolutionMechanism(Mechanism):
 def calibrate(
     settings: PrivateEvolutionConfig, target: Guarantee, facts: PricingFacts
 ) -> PrivateEvolutionMechanism:
-    """The noise that the target asks for, where the config leaves sigma open.
+    """The mechanism with the least noise within the target, unless the config sets sigma.
 
     Raises:
-        ConfigError: ``label_split`` does not name the labels, or no noise reaches the target.
+        ConfigError: ``label_split`` does not match the labels, or no noise reaches the target.
     """
     sigma = settings.noise_multiplier
     if sigma is None:
@@ -77,8 +77,8 @@ def calibrate(
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
         except ValueError:
             raise ConfigError(
-                f"methods.private_evolution: rounds={settings.rounds} cannot be had for "
-                f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}.",
+                f"methods.private_evolution: no noise reaches privacy.epsilon={target.epsilon:g} "
+                f"at delta={target.delta:g} with rounds={settings.rounds}.",
                 hint="Lower rounds, or raise privacy.epsilon.",
             ) from None
     return _mechanism(settings, facts, sigma)
@@ -90,14 +90,14 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> PrivateEvolutionMechanism:
-    """The mechanism of a noise multiplier that was solved for."""
+    """The mechanism with a solved noise multiplier."""
     return _mechanism(settings, facts, derived["noise_multiplier"])
 
 
 def _mechanism(
     settings: PrivateEvolutionConfig, facts: PricingFacts, sigma: float
 ) -> PrivateEvolutionMechanism:
-    """The one place where noise and cost come from."""
+    """Build the mechanism: the only place that defines noise and cost."""
     histogram = _histogram(sigma, facts)
     noise_votes = histogram.sigma / LATTICE
     sizes = sizes_of(settings, list(facts.labels) or [None])
@@ -120,22 +120,23 @@ def _mechanism(
 def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     """Noise of one histogram.
 
-    A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
-    takes m from one and puts m into another, of the same label or of two [E3].
+    A record has one vote in one bin. All m votes of a unit may be in one bin. Replacing a unit
+    removes m votes from one bin and adds m to another, of the same label or of two [E3].
     """
+    # m under add_remove; sqrt 2 * m under replace_one, where two bins change.
     l2 = root_up(facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
     return DiscreteGaussian(l2, sigma * l2)
 
 
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
-    """Candidates of every label."""
+    """Records to release per label."""
     where = "methods.private_evolution"
     paid = cfg.noisy_label_split
     return label_choice.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
 
 
 def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:
-    """Records that give a candidate one vote on average, and more than its noise over LOUD."""
+    """Number of records that gives every candidate one vote, or its noise over LOUD if more."""
     sizes = f"population={cfg.population} with expansion={cfg.expansion}"
     if noise_votes <= LOUD:
         return SizedFor(
@@ -147,9 +148,8 @@ def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float)
     return SizedFor(
         records=math.ceil(candidates * noise_votes / LOUD),
         settings=f"{sizes} and noise of {noise_votes:.3g} votes on each of {candidates} candidates",
-        otherwise="with fewer it is the noise that chooses among them, and the release may be no "
-        "better than the public model alone. Raise privacy.epsilon, or lower expansion or "
-        "population.",
+        otherwise="with fewer records the noise decides, and the release may be no better than the "
+        "public model alone. Raise privacy.epsilon, or lower expansion or population.",
     )
 
 
@@ -158,6 +158,6 @@ def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
     if cfg.threshold is not None and cfg.threshold < noise_votes:
         return (
             f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
-            "a bin: many candidates that nobody voted for will have offspring.",
+            "a bin: many candidates without votes will have offspring.",
         )
     return ()

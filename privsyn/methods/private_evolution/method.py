@@ -1,13 +1,13 @@
 """Private evolution: a public generator, guided by noisy votes of the private records.
 
 Source: Lin et al. 2024, "Differentially private synthetic data via foundation model APIs 1:
-Images", Algorithms 2 and 4 (1, for every label); for text, and wherever L > 1, Xie et al. 2024,
+Images", Algorithms 2 and 4 (1, for every label); for text, and if L > 1, Xie et al. 2024,
 "Differentially private synthetic data via foundation model APIs 2: Text", Algorithm 1. Guarantee,
-assumptions and every deviation from the papers: guarantee.md, whose tags [E1] ... stand at the
-lines they speak of.
+assumptions and every deviation from the papers: guarantee.md, whose tags [E1] ... mark the lines
+they refer to.
 
 Symbols as in the papers: rounds T, noise multiplier sigma, threshold H, lookahead degree k,
-candidates a released record L, populations S_t, noisy histograms, parents S'_t.
+candidates per released record L, populations S_t, noisy histograms, parents S'_t.
 """
 
 from __future__ import annotations
@@ -70,18 +70,20 @@ T = TypeVar("T")
 
 
 SHEETS = 24
-"""Contact sheets of a release at most."""
+"""Most contact sheets of a release."""
 PARTS = 4
-"""Parts in which the records of a label are embedded: as many whatever their number, so that
-progress says nothing of it. They are no steps: a text may take as long as a thousand vectors."""
+"""Parts in which the records of a label are embedded. privacy: a fixed number, so progress does not
+show how many records there are. They do not count as steps: one text may take as long as a thousand
+vectors."""
 
 
 class PrivateEvolution(Method[PrivateEvolutionConfig]):
-    """Populations of public samples, each the offspring of those that private records voted for.
+    """Populations of public samples; each is the offspring of the samples with the most votes.
 
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
-    Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one):
-    one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024, section 4.3).
+    Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one).
+    Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
+    section 4.3).
     """
 
     name: ClassVar[str] = "private_evolution"
@@ -107,7 +109,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         return MODALITIES[cfg.modality].sampled_by
 
     def fresh(self, cfg: PrivateEvolutionConfig) -> TextSettings | None:
-        """The first population, which no record has voted on; None of images."""
+        """The first population, before any vote; None for images."""
         return cfg.text if cfg.modality == "text" else None
 
     def resolve(
@@ -116,7 +118,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> PrivateEvolutionConfig:
-        """Settings with the text model's own prompts where the config sets none."""
+        """Settings with the text model's own prompts if the config sets none."""
         if cfg.modality == "image":
             return cfg
         text = cfg.text.resolved(
@@ -131,7 +133,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     def for_texts(
         self, cfg: PrivateEvolutionConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
-        """As many of each label, with no more candidates than records where that can be."""
+        """Equally many per label, if possible without more candidates than records."""
         label_choice.refuse_for_texts("methods.private_evolution", cfg.label_split)
         values = {"population": each(texts, len(labels))}
         if records is not None:
@@ -140,7 +142,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         return values
 
     def prompt(self, cfg: PrivateEvolutionConfig) -> None:
-        """No language model reads a private record."""
+        """None: no language model reads a private record."""
         return
 
     def preflight(
@@ -150,7 +152,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """Fresh samples, variations of them, and their vectors."""
+        """Make new samples, variations of them, and their vectors."""
         kind = modality(cfg, models)
         label = labels[0] if labels else None
         if cfg.modality == "text":
@@ -174,7 +176,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         buckets: Sequence[Bucket],
         draw: Draw,
     ) -> Iterator[Sample | Exhibit]:
-        """Pictures and figures of every round, then the last population."""
+        """Pictures and figures of the rounds, then the last population."""
         kind = modality(settings, draw.models)
         yield from _evolve(settings, mechanism, kind, buckets, draw, np.random.default_rng())
 
@@ -187,10 +189,10 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         trained: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """``count`` variations of a finished release's records, of the last round's degree.
+        """``count`` variations of a finished release's records, with the last round's degree.
 
-        Every pass over the records makes one variation of each; the last pass takes evenly spaced
-        records, so that all labels keep their shares. Post-processing, at no cost.
+        Every pass makes one variation of each record. The last pass takes evenly spaced records, so
+        that labels keep their shares. This is post-processing at no cost.
 
         Source: Lin et al. 2024, section 4.2.
         """
@@ -216,7 +218,7 @@ def _evolve(
     draw: Draw,
     rng: np.random.Generator,
 ) -> Iterator[Sample | Exhibit]:
-    """Algorithm 4: all labels side by side, so that a round is one histogram."""
+    """Algorithm 4: all labels in parallel, so that a round is one histogram [E1]."""
     labels, total = [bucket.cell.label for bucket in buckets], settings.rounds
     journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
     wide = settings.expansion
@@ -224,7 +226,7 @@ def _evolve(
     steps = Steps(draw.progress, _steps(settings, labels))
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
-        private.embed(draw)  # first of all: what fails before the first draw can be resumed
+        private.embed(draw)  # first: a failure before the first draw can be resumed
     if settings.noisy_label_split:  # [E8]
         steps.next()
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
@@ -236,6 +238,7 @@ def _evolve(
         partial(first_candidates, kind.api, count, label, steps)
         for count, label in zip(candidates, labels, strict=True)
     ]
+    # A resumed run must vote on the same population: it is stored before any record votes.
     with steps.together(sum(candidates)):
         population = _kept(kind, journal, "population/1", makes)  # line 2
     if sheet := kind.sheet(population):
@@ -258,6 +261,8 @@ def _evolve(
         noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(candidates))  # lines 5-6 [E4]
         # (candidates,) for each label; from here on the round is post-processing
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(candidates)[:-1])
+        # Lin et al. draw parents by votes; Xie et al. keep the best of L candidates per record
+        # [E9].
         choose = _parents if wide == 1 else _best
         indices = [
             _kept_array(journal, f"parents/{t}/{place}", partial(choose, bins, size, rng))
@@ -285,6 +290,7 @@ def _evolve(
     yield Exhibit("rounds.json", (json.dumps(rounds, indent=1) + "\n").encode())
     for bucket, group, uniform in zip(buckets, population, fallen.tolist(), strict=True):
         for number, sample in enumerate(group):  # lines 12-13
+            # Counted once per label, with its first record: counts are summed over the release.
             counts = {"uniform_rounds": uniform} if uniform and not number else {}
             yield Sample(bucket.cell, kind.content(sample), counts)
 
@@ -294,7 +300,7 @@ def _noisy(
     histogram: Callable[[], NDArray[np.int64]],
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """A histogram with noise, shape (bins,). The exact one is never stored."""
+    """A noisy histogram, shape (bins,). The exact one is never stored."""
     return mechanism.histogram.draw(histogram() * LATTICE, noise)
 
 
@@ -306,7 +312,7 @@ def _figures(
     parents: Sequence[Sequence[T]],
     offspring: Sequence[Sequence[T]],
 ) -> Mapping[str, Any]:
-    """Public figures of a round: functions of its noisy histogram and of public samples."""
+    """Public figures of a round: functions of its noisy histogram and public samples."""
     return {
         "round": t,
         "degree": round(degree, 6),
@@ -329,19 +335,21 @@ def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
 
 
 class _Private(Generic[T]):
-    """The private records of every label; their vectors are computed once and stay in memory."""
+    """The private records of all labels; their vectors are computed once and stay in memory."""
 
     def __init__(self, kind: Samples[T], buckets: Sequence[Bucket]) -> None:
         self._kind, self._buckets = kind, buckets
         self._voters: list[Voters] = []
 
     def counts(self) -> NDArray[np.int64]:
-        """Number of records of every label, shape (labels,): exact, not yet private."""
+        """Exact number of records per label, shape (labels,). Not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
     def embed(self, draw: Draw) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
         if isinstance(self._kind.embedder, ManyShapes):
+            # privacy: every shape is tried, so that the records' shapes do not decide whether a run
+            # fails.
             self._kind.embedder.probe()
         parts = Steps(
             lambda done, total: draw.reading(done, total, "the records"),
@@ -358,18 +366,18 @@ class _Private(Generic[T]):
             self._voters.append(Voters(np.concatenate(vectors)))
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
-        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3].
+        """Lines 1-4 of Algorithm 2: each record votes for a candidate of its own label [E3].
 
-        Shape (candidates of all labels,): exact, not yet private.
+        Shape (candidates of all labels,). The votes are exact, not yet private.
         """
         pairs = zip(self._voters, vectors, strict=True)
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
 
 
 def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
-    """Steps of a run: samples the generator is asked for, and parts that take about as long as one.
+    """Steps of a run: requested samples, and parts that take about as long as one sample.
 
-    By settings alone: however often a text is asked for again, and however labels are split anew.
+    privacy: from settings alone, independent of repeated requests and of a noisy label split.
     """
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
@@ -378,9 +386,9 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
 
 
 def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """So many parents, with replacement, in proportion to their weights.
+    """Draw ``count`` parents with replacement, in proportion to their weights; shape (count,).
 
-    Where all weights are 0 any candidate is as good as another [E7].
+    If all weights are 0, they are drawn uniformly [E7].
     """
     votes = weights.astype(np.float64)
     shares = votes / votes.sum() if votes.any() else None
@@ -388,7 +396,7 @@ def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -
 
 
 def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """So many different parents, those of the most weight first; equal ones by lot [E7], [E9]."""
+    """The ``count`` distinct parents with the most weight, ties at random [E7], [E9]; (count,)."""
     order = rng.permutation(len(weights))
     return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
 
@@ -396,7 +404,7 @@ def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> N
 def _kept(
     kind: Samples[T], journal: Draws, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
-    """A population read back from the journal, made if it is not there: a file for every label."""
+    """A population from the journal, made if it is not there; one file per label."""
 
     def kept(place: int, make: Callable[[], list[T]]) -> list[T]:
         return kind.unpack(journal.keep(f"{key}/{place}", lambda: kind.pack(make())))
@@ -405,5 +413,5 @@ def _kept(
 
 
 def _kept_array(journal: Draws, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """An array read back from the journal, made if it is not there."""
+    """An array from the journal, made if it is not there."""
     return from_npy(journal.keep(key, lambda: to_npy(make())))

@@ -15,13 +15,13 @@ class PrivateEvolutionConfig(Section):
     """Settings of private evolution. All are public; none is read from the data."""
 
     modality: Literal["image", "text"] = Field(default="image", description="What a record is.")
-    rounds: int = Field(default=8, ge=1, le=1000, description="Votes that are held (T).")
+    rounds: int = Field(default=8, ge=1, le=1000, description="Rounds of votes (T).")
     noise_multiplier: float | None = Field(
         default=None,
         gt=0,
         le=1e6,
         allow_inf_nan=False,
-        description="Noise on a bin of the votes over the most a unit can change (sigma). Null: "
+        description="Noise on a bin over the sensitivity of the votes (sigma). Null: "
         "the least that privacy.epsilon allows.",
     )
     threshold: float | None = Field(
@@ -29,13 +29,13 @@ class PrivateEvolutionConfig(Section):
         ge=0,
         le=1e9,
         allow_inf_nan=False,
-        description="Votes taken off every bin (H). Null: twice the noise on it.",
+        description="Votes subtracted from every bin (H). Null: twice its noise.",
     )
     lookahead: int = Field(
         default=4,
         ge=0,
         le=64,
-        description="Variations whose mean vector stands for a candidate (k). 0: its own vector.",
+        description="Variations whose mean vector represents a candidate (k). 0: its own vector.",
     )
     population: int = Field(
         default=100, ge=1, le=1_000_000, description="Records released per label (N_syn)."
@@ -44,28 +44,26 @@ class PrivateEvolutionConfig(Section):
         default=1,
         ge=1,
         le=1000,
-        description="Candidates per record released (L). Above 1 a vote keeps those with the most "
-        "votes, as they are, and makes L - 1 variations of each; the last vote picks what is "
-        "released.",
+        description="Candidates per released record (L). Above 1 a vote keeps the candidates with "
+        "the most votes unchanged, and makes L - 1 variations of each; the last vote chooses the "
+        "released ones.",
     )
     degrees: tuple[float, ...] = Field(
         default=(0.9, 0.3),
         min_length=1,
-        description="How far a variation goes, 0 to 1, from the first round to the last; in "
-        "between by straight lines.",
+        description="Degree of variation, 0 to 1, from the first round to the last, interpolated "
+        "linearly.",
     )
     label_split: dict[str, int] | None = Field(
         default=None,
-        description="Public number of candidates of every label. Null: population of each.",
+        description="Public number of released records per label. Null: population.",
     )
     noisy_label_split: bool = Field(
         default=False,
-        description="Split population times labels as the private records are split, by one "
-        "noisy histogram more.",
+        description="Split population times labels like the private records, by one additional "
+        "noisy histogram.",
     )
-    text: TextSettings = Field(
-        default=TextSettings(), description="Prompts and lengths where records are texts."
-    )
+    text: TextSettings = Field(default=TextSettings(), description="Prompts and lengths for texts.")
 
     @field_validator("degrees")
     @classmethod
@@ -85,11 +83,11 @@ class PrivateEvolutionConfig(Section):
         return self
 
     def degree(self, round_: int) -> float:
-        """How far the variations of a round go, 1-based."""
+        """Degree of variation in a round, 1-based."""
         at = (round_ - 1) / max(1, self.rounds - 1)
         return float(np.interp(at, np.linspace(0, 1, len(self.degrees)), self.degrees))
 
     @property
     def histograms(self) -> int:
-        """Noisy histograms of a run: all are charged [E2]."""
+        """Number of noisy histograms of a run; all are charged [E2]."""
         return self.rounds + self.noisy_label_split

@@ -1,11 +1,10 @@
-"""Nearest-neighbour votes: one vote of each private row for its nearest candidate, exactly.
+"""Nearest-neighbor votes: each private row has exactly one vote, for its nearest candidate.
 
-A vote may depend on its own row and the public candidates alone, not on the rows beside it, the
-size of a batch or the number of threads; otherwise one changed record could move the votes of
-other records. Sums of floats do not promise that. So vectors are rounded to whole numbers, with
-lengths of at most ``REACH``: every norm, product and partial sum of a squared distance is then a
-whole number below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add: [E3]
-in guarantee.md.
+A vote must depend on its own row and the public candidates alone, not on other rows, the batch size
+or the number of threads; otherwise one changed record could move the votes of others. Sums of
+floats do not guarantee that. So vectors are rounded to integers with lengths of at most ``REACH``.
+Then every norm, product and partial sum of a squared distance is an integer below 2^24, which
+float32 holds exactly, whatever the order in which FAISS and its BLAS add ([E3] in guarantee.md).
 """
 
 from __future__ import annotations
@@ -18,62 +17,63 @@ from numpy.typing import NDArray
 from privsyn.errors import ModelError
 
 REACH = 2000
-"""Longest vector on the grid: (2 REACH)^2 < 2^24."""
+"""Length of the longest vector on the grid: (2 REACH)^2 < 2^24."""
 
 _FAR = 2.0**20
-"""Public coordinates are held to this magnitude before the grid is laid."""
+"""Public coordinates are clipped to this magnitude before the grid is computed."""
 
 _ROWS = 4096
-"""Private rows rounded and compared at a time."""
+"""Private rows per comparison, to bound memory."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid that vectors are rounded to: whole numbers around a public centre.
+    """The grid to which vectors are rounded: integers around a public center.
 
     Attributes:
-        centre: Zero of the grid, shape (width,).
+        center: Zero of the grid, shape (width,).
         scale: Grid steps per unit of the vectors.
     """
 
-    centre: NDArray[np.float32]
+    center: NDArray[np.float32]
     scale: np.float32
 
     @classmethod
     def around(cls, public: NDArray[np.float32]) -> Grid:
         """The grid on which public vectors, shape (candidates, width), reach half of ``REACH``."""
-        # privacy: centre and scale are functions of public candidates alone [E3]
+        # privacy: center and scale depend on public candidates alone [E3]
         exact = np.clip(np.nan_to_num(public.astype(np.float64)), -_FAR, _FAR)
-        centre = exact.mean(axis=0).astype(np.float32)
-        spread = _length(exact - centre) or _length(exact) or 1.0
-        return cls(centre, np.float32(REACH / 2 / max(spread, 1e-9)))
+        center = exact.mean(axis=0).astype(np.float32)
+        spread = _length(exact - center) or _length(exact) or 1.0
+        return cls(center, np.float32(REACH / 2 / max(spread, 1e-9)))
 
     def round(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors in whole grid steps; longer ones are shortened to ``REACH``.
+        """The vectors in integer grid steps; longer ones are shortened to ``REACH``.
 
-        Guarantee: row by row; a row's result depends on that row alone. Total: NaN counts as the
-        centre, infinities as far away.
+        Guarantee: a row's result depends on that row alone. Total: NaN counts as the center,
+        infinities as far away.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            steps = np.subtract(vectors, self.centre, dtype=np.float32)  # (rows, width)
+            steps = np.subtract(vectors, self.center, dtype=np.float32)  # (rows, width)
             steps *= self.scale
         np.nan_to_num(steps, copy=False, posinf=REACH, neginf=-REACH)
         np.clip(steps, -REACH, REACH, out=steps)
         np.rint(steps, out=steps)
-        # Sums of squares are exact up to 2^24 and can only grow: the comparison is exact.
+        # Sums of squares are exact up to 2^24 and only grow, so the comparison is exact.
         long = np.einsum("ij,ij->i", steps, steps) > REACH**2  # (rows,)
         if long.any():
             far = steps[long].astype(np.float64)
             lengths = np.sqrt((far * far).sum(axis=1, keepdims=True))  # (long rows, 1)
+            # Toward zero: rounding must not make a vector longer than REACH.
             steps[long] = np.trunc(far * (REACH / lengths))
         return steps
 
 
 class Voters:
-    """The private vectors of one label, in memory only.
+    """The private vectors of one label, kept in memory only.
 
     Args:
-        vectors: Shape (records, width); no rows are fine.
+        vectors: Shape (records, width). There may be no rows.
 
     Raises:
         ModelError: FAISS does not count exactly on this machine.
@@ -84,14 +84,14 @@ class Voters:
         self._vectors = vectors
 
     def votes(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
-        """How many rows are nearest to each candidate; ties go to the lowest index.
+        """Votes per candidate, shape (candidates,): nearest rows; ties go to the lowest index.
 
-        Guarantee: every row adds exactly one vote, and another row's coming or going moves none.
+        Guarantee: every row adds exactly one vote, and adding or removing another row moves none.
 
         Args:
             candidates: Public vectors, shape (candidates, width), at least one.
         """
-        import faiss  # late: planning casts no vote
+        import faiss  # late: planning does not vote
 
         grid = Grid.around(candidates)
         places = grid.round(candidates)  # (candidates, width)
@@ -99,7 +99,7 @@ class Voters:
         for start in range(0, len(self._vectors), _ROWS):
             rows = grid.round(self._vectors[start : start + _ROWS])  # (at most _ROWS, width)
             _, nearest = faiss.knn(rows, places, 1)  # (rows, 1)
-            # privacy: exactly one vote a row, in whole numbers [E3]
+            # privacy: exactly one vote per row, as integers [E3]
             votes += np.bincount(nearest[:, 0], minlength=len(candidates))
         return votes
 
@@ -108,7 +108,7 @@ _probed: set[int] = set()
 
 
 def _probe(width: int) -> None:
-    """Compare FAISS with integer arithmetic, on vectors of this width with many ties."""
+    """Compare FAISS with integer arithmetic on vectors of this width with many ties."""
     if width in _probed:
         return
     import faiss
@@ -124,13 +124,13 @@ def _probe(width: int) -> None:
         exact = distances.argmin(axis=1), distances.min(axis=1)
         if not (np.array_equal(nearest[:, 0], exact[0]) and (smallest[:, 0] == exact[1]).all()):
             raise ModelError(
-                f"FAISS counts distances of width {width} inexactly on this machine, so that votes "
-                "would depend on one another.",
-                hint="Install the faiss-cpu that requirements.lock names.",
+                f"FAISS computes distances of width {width} inexactly on this machine, so votes "
+                "would depend on each other.",
+                hint="Install the version of faiss-cpu in requirements.lock.",
             )
     _probed.add(width)
 
 
 def _length(vectors: NDArray[np.float64]) -> float:
-    """Length of the longest vector; 0 of none."""
+    """Length of the longest vector; 0 without vectors."""
     return float(np.sqrt((vectors**2).sum(axis=1).max(initial=0.0)))

@@ -1,4 +1,4 @@
-"""What private prediction draws with and what that costs: rounds of comparisons and draws."""
+"""Noise and cost of private prediction: rounds of comparisons and draws."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from privsyn.methods.private_prediction.settings import (
 
 @dataclass(frozen=True, kw_only=True)
 class PrivatePredictionMechanism(Mechanism):
-    """One bucket's private tokens: rounds of a comparison, where asked for, and a draw.
+    """Private tokens of one bucket: rounds of an optional comparison and a draw.
 
-    Scores and distances are sums over the bucket, so the divisor s stands in the scales [P2].
+    Scores and distances are sums over the bucket, so the divisor s is part of the scales [P2].
 
     Attributes:
         token: Draws a token from the summed clipped logits.
         temperature: tau of these draws.
         solved: Whether tau was solved for.
-        above: Compares private with public predictions; None where every token is private.
-        private_tokens: r, of every bucket, however many are used.
-        buckets: How many there are of a label.
-        texts_at_worst: Whole texts that the private tokens of all buckets suffice for.
+        above: Compares private with public predictions; None if every token is private.
+        private_tokens: r per bucket, charged whether used or not.
+        buckets: Buckets per label.
+        texts_at_worst: Whole texts for which the private tokens of all buckets suffice.
     """
 
     token: ExponentialMechanism
@@ -46,12 +46,12 @@ class PrivatePredictionMechanism(Mechanism):
 
     @property
     def event(self) -> Event:
-        """Of r rounds in every bucket; a unit is in one bucket of each label alone."""
+        """Every bucket runs r rounds; a unit is in at most one bucket of each label."""
         return self.of_tokens(self.private_tokens)
 
     @property
     def derived(self) -> Mapping[str, float]:
-        """r, tau where it was left open, and what the parts of r cost as zCDP."""
+        """r, tau if it was solved for, and the costs of a draw and a comparison as zCDP."""
         return {
             "private_tokens": self.private_tokens,
             **({"temperature": self.temperature} if self.solved else {}),
@@ -61,11 +61,11 @@ class PrivatePredictionMechanism(Mechanism):
         }
 
     def of_tokens(self, r: int) -> Event:
-        """The event of a release of r private tokens a bucket."""
+        """The event of a release with r private tokens per bucket."""
         return self.facts.in_buckets(self.rounds(r), self.buckets)
 
     def rounds(self, r: int) -> Event:
-        """The event of r private tokens: each a round of comparisons, if made, and then a draw."""
+        """The event of r private tokens: for each, comparisons if any, then a draw."""
         above = (self.above.event,) if self.above else ()
         return Rounds((*above, self.token.event), r)
 
@@ -73,13 +73,13 @@ class PrivatePredictionMechanism(Mechanism):
 def calibrate(
     settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts
 ) -> PrivatePredictionMechanism:
-    """Tau and r where the config leaves them open.
+    """The mechanism with tau and r solved for, unless the config sets them.
 
-    As many private tokens as the target buys and texts can hold, at the lowest temperature of a
-    range at which it buys them all.
+    It has as many private tokens as the target pays for and texts can use, at the lowest
+    temperature of a range for which the target pays for all tokens.
 
     Raises:
-        ConfigError: The target does not buy one token; says which setting costs most.
+        ConfigError: The target does not pay for one token; says which setting costs most.
     """
     tau = settings.temperature
     if tau is None:
@@ -98,7 +98,7 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> PrivatePredictionMechanism:
-    """The mechanism of a number of private tokens, and of a temperature, solved for."""
+    """The mechanism with a solved number of private tokens and temperature."""
     tau = derived["temperature"] if settings.temperature is None else settings.temperature
     return _mechanism(settings, facts, int(derived["private_tokens"]), tau)
 
@@ -106,7 +106,8 @@ def rebuild(
 def _mechanism(
     settings: PrivatePredictionSettings, facts: PricingFacts, r: int, tau: float
 ) -> PrivatePredictionMechanism:
-    """The one place where noise and cost come from."""
+    """Build the mechanism: the only place that defines noise and cost."""
+    # privacy: the divisor is the public batch size, not the number of records in the bucket [P2].
     steps = settings.batch_size * LATTICE
     reach = grid_bound(settings.clip_bound) * facts.moved
     svt = settings.svt_threshold is not None
@@ -128,18 +129,18 @@ def _mechanism(
 
 
 _RANGE = range(40, 71)
-"""Hundredths of the temperatures that are tried where the config leaves tau open: below, texts of a
-bucket are alike and go in circles; above, a small model writes what nobody would."""
+"""Hundredths of the temperatures that are tried if the config does not set tau. Below, texts of a
+bucket are alike and loop; above, small models write nonsense."""
 
 
 _NEAR = 8
-"""Hundredths below the temperature of zCDP within which exact composition mostly finds its own."""
+"""Hundredths below zCDP's temperature within which exact composition usually finds its own."""
 _ROUGH = 1.01
-"""The coarse grid may say as much more than the exact one, and more than it ever does."""
+"""Allowance for the coarse grid: it overstates epsilon by less than this factor."""
 
 
 def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts) -> float:
-    """The lowest temperature at which the target buys all tokens; the highest where none does."""
+    """The lowest temperature at which the target pays for all tokens, or the highest allowed."""
     r = settings.private_tokens or _most(settings)
 
     def event(hundredths: int) -> Event:
@@ -151,7 +152,7 @@ def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: Prici
     def may_fit(hundredths: int) -> bool:
         return roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
 
-    # What is dear comes last: exact composition is asked of one temperature, or two.
+    # Slow prices come last: exact composition is computed for one or two temperatures.
     most = bisect_left(_RANGE, True, key=fits_in_zcdp)
     least = max(0, most - _NEAR)
     if least and may_fit(_RANGE[least]):
@@ -164,21 +165,21 @@ def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: Prici
 
 
 def _most(settings: PrivatePredictionSettings) -> int:
-    """Tokens that the texts of a bucket can hold."""
+    """Most tokens of a bucket's texts."""
     return settings.max_texts * settings.max_tokens
 
 
 def _needless(
     settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism, target: Guarantee
 ) -> tuple[str, ...]:
-    """Where the target would buy every token without a comparison: a free token then costs more."""
+    """Advice if the target pays for every token without comparisons: then they only cost more."""
     each = rho(mechanism.token.event) or 0.0
     if mechanism.above is None or each * _most(settings) > calibrate_rho(target):
         return ()
     return (
-        "methods.private_prediction.svt_threshold: this epsilon buys all "
-        f"{_most(settings):,} tokens of a bucket (max_texts times max_tokens) as private ones "
-        "without a comparison, which costs "
+        "methods.private_prediction.svt_threshold: this epsilon pays for all "
+        f"{_most(settings):,} tokens of a bucket (max_texts times max_tokens) as private tokens. "
+        "A comparison costs "
         f"{(rho(mechanism.rounds(1)) or 0.0) / each - 1:.1f} times a token. Set it to null.",
     )
 
@@ -188,12 +189,12 @@ def _affordable(
     one: PrivatePredictionMechanism,
     target: Guarantee,
 ) -> int:
-    """The most private tokens per bucket that the target buys."""
+    """Most private tokens per bucket that the target pays for."""
 
     def fits(r: int) -> bool:
         return epsilon_at(one.of_tokens(r), target.delta) <= target.epsilon
 
-    if settings.temperature is None and fits(_most(settings)):  # it was solved for so
+    if settings.temperature is None and fits(_most(settings)):  # tau was solved for all tokens
         return _most(settings)
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
@@ -207,7 +208,7 @@ def _affordable(
             f"temperature={one.temperature:g} makes its draw cost rho={draw_rho:.3g}"
         )
         raise ConfigError(
-            f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "
+            f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not pay for one "
             f"private token: {culprit}.",
             hint=f"Raise {_levers(settings)}, temperature or privacy.epsilon.",
         )
@@ -217,7 +218,7 @@ def _affordable(
         return one.of_tokens(int(r))
 
     enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
-    for _ in range(16):  # the search ends within a token or so
+    for _ in range(16):  # the search ends within about one token
         if not fits(enough + 1):
             break
         enough += 1
@@ -225,7 +226,7 @@ def _affordable(
 
 
 def _levers(settings: PrivatePredictionConfig) -> str:
-    """What makes a token cheaper: the noise of comparisons only where there are any."""
+    """Settings that make a token cheaper."""
     return "batch_size" if settings.svt_threshold is None else "svt_noise or batch_size"
 
 
@@ -245,12 +246,12 @@ def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str,
     ):
         advice.append(
             f"{where}: {r} private tokens per bucket are {worst} of max_texts={settings.max_texts} "
-            "texts at worst. Half of buckets_per_label with twice batch_size and max_texts buy "
+            "texts at worst. Half of buckets_per_label with twice batch_size and max_texts give "
             "twice the texts, each in twice the time."
         )
     if settings.batch_size < 100:
         advice.append(
-            f"{where}.batch_size={settings.batch_size} is small: the cost of a token falls with "
-            "its square, and the paper uses 127 to 2047."
+            f"{where}.batch_size={settings.batch_size} is small: the cost of a token decreases "
+            "with its square, and the paper uses 127 to 2047."
         )
     return tuple(advice)

@@ -1,8 +1,8 @@
-"""Private prediction: text from clipped, averaged logits, free where the public model knows it.
+"""Private prediction: text from clipped, averaged logits; predictable tokens are free.
 
 Source: Amin et al. 2024, "Private prediction for large-scale synthetic text generation",
 Algorithm 1, Theorem 1. Guarantee, assumptions and every deviation from the paper:
-guarantee.md, whose tags [P1] ... stand at the lines they speak of.
+guarantee.md, whose tags [P1] ... mark the lines they refer to.
 
 Symbols as in the paper: expected batch size s, private tokens r, clip bound c, temperature tau,
 public temperature tau_public, threshold theta, noise level sigma, logits Z and ``z_public``.
@@ -55,15 +55,14 @@ if TYPE_CHECKING:
 
 
 class PrivatePrediction(Method[PrivatePredictionSettings]):
-    """Texts of one bucket after the other, each token drawn from the average of clipped logits.
+    """Texts bucket by bucket, with each token drawn from the average of clipped logits.
 
     Guarantee: a bucket is r draws of the exponential mechanism and, with the sparse vector
-    technique, r rounds of AboveThreshold; the buckets are disjoint in units, so the release is r
-    rounds of a pure loss 2 E / (s sigma) and a bounded range 2 D / (s tau) under the account's
-    adjacency, D = c m, E = m (twice that under replace_one). Tokens of the public prompt cost
-    nothing (Amin et al. 2024, Theorem 1, which charges the rounds as rho-zCDP with rho = r
-    ((D / (s tau))^2 / 2 + 2 (E / (s sigma))^2); their exact composition is 7 to 9% less epsilon:
-    [B15] in dp/bounds.md).
+    technique, r rounds of AboveThreshold. Buckets are disjoint in units, so the release is r rounds
+    of a pure loss 2 E / (s sigma) and a bounded range 2 D / (s tau) under the account's adjacency,
+    with D = c m and E = m (twice that under replace_one). Tokens from the public prompt cost
+    nothing. Amin et al. 2024, Theorem 1, charge rho-zCDP with rho = r ((D / (s tau))^2 / 2 + 2 (E /
+    (s sigma))^2); exact composition needs 7 to 9% less epsilon ([B15] in dp/bounds.md).
     """
 
     name: ClassVar[str] = "private_prediction"
@@ -95,7 +94,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> PrivatePredictionSettings:
-        """Settings with a prompt where the config leaves it open."""
+        """Settings with the default prompt if the config sets none."""
         task = cfg.task or ("plain" if cfg.json_schema is None else "json")
         record = cfg.json_schema is not None or task == "json"
         least = (0 if record else MIN_TOKENS) if cfg.min_tokens is None else cfg.min_tokens
@@ -144,7 +143,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """Logits of a public row and one around a public reference; the grammar of the schema."""
+        """Compute logits of a public row and a row with a public reference; try the grammar."""
         try_logits(models.language, self.prompt(settings), labels)
         if settings.json_schema is not None:
             models.language.grammar(settings.json_schema).allowed([])
@@ -158,7 +157,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
         model, r = draw.models.language, mechanism.private_tokens
-        # privacy: labels of all cells, with records or not, decide the width of a row
+        # privacy: the labels of all cells, also empty ones, decide the width of a row
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = draw.part(number * r, len(buckets) * r)
@@ -183,13 +182,14 @@ def _texts(
     tell: Callable[[int], None],
     read: Callable[[int], None],
 ) -> Iterator[list[int]]:
-    """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``.
+    """Algorithm 1 for one batch: texts with their ends, public tokens as ``~token``.
 
-    ``tell`` is called with the number of private tokens drawn, ``read`` before and after the
+    ``tell`` is called with the number of drawn private tokens, ``read`` before and after the
     references are read.
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
+    # Public tokens are free, so something else must end a bucket that never draws a private one.
     most = settings.max_total_tokens or 10 * r
     private = total = 0
     threshold: int | None = None
@@ -212,9 +212,12 @@ def _texts(
             next_token = partial(
                 _draw, settings, mechanism, threshold, batch, number, text, draw.noise
             )
+            # Negative values are public tokens: the journal says which kind each was, so a resumed
+            # run counts the private ones alike.
             [value] = journal.draw_all([(key, next_token)])
             total += 1
             if value >= 0:
+                # The comparison that found it has used up its threshold.
                 private, threshold = private + 1, None
             drawn.append(int(value))
             text.append(drawn[-1] if drawn[-1] >= 0 else ~drawn[-1])
@@ -232,9 +235,9 @@ def _draw(
     text: Sequence[int],
     noise: NoiseSource,
 ) -> int:
-    """Lines 9-19: the next token; ``~token`` where it came from the public prompt."""
+    """Lines 9-19: the next token; ``~token`` if it came from the public prompt."""
     allowed = batch.allowed(text)
-    if allowed is not None and len(allowed) == 1:  # known from public facts: nothing is asked [P5]
+    if allowed is not None and len(allowed) == 1:  # known from public facts: no private query [P5]
         return ~int(allowed[0])
     step = batch.predict(number, text, allowed)
     above = mechanism.above
@@ -250,13 +253,14 @@ def _draw(
 
 @dataclass(frozen=True)
 class _Predictions:
-    """Predictions of one token, over the tokens that may be drawn.
+    """Predictions of one token over the tokens that may be drawn.
 
     Attributes:
-        tokens: These tokens.
-        public: Logits of the public prompt.
-        scores: Sum of the clipped private logits, on the lattice.
-        probabilities: Sum of the private softmaxes, on the lattice; zeros where none is compared.
+        tokens: These tokens, shape (allowed,).
+        public: Logits of the public prompt, shape (allowed,).
+        scores: Sum of the clipped private logits on the lattice, shape (allowed,).
+        probabilities: Sum of the private softmaxes on the lattice, shape (allowed,); zeros without
+            comparisons.
     """
 
     tokens: NDArray[np.int64]
@@ -266,7 +270,7 @@ class _Predictions:
 
 
 class _Batch:
-    """The rows of one bucket and its public row; sessions start only when a token is drawn."""
+    """The rows of one bucket and its public row. Sessions start when the first token is drawn."""
 
     def __init__(
         self,
@@ -287,7 +291,7 @@ class _Batch:
         self.cell, self.ends = bucket.cell.index, model.ends
 
     def allowed(self, text: Sequence[int]) -> NDArray[np.int64] | None:
-        """The tokens that public rules leave (a grammar, the shortest text); None where all may."""
+        """Tokens that public rules allow (grammar, shortest text); None if all are allowed."""
         if self._grammar:
             return self._grammar.allowed(text)
         if len(text) < self._settings.min_tokens:
@@ -295,7 +299,7 @@ class _Batch:
         return None
 
     def over(self, text: Sequence[int]) -> bool:
-        """Whether a text has its end, or ran into the next record."""
+        """Whether a text has ended, or ran into the next record."""
         if not text:
             return False
         return text[-1] in self.ends or ended(self._model.decode(text), self._settings.prompt)[1]
@@ -309,7 +313,7 @@ class _Batch:
         allowed = np.arange(len(z_public)) if allowed is None else allowed
         if settings.public_vocabulary is not None and settings.public_vocabulary < len(allowed):
             logits = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
-            # [P6] by the public row alone
+            # [P6] chosen by the public row alone
             best = np.argpartition(-logits, settings.public_vocabulary - 1)[
                 : settings.public_vocabulary
             ]
@@ -321,7 +325,7 @@ class _Batch:
             # z and clipped: (rows, allowed)
             z = private.logits(slice(start, start + self._rows_per_pass), columns)
             clipped = clip_recentre(z, settings.clip_bound)
-            # privacy: whole numbers, so a record moves a score by at most c in any order of the sum
+            # privacy: integers, so a record changes a score by at most c in any order of the sum
             scores.add(to_grid(clipped, settings.clip_bound))
             if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
@@ -329,15 +333,15 @@ class _Batch:
         return _Predictions(allowed, public, scores.held(), probabilities)
 
     def read(self, on_read: Callable[[int], None]) -> None:
-        """Read the references, once. ``told`` hears of it as one part, however many they are."""
+        """Read the references once. Progress shows one part, however many references there are."""
         if self._sessions is None:
             on_read(0)
             self._sessions = self._start()
-            self._sessions[1].logits(slice(0, 0))  # of no row: the prompts are read
+            self._sessions[1].logits(slice(0, 0))  # no rows: this only reads the prompts
             on_read(1)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
-        """The public and the private session after the tokens of this text."""
+        """The public and the private session, positioned after the tokens of this text."""
         sessions = self._sessions = self._sessions or self._start()
         if number != self._number:
             for session in sessions:

@@ -17,9 +17,7 @@ class PrivatePredictionConfig(Section):
         default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "
         "public divisor."
     )  # fmt: skip
-    buckets_per_label: int = Field(
-        default=2, ge=1, le=1_000_000, description="Buckets the records of a label are split into."
-    )
+    buckets_per_label: int = Field(default=2, ge=1, le=1_000_000, description="Buckets per label.")
     clip_bound: float = Field(
         default=10.0, gt=0, le=1e6, allow_inf_nan=False, description="Clip bound of logits (c)."
     )
@@ -28,7 +26,7 @@ class PrivatePredictionConfig(Section):
         gt=0,
         allow_inf_nan=False,
         description="Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at "
-        "which privacy.epsilon buys all tokens of a bucket; at 0.7 where it buys fewer.",
+        "which privacy.epsilon pays for all tokens of a bucket, or 0.7.",
     )
     public_temperature: float = Field(
         default=1.5, gt=0, allow_inf_nan=False, description="Temperature of public tokens."
@@ -37,14 +35,14 @@ class PrivatePredictionConfig(Section):
         default=None,
         ge=1,
         le=10_000_000,
-        description="Private tokens per bucket (r). Null: as many as privacy.epsilon buys.",
+        description="Private tokens per bucket (r). Null: as many as privacy.epsilon pays for.",
     )
     svt_threshold: float | None = Field(
         default=0.5,
         ge=0,
         le=2,
         allow_inf_nan=False,
-        description="Distance of private from public predictions from which on a token is private "
+        description="Least distance between private and public predictions of a private token "
         "(theta). Null: every token is private.",
     )
     svt_noise: float = Field(
@@ -53,42 +51,40 @@ class PrivatePredictionConfig(Section):
     public_vocabulary: int | None = Field(
         default=None,
         ge=1,
-        description="Tokens to draw from: so many of the public model's likeliest. Null: all.",
+        description="Draw from this many likeliest tokens of the public model. Null: from all.",
     )
-    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Most tokens of a text.")
     min_tokens: int | None = Field(
         default=None,
         ge=0,
-        description="Tokens before which a text neither ends nor breaks its line. Null: 5, and 0 "
+        description="Fewest tokens before a text may end or break its line. Null: 5, and 0 "
         "for JSON records.",
     )
     whole_sentences: WholeSentences = True
     max_reference_tokens: int = Field(
         default=64, ge=1, description="References are cut and padded to exactly this length."
     )
-    max_texts: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Texts per bucket at most."
-    )
+    max_texts: int = Field(default=1000, ge=1, le=1_000_000, description="Most texts per bucket.")
     max_total_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Tokens per bucket at most, public ones among them. Null: 10 times the private "
+        description="Most tokens per bucket, including public ones. Null: 10 times the private "
         "ones.",
     )
     keep_unfinished: bool = Field(
-        default=False, description="Keep the text that the last private token cut off."
+        default=False, description="Keep the unfinished text of the last private token."
     )
     task: Task | None = Field(
         default=None,
-        description="What a record is, for the default prompt of a chat model: but for plain, a "
-        "form for large models. Null: json with a json_schema, else plain.",
+        description="Kind of records, for the default prompt of a chat model. All but plain are "
+        "forms for large models. Null: json with a json_schema, otherwise plain.",
     )
     prompt: PromptConfig | None = Field(
         default=None, description="Prompts. Null: the model's own, or the task's."
     )
     json_schema: dict[str, Any] | None = Field(
         default=None,
-        description="Public JSON schema: only tokens that continue a record of it are drawn.",
+        description="Public JSON schema: only tokens that continue a valid record are drawn.",
     )
 
     @field_validator("json_schema", mode="before")
@@ -96,8 +92,8 @@ class PrivatePredictionConfig(Section):
     def _is_no_name(cls, value: Any) -> Any:
         if isinstance(value, str):
             raise ValueError(
-                f"{value!r:.100} is no JSON schema; the schema itself stands here, inline, such as "
-                "{type: object, ...}; a name is what validation.json_schema takes "
+                f"{value!r:.100} is not a JSON schema: write the schema itself inline, such as "
+                "{type: object, ...}. validation.json_schema takes a file name instead "
                 "(docs/structured.md)"
             )
         return value
@@ -117,7 +113,7 @@ class PrivatePredictionConfig(Section):
 
 
 class PrivatePredictionSettings(PrivatePredictionConfig):
-    """Settings with what the model left open filled in."""
+    """Settings with the model's defaults filled in."""
 
     prompt: PromptConfig
     min_tokens: int = Field(default=0, ge=0)

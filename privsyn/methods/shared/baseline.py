@@ -1,4 +1,4 @@
-"""What the public model writes alone: the baseline of every release, free of private data."""
+"""Texts of the public model alone: the baseline of every release, without private data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Recipe(Section):
     """How the public prompt is sampled: settings, all public.
 
     Attributes:
-        prompt: Its public side is read.
-        max_tokens: Tokens of a text at most.
-        min_tokens: And at least.
-        temperature: Of sampling.
-        top_k: Likeliest tokens that are drawn from; None: all.
-        top_p: Probability that they hold at least.
-        candidates: Texts written for each that is kept: the one most of its label.
-        whole_sentences: A text that ran out of tokens ends with its last whole sentence.
+        prompt: Prompts, of which only the public one is used.
+        max_tokens: Most tokens of a text.
+        min_tokens: Fewest tokens of a text.
+        temperature: Temperature of sampling.
+        top_k: Sample among this many likeliest tokens. None: among all.
+        top_p: Sample among the likeliest tokens that hold this much probability.
+        candidates: Texts written per kept text, by the choice of label_choice.py.
+        whole_sentences: Cut a text that ran out of tokens after its last whole sentence.
     """
 
     prompt: PromptConfig
@@ -43,18 +43,18 @@ class Recipe(Section):
 
 @runtime_checkable
 class Alone(Protocol):
-    """A method with a public prompt of its own."""
+    """A method with its own public prompt."""
 
     def alone(self, cfg: object, labels: Sequence[str]) -> Recipe | None:
-        """How its public prompt is sampled; None where that cannot be told from settings."""
+        """How its public prompt is sampled; None if settings alone cannot say."""
 
 
 @runtime_checkable
 class WritesFresh(Protocol):
-    """A method whose texts a text model completes."""
+    """A method whose texts come from a text model."""
 
     def fresh(self, cfg: Any) -> TextSettings | None:
-        """How fresh texts are written where no record has a say; None where it writes none."""
+        """How texts are written without any influence of records; None if it writes none."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,17 @@ def write_alone(
         model: The language model.
         labels: Label of each text.
         rng: Public randomness.
-        every: All labels of the data set, which candidates are told apart by.
-        together: Texts decoded at a time.
-        on_progress: Called before them with texts written and texts to write, candidates included.
+        every: All labels of the dataset, to compare candidates.
+        together: Texts decoded together.
+        on_progress: Called with texts written and texts to write, including candidates.
     """
     template, most = recipe.prompt.template, recipe.max_tokens
     return best_of(
         recipe.candidates,
         labels,
         every or sorted({label for label in labels if label is not None}),
-        lambda asked: _written(recipe, model, asked, rng, together, on_progress),
-        lambda of, texts: model.likelihoods(template, of, texts, most),
+        lambda names: _written(recipe, model, names, rng, together, on_progress),
+        lambda names, texts: model.likelihoods(template, names, texts, most),
         template,
     )
 
@@ -103,17 +103,17 @@ def write_fresh(
     rng: np.random.Generator,
     on_progress: OnProgress = None,
 ) -> list[str]:
-    """One text per label, as the method's own text model writes where no record has a say.
+    """One text per label from the method's own text model, without any influence of records.
 
     Args:
         settings: Prompt and sampling, ``resolved``.
         model: The text model.
         labels: Label of each text.
         rng: Public randomness of the prompts.
-        on_progress: Called before the texts of each label with texts written and texts to write.
+        on_progress: Called before each label with texts written and texts to write.
 
     Raises:
-        ModelError: See TextVariation.random.
+        ModelError: The model wrote no text.
     """
     variation = TextVariation(settings, model, rng)
     texts: dict[str | None, Iterator[str]] = {}
@@ -163,14 +163,14 @@ def _written(
 def _sampled(
     logits: NDArray[np.float64], recipe: Recipe, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """A token per row, of the likeliest that hold ``top_p``.
+    """One token per row among the likeliest that hold ``top_p``, shape (rows,).
 
-    By rejection, so nothing is sorted: a token is drawn from all, and again where likelier ones
-    hold ``top_p`` without it. Of tokens as likely as each other all may be drawn.
+    By rejection, without sorting: a token is drawn from all, and again if likelier tokens hold
+    ``top_p`` without it. Tokens of equal probability are all accepted or all rejected.
     """
     scores = logits / recipe.temperature
     best, values = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
-    values[np.isneginf(values.max(axis=1))] = 0  # of a row without numbers any token will do
+    values[np.isneginf(values.max(axis=1))] = 0  # a row without finite logits: any token will do
     shares = np.exp(values - values.max(axis=1, keepdims=True))  # (rows, tokens)
     sums = shares.cumsum(axis=1)
     drawn = np.zeros(len(shares), np.int64)
@@ -184,14 +184,14 @@ def _sampled(
 
 
 def _within(shares: NDArray[np.float64], drawn: int, top_p: float) -> bool:
-    """Whether likelier tokens than the one drawn hold less than ``top_p``."""
+    """Whether the tokens that are likelier than the drawn one hold less than ``top_p``."""
     return top_p == 1 or bool(shares[shares > shares[drawn]].sum() < top_p * shares.sum())
 
 
 def _highest(
     scores: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Places of the ``count`` highest scores of each row, in no order, and the scores."""
+    """Positions and values of each row's ``count`` highest scores, unsorted; (rows, count)."""
     if count == scores.shape[1]:
         return np.broadcast_to(np.arange(count), scores.shape), scores.copy()
     places = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)

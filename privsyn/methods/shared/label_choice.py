@@ -1,9 +1,9 @@
-"""Of several texts for a label, the one that its own writer holds to be most of that label.
+"""Choose among several texts for a label, by the posterior of the label under their own model.
 
-A model of few parameters often writes past the label in its prompt. It is a better judge: of the
-same model's candidates, the one with the highest posterior of its label is kept. Texts and model
-are public or released already, so the choice is post-processing and costs nothing; the public
-model alone is given the same choice, or its baseline would be too low (shared/alone.py).
+A small model often ignores the label in its prompt, but is a better judge: the candidate with the
+highest posterior of its label is kept. Texts and model are public or already released, so the
+choice is post-processing and costs nothing. The baseline "public model alone" makes the same
+choice, or it would be too low (shared/baseline.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from privsyn.models.language.text_variation import filled
 from privsyn.models.protocols import PromptTemplate
 
 Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
-"""Labels and texts, one each, to the log-likelihood in nats of each text under its label."""
+"""Maps labels and texts, one each, to the log-likelihood in nats of each text; shape (texts,)."""
 
 MOST_LABELS = 8
-"""Labels that are compared at most: a text's own, and others evenly spaced behind it."""
+"""Most labels that are compared: a text's own, and others evenly spaced after it."""
 
 _IMPOSSIBLE = -1e9
-"""Nats of a text that a label rules out: -inf under all labels, or no number, is no posterior."""
+"""Nats in place of -inf and NaN: with -inf under all labels there would be no posterior."""
 _STRAYED = -1e12
-"""Added to the posterior of a text that strayed: it is kept only among such."""
+"""Added to the posterior of a text that strayed: it is kept only if all candidates strayed."""
 
 
 def best_of(
@@ -38,15 +38,15 @@ def best_of(
     likelihoods: Likelihoods,
     template: PromptTemplate,
 ) -> list[str]:
-    """One text per label: of ``count`` the one most of it; one where labels tell nothing apart.
+    """One text per label: the best of ``count`` candidates; without several labels only one.
 
     Args:
-        count: Candidates for each.
+        count: Candidates per text.
         labels: Label of each text.
         every: All labels.
-        write: Labels to as many texts.
-        likelihoods: Of the model that writes.
-        template: Its public prompt is what they go on from.
+        write: Writes one text per given label.
+        likelihoods: Log-likelihoods under the model that writes.
+        template: Its public prompt precedes the texts.
     """
     named = [label for label in labels if label is not None]
     if count == 1 or len(every) < 2 or len(named) < len(labels):
@@ -62,18 +62,18 @@ def of_their_labels(
     likelihoods: Likelihoods,
     template: PromptTemplate,
 ) -> list[str]:
-    """For each label one of its candidates: the one with the highest posterior, labels as likely.
+    """For each label the candidate with the highest posterior, with equally likely labels.
 
-    The first of equals. One that strayed (Ending.strayed: its prompt again, an assistant's answer,
-    a circle) only among such, and an empty one only where there is no other. Short ones may be
-    what records are, so they are as good as others.
+    Ties go to the first. A candidate that strayed (Ending.strayed: it repeats its prompt, answers
+    as an assistant, or loops) is chosen only if all did, and an empty one only if all are empty.
+    Short candidates are not penalized: records may be short.
 
     Args:
-        labels: What to choose for, n of them.
-        candidates: k for each label in order, shape (n * k,).
-        every: All labels; with one there is nothing to tell apart, and the first is kept.
-        likelihoods: Of the model that wrote them.
-        template: Its public prompt is what they go on from.
+        labels: n labels.
+        candidates: k per label in order, shape (n * k,).
+        every: All labels. If there is only one, the first candidate is kept.
+        likelihoods: Log-likelihoods under the model that wrote them.
+        template: Its public prompt precedes the texts.
     """
     if len(candidates) == len(labels):
         return list(candidates)
@@ -86,6 +86,7 @@ def of_their_labels(
         for rival in rivals[label]
     ]
     nats = likelihoods(*zip(*queries, strict=True)).reshape(len(candidates), -1)  # own label first
+    # Shape (n * k, compared labels).
     nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
     posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
     prompts = {
@@ -95,13 +96,14 @@ def of_their_labels(
     ending = Ending()
     strayed = [ending.strayed(t, prompts[of]) for of, t in zip(row_labels, candidates, strict=True)]
     posterior[strayed] += _STRAYED
+    # Below any strayed one.
     posterior[[not text.strip() for text in candidates]] = -np.inf
     best = posterior.reshape(len(labels), count).argmax(axis=1)
     return [candidates[place * count + choice] for place, choice in enumerate(best.tolist())]
 
 
 def _rivals(label: str, every: Sequence[str]) -> list[str]:
-    """The label, then those it is told from: as many for every label."""
+    """The label, then those it is compared with; equally many for every label."""
     at, number = every.index(label), min(len(every), MOST_LABELS)
     return [every[(at + step * len(every) // number) % len(every)] for step in range(number)]
 
@@ -114,17 +116,17 @@ def sizes(
     *,
     paid: bool,
 ) -> list[int]:
-    """Records of every label: ``each``, or those of a public split.
+    """Records per label: ``each``, or by a public split.
 
     Args:
         where: Section of the config, for messages.
-        labels: The dataset's labels; [None] where there are none.
-        each: Records of a label where there is no split.
-        split: Records by label.
-        paid: Whether a noisy histogram will split their sum.
+        labels: The dataset's labels; [None] without labels.
+        each: Records per label without a split.
+        split: Label -> records.
+        paid: Whether a charged noisy histogram will split their sum.
 
     Raises:
-        ConfigError: ``split`` names other labels than the dataset's, or there are none.
+        ConfigError: ``split`` has other labels than the dataset, or the dataset has none.
     """
     if (split is not None or paid) and list(labels) == [None]:
         raise ConfigError(
@@ -142,21 +144,22 @@ def sizes(
 
 
 def refuse_for_texts(where: str, split: Mapping[str, int] | None) -> None:
-    """Refuse a wanted number of records beside a public split, which says how many there are.
+    """Refuse a requested number of records beside a public split, which fixes the number.
 
     Raises:
-        ConfigError: There is a split.
+        ConfigError: There is a public split.
     """
     if split is not None:
         raise ConfigError(
-            f"{where}.label_split says how many records each label has: {sum(split.values())} in "
-            "all, which excludes another number of texts.",
-            hint=f"Change label_split, or take it out: -S {where}.label_split=null.",
+            f"{where}.label_split fixes the records of each label: {sum(split.values())} in total, "
+            "which excludes another number of texts.",
+            hint=f"Change label_split, or remove it: -S {where}.label_split=null.",
         )
 
 
 def apportion(total: int, noisy: Sequence[int] | NDArray) -> list[int]:  # type: ignore[type-arg]
     """``total`` split in proportion to noisy counts, at least 1 each, by largest remainder."""
+    # Post-processing: noise may have made counts negative.
     counts = [max(int(count), 0) for count in noisy]
     if not any(counts):
         counts = [1] * len(counts)

@@ -1,4 +1,4 @@
-"""Prompts as settings: the two sides of a comparison, and forms of them for common tasks."""
+"""Prompts as settings: a private and a public one, and forms for common tasks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 MIN_TOKENS = 5
-"""Tokens of a text at least, where a config says nothing."""
+"""Default of the fewest tokens of a text."""
 
 Task = Literal["plain", "classification", "extraction", "json"]
 
 WholeSentences = Annotated[
     bool,
     Field(
-        description="A text that ran out of tokens ends with its last whole sentence, where "
-        "enough words are left, else with its last whole word.",
+        description="Cut a text that ran out of tokens after its last whole sentence, or after its "
+        "last whole word if too few words would be left.",
     ),
 ]
-"""A setting of methods whose texts may run out of tokens."""
+"""Setting of methods whose texts may run out of tokens."""
 
 
 class PromptConfig(Section):
@@ -40,16 +40,16 @@ class PromptConfig(Section):
     public: str = Field(description="The same prompt without a reference.")
     chat: bool = Field(
         default=False,
-        description="Send through the model's chat template. A line [user], [assistant] or "
-        "[system] begins a message; a last one of the assistant is the begun answer.",
+        description="Use the model's chat template. A line [user], [assistant] or [system] begins "
+        "a message; a last message of the assistant is the beginning of the answer.",
     )
     labels: dict[str, str] = Field(
-        default={}, description="What a prompt says for a label, where not the label itself."
+        default={}, description="Text that replaces a label in the prompts."
     )
     stops: tuple[str, ...] | None = Field(
         default=None,
-        description="A text ends before the first of these. Null: none for a chat prompt; else "
-        "what stands between two records, and the line by which the next would begin.",
+        description="A text ends before the first of these. Null: none for a chat prompt; "
+        "otherwise what separates two records, and the line that begins the next one.",
     )
 
     @model_validator(mode="after")
@@ -62,12 +62,12 @@ class PromptConfig(Section):
 
     @property
     def template(self) -> PromptTemplate:
-        """As a language model takes it."""
+        """The prompts as a template for language models."""
         return PromptTemplate(self.private, self.public, self.chat, tuple(self.labels.items()))
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Where a text ends, by a public rule: ``stops``, or what stands behind a reference."""
+        """Where a text ends, by a public rule: ``stops``, or the text after a reference."""
         if self.stops is not None:
             return self.stops
         behind = self.private.partition("{reference}")[2]
@@ -85,9 +85,14 @@ def resolved_prompt(
     task: Task = "plain",
     schema: Mapping[str, Any] | None = None,
 ) -> PromptConfig:
-    """The prompt of a release: the config's own or the model's, with all that is public filled in.
+    """The prompt of a release: the config's or the model's, with all public facts filled in.
 
-    See default_prompt for ``model``, ``task`` and ``schema``.
+    Args:
+        configured: The config's prompt, if any.
+        model: Has the model's own prompt.
+        subject: Public facts about the records.
+        task: What a record is.
+        schema: The public JSON schema of the records, for the task ``json``.
     """
     prompt = configured or default_prompt(model, task, schema)
     return prompt.model_copy(
@@ -103,14 +108,14 @@ def resolved_prompt(
 def default_prompt(
     model: ModelIdentity, task: Task = "plain", schema: Mapping[str, Any] | None = None
 ) -> PromptConfig:
-    """The prompt of a model where the config sets none.
+    """The default prompt of a model.
 
-    A model folder's own, from its ``privsyn.json``, goes first. A chat model gets the task's form
-    (Amin et al. 2024, Appendix E.2) where there is one. All others continue a list of records: of
-    the forms measured it gains most over its own public prompt (benchmarks/RESULTS.md).
+    A prompt in the model folder's ``privsyn.json`` comes first. A chat model gets the form of the
+    task (Amin et al. 2024, Appendix E.2) if there is one. All others continue a list of records:
+    this form gained most over its own public prompt (benchmarks/RESULTS.md).
 
     Args:
-        model: Names the model's own prompt.
+        model: Has the model's own prompt.
         task: What a record is.
         schema: The public JSON schema of the records, for the task ``json``.
     """
@@ -131,7 +136,7 @@ RECORDS = PromptTemplate(
     "Topic: {label}\nText:",
     public="The following is {document}.\n\nTopic: {label}\nText:",
 )
-"""Records one after the other."""
+"""A list of records, which the model continues."""
 
 AS_EARLIER_TURN: Mapping[str, Any] = {
     "private": "Write {document}.\nTopic: {label}\n[assistant]\n{reference}\n[user]\n"
@@ -139,8 +144,8 @@ AS_EARLIER_TURN: Mapping[str, Any] = {
     "public": "Write {document}.\nTopic: {label}",
     "chat": True,
 }
-"""A conversation in which the reference is an answer already given, as a config writes it. Worth
-trying where the texts should read like the records (benchmarks/RESULTS.md)."""
+"""A conversation in which the reference is an earlier answer, as it is written in a config. Worth
+trying if texts should read like the records (benchmarks/RESULTS.md)."""
 
 _ANOTHER = "\n\nPlease give me another one. Answer with the text alone."
 _RECORD = (
@@ -168,7 +173,7 @@ _FORMS: Mapping[str, tuple[str, str]] = {
 def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
     """A text up to where it runs into the next record, and whether it did.
 
-    A public rule on what was drawn: post-processing.
+    It is a public rule on drawn text: post-processing.
     """
     cuts = [text.find(stop) for stop in (prompt.endings if prompt else ())]
     hits = [cut for cut in cuts if cut >= 0]
@@ -176,33 +181,33 @@ def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
 
 
 class Writes(Protocol):
-    """Settings of texts that are drawn token by token."""
+    """Settings of a method that draws texts token by token."""
 
     @property
     def prompt(self) -> PromptConfig:
-        """Says where a text runs into the next."""
+        """Prompts, which say where a text runs into the next record."""
 
     @property
     def min_tokens(self) -> int:
-        """Tokens of a text at least."""
+        """Fewest tokens of a text."""
 
     @property
     def whole_sentences(self) -> bool:
-        """Whether a text that ran out of tokens ends with its last whole sentence."""
+        """Whether a text that ran out of tokens is cut after its last whole sentence."""
 
 
 def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
-    """The text of drawn tokens: up to its end, or the next record, or the last whole sentence.
+    """The text of drawn tokens, up to its end, the next record, or the last whole sentence.
 
-    Without thoughts, special tokens and control characters: answers.as_text.
+    Thoughts, special tokens and control characters are removed (answers.as_text).
 
-    privacy: public rules on what was drawn, after the draw: post-processing.
+    privacy: public rules on drawn text, so post-processing.
 
     Args:
-        tokens: At least one, an end included where there is one.
-        model: Whose tokens they are.
-        settings: Of the method, or of its public model alone. Of a sentence ``min_tokens`` words
-            are left at least.
+        tokens: At least one token, including the end if there is one.
+        model: The model of these tokens.
+        settings: Settings of the method, or of the public model alone. A cut leaves at least
+            ``min_tokens`` words.
     """
     over = tokens[-1] in model.ends
     text, cut = ended(as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt)

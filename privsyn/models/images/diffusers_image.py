@@ -1,8 +1,8 @@
-"""Images by diffusion, over models saved by ``diffusers``. See protocols.VariationAPI.
+"""Fresh images and variations by diffusion models that ``diffusers`` saved.
 
-RANDOM is a sampling run. VARIATION is SDEdit (Meng et al. 2022): noise is added up to the time of
-the degree, then removed again. Lin et al. 2024, section 4, use both so. Randomness is public and
-comes from the operating system unless a test hands in its own.
+RANDOM is a sampling run. VARIATION is SDEdit (Meng et al. 2022): it adds noise up to the time of
+the degree, then removes it. Lin et al. 2024, section 4, use both in this way. Randomness is public
+and comes from the operating system unless a test passes its own.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Pixels = NDArray[np.uint8]
 class DiffusionImages:
     """A U-Net over pixels, sampled by DDIM (Song et al. 2021, eq. 12, eta 0), class by class.
 
-    A model without classes makes the same for every label. A class-conditional one without a label
-    takes a random class per image, and its null class, where it has one, to vary an image.
+    A model without classes ignores the label. A class-conditional model without a label takes a
+    random class per image; to vary an image it takes its null class, if it has one.
 
     Args:
         unet: A ``UNet2DModel`` in eval mode on its device.
-        scheduler: Any scheduler of diffusers with ``alphas_cumprod``: its noise schedule and what
-            the network predicts are read, its sampler is not used.
+        scheduler: Any scheduler of diffusers with ``alphas_cumprod``. It gives the noise schedule
+            and the kind of prediction; its sampler is not used.
         facts: Size, classes, steps and guidance.
-        source: What the model is called in messages.
+        source: The model's name in messages.
         revision: Digest of files and settings.
         rows_per_pass: Images per forward pass.
         rng: Public randomness; by default from the operating system.
@@ -71,7 +71,7 @@ class DiffusionImages:
         self._rng = rng or np.random.default_rng()  # public randomness
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
-        """``count`` fresh images. See protocols.VariationAPI.
+        """``count`` fresh images of a label.
 
         Raises:
             ModelError: The model is class-conditional and does not know the label.
@@ -84,10 +84,10 @@ class DiffusionImages:
         return images
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
-        """One variation of each image. See protocols.VariationAPI.
+        """One variation of each image, by noise up to ``degree``.
 
         Raises:
-            ModelError: As random; or an image is not of the model's size and mode.
+            ModelError: The label is unknown, or an image has another size or mode than the model.
         """
         if not 0 <= degree <= 1:
             raise ValueError(f"degree={degree} is outside [0, 1]")
@@ -130,15 +130,17 @@ class DiffusionImages:
         degree: float,
         rows: int,
     ) -> list[Pixels]:
-        """Noise ``images`` up to the time of ``degree`` (none: pure noise), then go down to 0."""
+        """Add noise up to the time of ``degree`` (pure noise without images), then remove it."""
         top = max(1, round(degree * len(self._alphas)))
         grid = np.linspace(top, 0, max(1, round(degree * self._facts.steps)) + 1)
         times = [*(round(t) - 1 for t in grid[:-1]), -1]
         device, config = self._unet.device, self._unet.config
         shape = (rows, config.in_channels, *_pair(config.sample_size))
         noise = self._rng.standard_normal(shape, dtype=np.float32)
+        # (rows, channels, height, width); noise from the CPU, so that every device draws the same.
         x = torch.from_numpy(noise).to(device, memory_format=torch.channels_last)
         if images is not None:
+            # q(x_t | x_0): sqrt(alpha) of the image plus sqrt(1 - alpha) of noise.
             alpha = self._alphas[times[0]]
             x = math.sqrt(alpha) * self._signal(images).to(device) + math.sqrt(1 - alpha) * x
         given = None if classes is None else torch.from_numpy(classes).to(device)
@@ -151,11 +153,12 @@ class DiffusionImages:
         return self._pixels(x)
 
     def _predict(self, x: Tensor, time: int, classes: Tensor | None) -> Tensor:
-        """The network's output, guided where guidance is on."""
+        """The network's output, with classifier-free guidance where the model has a null class."""
         facts = self._facts
         if classes is None or facts.guidance == 1 or facts.null_class is None:
             return self._forward(x, time, classes)
         none = torch.full_like(classes, facts.null_class)
+        # One pass for both: (2 rows, channels, height, width), first without, then with the class.
         pair = self._forward(torch.cat([x, x]), time, torch.cat([none, classes]))
         without, with_class = pair.chunk(2)
         return without + facts.guidance * (with_class - without)
@@ -163,10 +166,10 @@ class DiffusionImages:
     def _forward(self, x: Tensor, time: int, classes: Tensor | None) -> Tensor:
         options = {} if classes is None else {"class_labels": classes}
         out: Tensor = self._unet(x, time, **options).sample
-        return out[:, : x.shape[1]].float()  # a learned variance stands behind the prediction
+        return out[:, : x.shape[1]].float()  # channels after these are a learned variance
 
     def _clean(self, x: Tensor, predicted: Tensor, alpha: float) -> Tensor:
-        """The noise-free image the prediction speaks of, clipped as the model was trained to."""
+        """The noise-free image that a prediction implies, clipped as in the model's training."""
         if self._prediction == "sample":
             clean = predicted
         elif self._prediction == "v_prediction":
@@ -182,8 +185,9 @@ class DiffusionImages:
         return F.pixel_unshuffle(scaled, self._facts.block)
 
     def _pixels(self, x: Tensor) -> list[Pixels]:
-        """The way back."""
+        """The reverse of ``_signal``: [-1, 1] to bytes."""
         planes = F.pixel_shuffle(x.float(), self._facts.block)
+        # Half precision may give NaN, which has no byte: those pixels become 0.
         bytes_ = ((planes + 1) * 127.5).round().clamp(0, 255).nan_to_num(0).byte().cpu().numpy()
         arranged = bytes_[:, 0] if self._facts.mode == "L" else bytes_.transpose(0, 2, 3, 1)
         return [np.ascontiguousarray(image) for image in arranged]
@@ -196,7 +200,7 @@ class PromptedImages:
         text_to_image: The pipeline, as ``AutoPipelineForText2Image`` makes it.
         image_to_image: Its twin over the same weights.
         facts: Size, steps and guidance.
-        prompt: ``{label}`` stands for the label, and for nothing where there is none.
+        prompt: The label replaces ``{label}``; without a label it is dropped.
         revision: Digest of files and settings.
         rows_per_pass: Images per call of the pipeline.
         rng: Public randomness; by default from the operating system.
@@ -219,7 +223,7 @@ class PromptedImages:
         self._rng = rng or np.random.default_rng()  # public randomness
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
-        """``count`` fresh images. See protocols.VariationAPI."""
+        """``count`` fresh images of a label."""
         images: list[Pixels] = []
         height, width = self._facts.size
         for start in range(0, count, self._rows):
@@ -242,7 +246,7 @@ class PromptedImages:
         for start in range(0, len(samples), self._rows):
             part = samples[start : start + self._rows]
             given = [Image.fromarray(sample).convert("RGB") for sample in part]
-            # A pipeline runs int(steps * strength) of them, and none is an error.
+            # A pipeline runs int(steps * strength) steps and fails at 0: keep at least one.
             most = int(self._again.scheduler.config.get("num_train_timesteps", 1000))
             steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
             strength = max(degree, 1.001 / steps)

@@ -1,11 +1,11 @@
 """Vectors of images: the embedded encoder, a CLIP or ViT folder, or EfficientNet-Lite0.
 
-An image is brought to the encoder's size and mode by a function of that image alone, and runs in
-passes of one fixed number of rows, the last filled with dummies. Methods that vote or
-measure by these vectors rest on it: a record's vector must not change with its neighbours.
+A function of the image alone brings it to the encoder's size and mode. Passes have one fixed number
+of rows; dummies fill the last. Methods that vote or measure by these vectors need this: a record's
+vector must not depend on the other records.
 
-EfficientNet's weights come with a package of the Python registry (models/references.py); its layers
-are written here, so that none of its code runs. The last layer, which names classes, is left out.
+EfficientNet's weights are in a package of the Python registry (models/references.py). Its layers
+are written here, so that none of its code runs, and without the last layer, which names classes.
 
 Source: Tan and Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks",
 Table 1, in the Lite form of its authors: no squeeze and excitation, ReLU6, stem and head unscaled.
@@ -36,11 +36,11 @@ ROW_MULTIPLE = 16
 
 
 class ImageEncoder(nn.Module):  # type: ignore[misc]
-    """Three convolutions and a linear layer; its output standardised by public statistics.
+    """Three convolutions and a linear layer; public statistics standardize the output.
 
     Args:
         size: Side of the square images it reads, in pixels; a multiple of 4.
-        channels: Of the three convolutions.
+        channels: Output channels of the three convolutions.
         width: Numbers in a vector.
     """
 
@@ -58,7 +58,7 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
         self.register_buffer("deviation", torch.ones(width))
 
     def features(self, images: Tensor) -> Tensor:
-        """Features before they are standardised; images (n, 1, size, size) in [0, 1]."""
+        """Features before standardization, of images (n, 1, size, size) in [0, 1]."""
         x = images * 2 - 1
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = F.relu(norm(layer(x)))
@@ -72,10 +72,10 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def read(cls, folder: Path, where: str) -> ImageEncoder:
-        """From a folder with ``config.json`` and ``model.safetensors``.
+        """Read a folder with ``config.json`` and ``model.safetensors``.
 
         Raises:
-            ModelError: They do not fit together.
+            ModelError: The two files do not fit together.
         """
         from safetensors.torch import load_file
 
@@ -95,9 +95,9 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
 
 
 def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
-    """An image in a size (height, width) and mode (L or RGB); black where it is no image.
+    """An image in a size (height, width) and mode (L or RGB); black if the array is not an image.
 
-    Total: any array has a result, and the result depends on that array alone.
+    It never raises, and the result depends on the array alone.
 
     >>> as_pixels(np.full((2, 2), 7, np.uint8), (3, 4), "RGB").shape
     (3, 4, 3)
@@ -107,6 +107,7 @@ def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     colours = array.ndim == 3 and array.shape[2] in (3, 4)
+    # privacy: a record that is not an image must not stop the run, which would reveal it.
     if array.dtype != np.uint8 or array.size == 0 or not (array.ndim == 2 or colours):
         return np.zeros((height, width) if mode == "L" else (height, width, 3), np.uint8)
     picture = Image.fromarray(np.ascontiguousarray(array))
@@ -117,14 +118,14 @@ def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
 
 
 class ImageEmbedder:
-    """Vectors of images. See protocols.Embedder.
+    """Vectors of images by an encoder, with independent rows.
 
     Args:
         run: Vectors of prepared images, float32, shape (rows, width), for a fixed number of rows.
-        prepare: One sample to the numbers ``run`` reads; any sample, all of one shape.
+        prepare: Turns any sample into the numbers that ``run`` reads, always of one shape.
         width: Numbers in a vector.
-        source: What the model is called in messages.
-        revision: Digest of its files.
+        source: The model's name in messages.
+        revision: Digest of the model's files.
         rows_per_pass: Images per forward pass, rounded up to a multiple of 16.
 
     Raises:
@@ -148,7 +149,7 @@ class ImageEmbedder:
         self._probe()
 
     def embed(self, samples: Sequence[Pixels], /) -> NDArray[np.float32]:
-        """Vectors of the images, in order, shape (images, width). Total: any array has one."""
+        """Vectors of the images, in order, shape (images, width). Any array gives a vector."""
         out = np.empty((len(samples), self.width), np.float32)
         for start in range(0, len(samples), self._slots):
             rows = [self._prepare(sample) for sample in samples[start : start + self._slots]]
@@ -156,12 +157,12 @@ class ImageEmbedder:
         return out
 
     def _pass(self, rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """One forward pass of a fixed shape; rows beyond the given ones are dummies."""
+        """One forward pass of a fixed shape; dummies fill the rows after the given ones."""
         filled = np.stack([*rows, *[self._dummy] * (self._slots - len(rows))])
         return self._run(filled)
 
     def _probe(self) -> None:
-        """Embed random images twice, moved and among others, and compare bits."""
+        """Embed random images twice, at other places and beside other images, and compare bits."""
         rng = np.random.default_rng(0)  # public randomness: which images the probe reads
         n = self._slots
         shapes = [(28, 28), (8, 8), (33, 20, 3)]
@@ -182,7 +183,7 @@ class ImageEmbedder:
 def encoder_embedder(
     encoder: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
 ) -> ImageEmbedder:
-    """An embedder over an ImageEncoder that was settled on a device. Arguments as ImageEmbedder."""
+    """An embedder over an ImageEncoder on its device. Other arguments: those of ImageEmbedder."""
     side = (encoder.size, encoder.size)
 
     def run(rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -204,13 +205,13 @@ def encoder_embedder(
 def transformers_embedder(
     model: Any, processor: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
 ) -> ImageEmbedder:
-    """An embedder over a CLIP or ViT of transformers. Arguments as ImageEmbedder.
+    """An embedder over a CLIP or ViT of transformers. Other arguments: those of ImageEmbedder.
 
-    CLIP and its kin give their projected image features; others their pooled output, or the first
-    token's vector. Vectors have length 1.
+    CLIP and similar models give their projected image features. Others give their pooled output, or
+    the first token's vector. Vectors have length 1.
 
     Raises:
-        ModelError: The model is no image encoder.
+        ModelError: The model is not an image encoder.
     """
 
     def run(rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -236,9 +237,9 @@ def transformers_embedder(
 
     try:
         width = run(prepare(np.zeros((8, 8), np.uint8))[None]).shape[1]
-    except Exception as error:  # whatever the model's own forward raises
+    except Exception as error:  # a model's forward may raise anything
         raise ModelError(
-            f"{source}: no image encoder ({type(error).__name__}).",
+            f"{source}: not an image encoder ({type(error).__name__}).",
             hint="Name a CLIP or ViT folder, or use builtin.",
         ) from None
     return ImageEmbedder(
@@ -252,9 +253,9 @@ def transformers_embedder(
 
 
 SIDE = 224
-"""Pixels a side, as it was trained."""
+"""Side of the images in pixels, as in the model's training."""
 WIDTH = 1280
-"""Numbers in a vector: the averages of the last features."""
+"""Numbers in a vector: the means of the last features over the image."""
 _STEM = 32
 _STAGES = (
     (1, 3, 1, 1, 16),
@@ -265,7 +266,7 @@ _STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-"""Blocks, kernel, stride of the first block, expansion, channels."""
+"""Per stage: blocks, kernel, stride of the first block, expansion, channels."""
 _EPSILON = 1e-3
 _NORMS = {
     "_conv_stem": "_bn0",
@@ -274,18 +275,18 @@ _NORMS = {
     "_project_conv": "_bn2",
     "_conv_head": "_bn1",
 }
-"""In the package's file, the batch norm behind each convolution."""
-_CENTRE, _SCALE = 127.0, 128.0
+"""The batch norm after each convolution, by the names in the package's file."""
+_CENTER, _SCALE = 127.0, 128.0
 
 
 class _Conv(nn.Conv2d):  # type: ignore[misc]
-    """A convolution, padded as TensorFlow's SAME: more on the right where that is uneven."""
+    """A convolution with TensorFlow's SAME padding: an odd pixel goes to the right."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride, groups=groups)
-        total = kernel - stride  # of a side that the stride divides
+        total = kernel - stride  # for a side that the stride divides
         self._pads = (total // 2, total - total // 2) * 2
 
     def forward(self, x: Tensor) -> Tensor:
@@ -313,7 +314,7 @@ class _Block(nn.Module):  # type: ignore[misc]
 class EfficientNetLite(nn.Module):  # type: ignore[misc]
     """Images (n, 3, SIDE, SIDE), values from -1 to 1, to vectors (n, WIDTH).
 
-    Its batch norms are part of the convolutions before them: see ``convert``.
+    ``convert`` has merged the batch norms into the convolutions before them.
     """
 
     def __init__(self) -> None:
@@ -335,10 +336,10 @@ class EfficientNetLite(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def read(cls, folder: Path, where: str) -> EfficientNetLite:
-        """From a folder that ``convert`` wrote.
+        """Read a folder that ``convert`` wrote.
 
         Raises:
-            ModelError: The weights are of another network.
+            ModelError: The weights belong to another network.
         """
         from safetensors.torch import load_file
 
@@ -355,19 +356,20 @@ class EfficientNetLite(nn.Module):  # type: ignore[misc]
 
 
 def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> None:
-    """Write the package's file, a state dict of torch, as a folder; tensors alone are read.
+    """Write the package's file, a state dict of torch, as a folder. It reads tensors only.
 
-    Every batch norm, which only scales and shifts once a network is trained, is multiplied into
-    the convolution before it.
+    In a trained network a batch norm only scales and shifts, so each is merged into the convolution
+    before it.
 
     Args:
-        file: The file, whose digest was checked.
-        folder: The folder to make; must not exist.
-        progress: Called with steps done and all steps.
+        file: The file, with a checked digest.
+        folder: The new folder; it must not exist.
+        progress: Gets the steps done and the number of steps.
     """
     from safetensors.torch import save_file
 
     progress(0, 1)
+    # weights_only: a pickle from a registry must not run code.
     state = torch.load(file, map_location="cpu", weights_only=True)
     weights: dict[str, Tensor] = {}
     for name, kernel in state.items():
@@ -392,13 +394,13 @@ def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> N
 def efficientnet_embedder(
     network: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
 ) -> ImageEmbedder:
-    """An embedder over a network that was settled on a device. Arguments as ImageEmbedder."""
+    """An embedder over the network on its device. Other arguments: those of ImageEmbedder."""
 
     def run(rows: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode():
             images = torch.from_numpy(rows).to(device).permute(0, 3, 1, 2).float()
             images = images.contiguous(memory_format=torch.channels_last)
-            vectors: NDArray[np.float32] = network((images - _CENTRE) / _SCALE).cpu().numpy()
+            vectors: NDArray[np.float32] = network((images - _CENTER) / _SCALE).cpu().numpy()
         return vectors
 
     return ImageEmbedder(

@@ -1,8 +1,8 @@
-"""Folders of image models: are they whole, what do they make, what are they called; no torch.
+"""Folders of image models: whether they are complete and what they make, read without torch.
 
-A generator is a folder that ``diffusers`` loads. Two kinds are known: a U-Net over pixels, with
-classes or without, and a pipeline that follows a prompt (Stable Diffusion and its kin). An encoder
-is the embedded one's folder, or a CLIP or ViT folder of transformers.
+A generator is a folder that ``diffusers`` loads. Two kinds are known: a U-Net over pixels, with or
+without classes, and a pipeline that follows a prompt, such as Stable Diffusion. An encoder is the
+folder of the embedded encoder or of EfficientNet-Lite0, or a CLIP or ViT folder of transformers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = "privsyn.json"
 
 DIGESTED = (*READ, *(f"*/{pattern}" for pattern in READ))
 ADAPTERS = ("adapter_config.json", "*/adapter_config.json")
-"""In a generator's parts, too: a text encoder is a model of transformers."""
+"""Also in a generator's parts: its text encoder is a model of transformers."""
 SMALL = (
     "model_index.json",
     SETTINGS,
@@ -41,18 +41,18 @@ _PROMPT_STEPS, _CLASS_STEPS, _PROMPT_GUIDANCE = 30, 50, 7.5
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What a generator's folder and the config say about its images.
+    """Facts about a generator's images, from its folder and the config.
 
     Attributes:
-        prompted: Whether it follows a prompt; else it is a U-Net over pixels.
+        prompted: True for a pipeline that follows a prompt, False for a U-Net over pixels.
         size: Height and width, in pixels.
         mode: L or RGB.
-        classes: Classes of a U-Net over pixels, the null class included; 0 is none.
+        classes: Classes of a U-Net over pixels, the null class included; 0 without classes.
         labels: Label of class 0, 1, ... of a class-conditional model.
-        null_class: Class that stands for no class, for guidance.
-        block: Side of the blocks of pixels the network sees as channels.
+        null_class: The class that means "no class", for guidance.
+        block: Side of the blocks of pixels that the network reads as channels.
         steps: Denoising steps of a fresh sample.
-        guidance: Weight of the class or prompt; 1 is none.
+        guidance: Weight of the class or prompt; 1 switches guidance off.
     """
 
     prompted: bool
@@ -66,7 +66,7 @@ class ImageFacts:
     guidance: float
 
     def suffix(self, cfg: ModelsConfig) -> str:
-        """What of the config shapes an image, for the revision."""
+        """The part of the config that shapes an image, for the revision."""
         text = f"+steps={self.steps}+guidance={self.guidance:g}"
         if self.prompted:
             prompt = hashlib.sha256(cfg.image_prompt.encode()).hexdigest()[:16]
@@ -75,7 +75,7 @@ class ImageFacts:
 
 
 def check_generator(folder: Path, where: str) -> None:
-    """Refuse a folder that lacks a part or holds a cut-off file. See model_files.check_folder."""
+    """Refuse a generator's folder that lacks a part or has a truncated file."""
     refuse_adapter(folder, where, ADAPTERS)
     _check_index(folder, where)
     weights = matching(folder, _WEIGHT_FILES)
@@ -88,7 +88,7 @@ def check_generator(folder: Path, where: str) -> None:
 
 
 def check_encoder(folder: Path, where: str) -> None:
-    """The same for an encoder's folder."""
+    """Refuse an encoder's folder that lacks a part or has a truncated file."""
     refuse_adapter(folder, where)
     read_json(folder / "config.json", where)
     weights = matching(folder, WEIGHTS)
@@ -101,7 +101,7 @@ def check_encoder(folder: Path, where: str) -> None:
 
 
 def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
-    """What a generator makes, from its small files and the config.
+    """The facts about a generator, from its small files and the config.
 
     Raises:
         ModelError: The files are missing, do not fit together, or lack what the config asks for.
@@ -131,10 +131,10 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
 
 
 def refuse_unknown_label(labels: Sequence[str], label: str, where: str) -> None:
-    """Refuse a label a model does not know.
+    """Refuse a label that a model does not know.
 
     Raises:
-        ModelError: With the labels it knows.
+        ModelError: The label is unknown; the message lists the known ones.
     """
     if label not in labels:
         raise ModelError(
@@ -150,8 +150,8 @@ def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
     if block < 1 or channels not in (1, 3):
         raise ModelError(
             f"{where}: the network reads {unet['in_channels']} channels in blocks of {block}x"
-            f"{block} pixels; known are grey (1) and RGB (3).",
-            hint="Name a model of grey or RGB images.",
+            f"{block} pixels; known are gray (1) and RGB (3).",
+            hint="Name a model of gray or RGB images.",
         )
     height, width = _pair(unet["sample_size"])
     classes = int(unet.get("num_class_embeds") or 0)
@@ -160,14 +160,14 @@ def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
     labels = tuple(str(label) for label in settings.get("labels", range(real)))
     if len(labels) > real or len(set(labels)) != len(labels):
         raise ModelError(
-            f"{where}: {SETTINGS} lists {len(labels)} labels for {real} classes, or one twice.",
+            f"{where}: {SETTINGS} lists {len(labels)} labels for {real} classes, or repeats one.",
             hint="List one label per class, in order.",
         )
     if null is not None and not len(labels) <= int(null) < classes:
         raise ModelError(
-            f"{where}: {SETTINGS} says null_class={null}, which is a label's, or not one of "
+            f"{where}: {SETTINGS} says null_class={null}, which is a label's class, or not one of "
             f"{classes} classes.",
-            hint="Name the class that was trained as no class.",
+            hint="Name the class that the training used for images without a class.",
         )
     return ImageFacts(
         prompted=False,
@@ -225,10 +225,10 @@ def _refuse_damaged(weights: Sequence[Path], where: str) -> None:
 
 
 def is_own_encoder(folder: Path, where: str) -> bool:
-    """Whether a folder is of the embedded encoder's kind, rather than of transformers."""
+    """Whether a folder has the embedded encoder's kind of model."""
     return "channels" in read_json(folder / "config.json", where)
 
 
 def is_efficientnet(folder: Path, where: str) -> bool:
-    """Whether a folder is one that models/images/image_embed.py wrote."""
+    """Whether models/images/image_embed.py wrote the folder."""
     return read_json(folder / "config.json", where).get("model_type") == EFFICIENTNET

@@ -39,16 +39,16 @@ def load_image_model(
     cache_dir: Path | None = None,
     rng: np.random.Generator | None = None,
 ) -> VariationAPI[NDArray[np.uint8]]:
-    """Load the generator of images a config names.
+    """Load the config's generator of images.
 
     Args:
-        cfg: Names the model and how it samples.
-        performance: As for load_language_model.
-        cache_dir: As for describe.
+        cfg: The model and the rules of its sampling.
+        performance: Device, rows per pass and threads (the latter set for the whole process).
+        cache_dir: Folder of cached digests of model files; None computes them anew.
         rng: Public randomness; by default from the operating system.
 
     Raises:
-        ModelError: As load_language_model.
+        ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
     if cfg.image == "simulator":
         from privsyn.models.images.simulator import FontSimulator
@@ -99,7 +99,7 @@ def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
 
 
 def _read_pipelines(cfg: ModelsConfig, folder: Path, device: Any) -> tuple[Any, Any]:
-    """Text to image, and image to image over the same weights."""
+    """The text-to-image pipeline, and the image-to-image pipeline over the same weights."""
     import torch
     from diffusers import AutoPipelineForImage2Image, AutoPipelineForText2Image
 
@@ -115,7 +115,7 @@ def _read_pipelines(cfg: ModelsConfig, folder: Path, device: Any) -> tuple[Any, 
 def load_image_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> ImageEmbedder:
-    """Load the encoder of images a config names. Arguments and errors as load_language_model."""
+    """Load the config's encoder of images. Arguments and errors: those of load_language_model."""
     reference = ModelReference.image_embedder(cfg)
     return load_encoder(reference, performance, cache_dir, cfg.trust_remote_code)
 
@@ -126,7 +126,7 @@ def load_encoder(
     cache_dir: Path | None = None,
     trust_remote_code: bool = False,
 ) -> ImageEmbedder:
-    """Load an encoder of images. Arguments and errors as load_language_model."""
+    """Load an encoder of images. Other arguments and errors: those of load_language_model."""
     place = locate(reference, image_folders.check_encoder)
     prepare_torch()
     common: Any = {
@@ -157,7 +157,7 @@ def load_encoder(
         }
         try:
             processor = AutoImageProcessor.from_pretrained(folder, **options)
-            # SDPA mixes rows where tokens are odd in number, and the class token makes them so.
+            # SDPA mixes rows when the number of tokens is odd, and the class token makes it odd.
             options |= {"dtype": "float32", "attn_implementation": "eager"}
             model = settled(AutoModel.from_pretrained(folder, **options), device)
         except Exception as error:  # transformers raises whatever its parsers raise

@@ -1,12 +1,12 @@
-"""Digits and letters drawn from fonts: a generator without a network. See protocols.VariationAPI.
+"""Digits and letters drawn from fonts: an image generator without a network.
 
-The faces are files that matplotlib brings, so they are there on every machine and offline, and the
-same ones give the same images. A drawing is six numbers (face, size, stroke, slant, place); a
-variation moves them toward fresh ones by the degree, a face with that probability.
+The fonts come with matplotlib, so every machine has them offline, and equal fonts give equal
+images. A drawing is six numbers (face, size, stroke, slant, place). A variation moves them toward
+fresh numbers by the degree; the face changes with that probability.
 
-Samples are arrays, without their numbers. Those of drawings of this process are kept by a digest
-of the pixels. For any other image, one of an earlier process or another hand, they are the nearest
-drawing's that a search finds. So a resumed run goes on; its variations begin from what was found.
+Samples are arrays without these numbers. The simulator keeps the numbers of this process's drawings
+by a digest of the pixels. For any other image, such as one of an earlier process, a search finds
+the nearest drawing. So a resumed run continues, with variations of what the search found.
 Source: Lin et al. 2024, section 4 (any generator will do); Lin et al. 2025, a simulator as one.
 """
 
@@ -82,7 +82,7 @@ class FontSimulator:
         self._seeds: dict[str, tuple[NDArray[np.float64], NDArray[np.float32]]] = {}
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
-        """``count`` fresh drawings; of random digits where there is no label.
+        """``count`` fresh drawings of a label, or of random digits without a label.
 
         Raises:
             ModelError: The label is not one of ``LABELS``.
@@ -90,12 +90,12 @@ class FontSimulator:
         return [self._drawn(self._label(label), self._fresh()) for _ in range(count)]
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
-        """One variation of each image. See protocols.VariationAPI.
+        """One variation of each image: numbers moved by ``degree`` toward fresh ones.
 
-        An image of another size or mode is brought to this one's first.
+        An image of another size or mode is converted first.
 
         Raises:
-            ModelError: As random.
+            ModelError: The label is not one of ``LABELS``.
         """
         if not 0 <= degree <= 1:
             raise ValueError(f"degree={degree} is outside [0, 1]")
@@ -130,7 +130,7 @@ class FontSimulator:
         return image
 
     def _found(self, sample: Pixels, label: str | None) -> tuple[str, NDArray[np.float64]]:
-        """What an image shows, and the numbers of the drawing nearest to it."""
+        """The text that an image shows, and the numbers of the nearest drawing."""
         texts = LABELS[:10] if label is None else (self._label(label),)
         for text in texts:
             if (known := self._kept.get(_key(text, sample))) is not None:
@@ -146,8 +146,9 @@ class FontSimulator:
         return best_match
 
     def _search(self, text: str, target: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
-        """The nearest of some drawings, then one number at a time, in ever smaller steps."""
+        """The nearest of some drawings, improved one number at a time in ever smaller steps."""
         if text not in self._seeds:
+            # A fixed seed: every process searches from the same drawings.
             seeds = np.random.default_rng(0).uniform(_LOW, _HIGH, (_SEEDS, len(_LOW)))
             seeds[:, 0] = np.arange(_SEEDS) % len(FACES)
             drawn = np.stack([draw(text, row).ravel() for row in seeds]).astype(np.float32)
@@ -177,7 +178,7 @@ class FontSimulator:
 
 
 def draw(text: str, numbers: NDArray[np.float64]) -> Pixels:
-    """The drawing of six numbers (see ``_LOW``): a function of them and the fonts alone."""
+    """The drawing of six numbers (their ranges: ``_LOW``), a function of them and the fonts."""
     face, height, stroke, slant, right, down = (float(x) for x in numbers)
     side = SIZE[0] * _SCALE
     canvas = Image.new("L", (side, side))
@@ -197,7 +198,7 @@ def draw(text: str, numbers: NDArray[np.float64]) -> Pixels:
 
 
 def revision() -> str:
-    """Digest of the fonts and of how they are drawn.
+    """Digest of the fonts and of the rules of drawing.
 
     Raises:
         ModelError: matplotlib's fonts are not installed.
@@ -211,7 +212,7 @@ def revision() -> str:
 def _corner(
     font: ImageFont.FreeTypeFont, text: str, middle: tuple[float, float], stroke: int
 ) -> tuple[float, float]:
-    """Where to begin so that the ink is centred on ``middle``."""
+    """The corner at which to start so that the ink is centered on ``middle``."""
     left, top, right, bottom = font.getbbox(text, stroke_width=stroke)
     return middle[0] - (left + right) / 2, middle[1] - (top + bottom) / 2
 

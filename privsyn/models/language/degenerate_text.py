@@ -1,8 +1,8 @@
 """Texts that a release must not hold: prompts repeated, assistants' answers, loops, half sentences.
 
-Public rules on one text and its public prompt, each of which refuses fewer than one in 200 real
-records of the sets they were measured on: benchmarks/RESULTS.md. ``Ending`` also cuts a text before
-a public stop, or after its last whole sentence.
+These are public rules on one text and its public prompt. Each refuses fewer than one in 200 real
+records of the measured sets: benchmarks/RESULTS.md. ``Ending`` also cuts a text before a public
+stop, or after its last whole sentence.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from privsyn.models.language.answers import is_json
 
 _ECHO = 5
-"""Words in a row that a text has of its prompt, and a text of its own has not."""
+"""A run of so many words of the prompt marks a text that repeats its prompt."""
 _FIRST = 3
-"""Words that a text begins with, as its prompt does, and a text of its own does not."""
+"""So many equal first words mark a text that repeats its prompt."""
 
 _SLOT = re.compile(r"(?m)^[\W_]*(\w[\w ]{0,39}?)[ \t]*:(?:[ \t]*(\S.*))?")
-"""What stands before a colon at the beginning of a line, and behind it."""
+"""A line's parts before and after its first colon."""
 _SPECIAL = re.compile(r"<\|[^|\s]{1,40}\|>")
 _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
 _WORDS_PER_PLACE = 30
-"""Words of a text for each of its placeholders, at most: speeches have brackets too."""
+"""Most words per placeholder of a template: in a longer text, brackets may be part of speech."""
 
 _SORRY = (
     r"(?:(?:i(?:'m| am) (?:so |very |truly |really )?(?:sorry|afraid)|sorry|my apologies"
@@ -65,13 +65,13 @@ _OPENINGS = (
     r"here(?:'s| is| are) (?:an?|the|one|some|another|your) (?:\S+ ){0,4}"
     r"(?:text|topic|sample|example|summary|version|sentence|response|answer)\b[^\n.!?:]{0,80}:",
 )
-"""How chat models begin where they answer instead of writing: all that is known of them."""
+"""The known first words of chat models that answer instead of writing the text."""
 _OF_ITSELF = re.compile(
     r"\b(?:smollm|(?:as|i(?:'m| am)) an? (?:\w+ )?(?:ai|(?:large )?language model)\b"
     r"|i(?:'m| am| was) (?:designed|programmed) to (?:assist|be|do|help|provide)\b)",
     re.IGNORECASE,
 )
-"""What they say of themselves, wherever it stands."""
+"""What chat models say about themselves, at any place in a text."""
 _ASSISTANT = re.compile("|".join(_OPENINGS), re.IGNORECASE)
 
 _THOUGHT = re.compile(
@@ -88,14 +88,14 @@ _THOUGHT = re.compile(
     r"|(?:the|this) (?:task|prompt|instruction|request) (?:is|asks|says|wants|requires)\b)",
     re.IGNORECASE,
 )
-"""How models begin that think about the task; without a mark where the template opens the thought
-and the tokens ran out before its end."""
+"""First words of a model's thoughts about its task. They have no mark where the template opens the
+thought and the tokens ran out before its end."""
 
 
 def says_its_prompt(text: str, prompt: str) -> bool:
-    """Whether a text repeats its prompt: words in a row, its first ones, a slot, or a whole line.
+    """Whether a text repeats its prompt: a run of words, its first words, a slot, or a whole line.
 
-    Or has no word but those of its prompt, in whatever order.
+    Also whether it has no other words than its prompt, in any order.
 
     >>> says_its_prompt("Topic: my bill", "Topic: bills")
     True
@@ -129,12 +129,12 @@ def speaks_as_assistant(text: str) -> bool:
 
 
 def is_no_text(text: str) -> bool:
-    """Whether a text is none that anybody asked for: an assistant's answer, or a thought."""
+    """Whether a text is not what the prompt asks for: an assistant's answer, or a thought."""
     return speaks_as_assistant(text) or thinks_aloud(text)
 
 
 def thinks_aloud(text: str) -> bool:
-    """Whether a text begins as a model that thinks about what it is to write.
+    """Whether a text begins as a model's thoughts about its task.
 
     >>> thinks_aloud("Okay, the user wants a short message. Let me think")
     True
@@ -148,7 +148,7 @@ def words(text: str) -> list[str]:
 
 
 def runs(of: list[str], count: int) -> list[tuple[str, ...]]:
-    """So many words in a row, from every word on."""
+    """Every run of ``count`` words."""
     return list(zip(*(of[start:] for start in range(count)), strict=False))
 
 
@@ -157,7 +157,7 @@ def _begin_alike(written: list[str], requested: list[str]) -> bool:
 
 
 def _slots(text: str) -> list[tuple[str, str]]:
-    """What stands before and behind the colons of lines, in small letters.
+    """The parts before and after the colon of each line, in small letters.
 
     A special token ends a line.
     """
@@ -166,12 +166,12 @@ def _slots(text: str) -> list[tuple[str, str]]:
 
 
 def _is_within(line: list[str], of: list[str]) -> bool:
-    """Whether a line is some words in a row of others."""
+    """Whether a line is a run of the other words."""
     return bool(line) and tuple(line) in runs(of, len(line))
 
 
 STOPS = ("\n\n",)
-"""Where the config says nothing: a blank line."""
+"""Default stops: a blank line."""
 
 # A full stop after few letters may be that of "Dr.", "p.m." or "etc."; not after "it" or "you".
 _SENTENCES = re.compile(
@@ -201,7 +201,7 @@ _BREAKS_OFF = re.compile(
 )
 _LAST_PART = re.compile(r"[^.!?,;:\n]*\Z")
 _SIGNED = 5
-"""Words of a signature, at most."""
+"""Most words of a signature."""
 _QUOTES = (
     ("**", "**"),
     ('"', '"'),
@@ -212,20 +212,20 @@ _QUOTES = (
 _LAST_WORD = re.compile(r"(?<=\S)\s+\S{0,39}\w\Z")
 
 _LOOP = 2 / 3
-"""Different pairs of words among those of a text, at least; people's texts have more than .9."""
+"""Least share of different pairs among a text's pairs of words; texts of people have above .9."""
 _STRETCH = 64
-"""Words from a text's end on that pairs are counted in: of a long text more are the same."""
+"""Words at a text's end whose pairs count: in a long text more pairs are equal anyway."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Rules by which texts end. All are public, and look at one text alone.
+    """Rules for the ends of texts. All are public, and each looks at one text alone.
 
     Attributes:
-        stops: A text ends before the first of these that follows ``least`` words. A blank line
-            behind a colon is none.
-        least: Words without which a text is short.
-        full: Words from which a text without an end has run out of tokens. None: not known.
+        stops: A text ends before the first stop that follows ``least`` words. A blank line after a
+            colon does not count.
+        least: A text of fewer words is short.
+        full: A text of so many words without an end has run out of tokens. None: not known.
     """
 
     stops: tuple[str, ...] = STOPS
@@ -234,13 +234,13 @@ class Ending:
 
     @classmethod
     def of(cls, max_tokens: int, stops: tuple[str, ...] = STOPS, least: int = 5) -> Ending:
-        """The rules for texts of so many tokens: never short by more than a quarter of them."""
+        """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them."""
         return cls(stops, min(least, max(1, max_tokens // 4)), max(least, max_tokens // 2))
 
     def cut(self, text: str, most: int | None = None) -> str:
-        """The text before the first stop, of ``most`` words; whole sentences where none ended it.
+        """The text before the first stop, at most ``most`` words; whole sentences without a stop.
 
-        Without what announces it, a header with its subject, and quotation marks around it.
+        It also drops an announcement, a header with its subject, and quotation marks around it.
 
         >>> Ending().cut("The visit is at three. Please bring your")
         'The visit is at three.'
@@ -257,7 +257,7 @@ class Ending:
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         if most is not None and len(ends) > most:
             text = self.whole(text[: ends[most - 1]])
-        elif text == written:  # no stop: it may end where the tokens did
+        elif text == written:  # no stop: the tokens may have run out within a sentence
             text = self.whole(text)
         return unquoted(text.strip())
 
@@ -266,20 +266,20 @@ class Ending:
         return len(text.split()) < self.least
 
     def failed(self, text: str, prompt: str) -> bool:
-        """Whether the text is short, a header without a body, breaks off, or has strayed.
+        """Whether the text is short, has a header but no body, breaks off, or strays.
 
         >>> Ending().failed("Words to build on: bill.", "Words to build on: bill")
         True
         """
         return (
             self.short(text)
-            or _SUBJECT.match(text) is not None  # cut takes one with a body away
+            or _SUBJECT.match(text) is not None  # cut() drops a header that has a body
             or self.breaks_off(text)
             or self.strayed(text, prompt)
         )
 
     def breaks_off(self, text: str) -> bool:
-        """Whether the text ends within a sentence, as far as its last words tell.
+        """Whether the text ends within a sentence, judged by its last words.
 
         >>> Ending().breaks_off("I would like to know about the")
         True
@@ -293,7 +293,7 @@ class Ending:
         )
 
     def strayed(self, text: str, prompt: str) -> bool:
-        """Whether the text is a chat model's answer, says its prompt again, or is a circle."""
+        """Whether the text is a chat model's answer, repeats its prompt, or goes in a circle."""
         pairs = runs(words(text)[-_STRETCH:], 2)
         return (
             len(set(pairs)) < _LOOP * len(pairs)
@@ -303,7 +303,7 @@ class Ending:
         )
 
     def _stopped(self, text: str, stop: str) -> str:
-        """The text before the first stop that follows enough words; no blank line after a colon."""
+        """The text before the first stop after enough words; not a blank line after a colon."""
         at = text.find(stop)
         while at >= 0 and (
             self.short(text[:at]) or (stop.isspace() and text[:at].rstrip().endswith(":"))
@@ -312,9 +312,9 @@ class Ending:
         return text if at < 0 else text[:at]
 
     def unfinished(self, text: str) -> str:
-        """A text that ran out of tokens: up to its last whole sentence, else its last whole word.
+        """A text that ran out of tokens, up to its last whole sentence or else its last whole word.
 
-        Where enough words are left, either.
+        Either way enough words must be left; otherwise the text stays as it is.
 
         >>> Ending().unfinished("The rash on my arm does not go aw")
         'The rash on my arm does not go'
@@ -326,7 +326,7 @@ class Ending:
         return text if self.short(cut) else cut
 
     def whole(self, text: str) -> str:
-        """The text up to its last whole sentence, where enough words are left; JSON as it is.
+        """The text up to its last whole sentence, if enough words are left; JSON stays as it is.
 
         >>> Ending().whole("I have a rash on my arm. It beg")
         'I have a rash on my arm.'
@@ -338,10 +338,10 @@ class Ending:
 
 
 def whole_words(text: str) -> str:
-    """The text without its last word, which may be half of one; JSON as it is.
+    """The text without its last word, which may be half a word; JSON stays as it is.
 
-    A word with a mark behind it is whole, and one of more than 40 letters no word: not all scripts
-    put spaces between words.
+    A word before a punctuation mark is whole. More than 40 letters are not one word: some scripts
+    have no spaces between words.
 
     >>> whole_words("It does not go aw"), whole_words("It does not."), whole_words("It")
     ('It does not go', 'It does not.', 'It')
@@ -352,7 +352,7 @@ def whole_words(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """The text without quotation marks around all of it, or at one end without their other half.
+    """The text without quotation marks around it, and without a single mark at one end.
 
     >>> unquoted('"I have a rash."'), unquoted('"I have a rash.'), unquoted('"Oh," I said.')
     ('I have a rash.', 'I have a rash.', '"Oh," I said.')

@@ -1,4 +1,4 @@
-"""Load language models and sentence embedders, for each of their roles."""
+"""Load language models and sentence embedders, one function per role."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ def load_language_model(
     Args:
         cfg: Names the model.
         performance: Device, rows per pass and threads (the latter set for the whole process).
-        cache_dir: As for describe.
+        cache_dir: Folder of cached digests of model files; None computes them anew.
 
     Raises:
-        ModelError: The model is missing, incomplete, unreachable, or of a kind that cannot be used;
-            one line.
+        ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
     identity = describe(cfg, cache_dir)
     model, tokenizer = _load_causal(cfg, performance, reads_private=True)
@@ -69,15 +68,15 @@ def load_language_model(
 def load_text_model(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> TextModel:
-    """Load what completes prompts: the server of ``models.server``, else the language model here.
+    """Load the model that completes prompts: the server of ``models.server``, or a local model.
 
-    A server is sent one trial request, so that what is wrong with it shows before a private draw.
-    A language model that mixes the rows of a batch is fine: its prompts are public.
+    A server gets a trial request, so that its faults show before a private draw. A local model may
+    mix the rows of a batch here, because its prompts are public.
 
     Args:
         cfg: Names the model or the server.
         performance: Device, rows per pass and threads (the latter set for the whole process).
-        cache_dir: As for describe.
+        cache_dir: Folder of cached digests of model files; None computes them anew.
 
     Raises:
         ModelError: As load_language_model; retryable where a server does not answer.
@@ -105,9 +104,9 @@ def load_text_model(
 def load_trainable_model(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> LoraModel:
-    """Load a language model that an adapter can be trained for.
+    """Load a language model together with what trains an adapter for it.
 
-    Arguments and errors as load_language_model; ModelError too where the tokenizer has no end.
+    Arguments and errors: those of load_language_model. ModelError also without an end token.
     """
     identity = describe_base(cfg, cache_dir)
     from privsyn.models.training.lora import LoraModel
@@ -127,10 +126,10 @@ def load_trainable_model(
 
 
 def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
-    """Refuse a model without the layers to adapt, from its config alone, without its weights.
+    """Refuse a model that lacks the layers to adapt. It reads the config, not the weights.
 
     Raises:
-        ModelError: Lists the linear layers it has.
+        ModelError: The layers are missing; the message lists the model's linear layers.
     """
     reference = ModelReference.language(cfg)
     place = locate(reference)
@@ -143,6 +142,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
 
         try:
             config = AutoConfig.from_pretrained(name, **options)
+            # Layers without memory: only their names are needed.
             with torch.device("meta"):
                 network = AutoModelForCausalLM.from_config(
                     config, trust_remote_code=cfg.trust_remote_code
@@ -153,7 +153,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
 
 
 def _where(cfg: ModelsConfig, place: ModelLocation) -> tuple[str, dict[str, Any]]:
-    """Arguments by which transformers finds a model: its folder, or hub id and commit."""
+    """The arguments for transformers: the model's folder, or its hub id and commit."""
     options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
     options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
     return str(place.folder or place.source), options
@@ -166,10 +166,9 @@ def _load_causal(
     reads_private: bool,
     trained: bool = False,
 ) -> tuple[Any, Any]:
-    """Weights on the device, and tokenizer, of the language model. See load_language_model.
+    """The language model's weights, on the device, and its tokenizer.
 
-    A model that is to be trained is left as it came: without packed layers, which have no
-    gradients.
+    A model for training keeps its layers as they are, because packed layers have no gradients.
     """
     reference = ModelReference.language(cfg)
     place = locate(reference)
@@ -179,7 +178,7 @@ def _load_causal(
         set_threads(performance)
         warn_if_slow(cfg, device, made_for_bfloat16())
         try:
-            if reads_private:  # before the weights: those a file lacks are made up, for minutes
+            if reads_private:  # before the weights, which may take minutes to load
                 from transformers import AutoConfig
 
                 name, options = _where(cfg, place)
@@ -200,7 +199,7 @@ def _load_causal(
 def load_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> HFEmbedder:
-    """Load the sentence embedder a config names. Arguments and errors as load_language_model."""
+    """Load the config's sentence embedder. Arguments and errors: those of load_language_model."""
     reference = ModelReference.embedder(cfg)
     place = locate(reference)
     prepare_torch()
@@ -247,8 +246,8 @@ def check_prompt(
     """Refuse a template, labels or lengths that do not fit the model, without loading its weights.
 
     Raises:
-        ModelError: By how many tokens, which label is too long, or what is wrong with the template
-            or the tokenizer.
+        ModelError: The lengths exceed the context, a label is too long, or the template or the
+            tokenizer is unusable.
     """
     reference = ModelReference.language(cfg)
     place = locate(reference)
@@ -267,7 +266,7 @@ def check_prompt(
 
 
 def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:
-    """Weights and tokenizer. ``attention`` None: the implementation that keeps rows independent."""
+    """Weights and tokenizer. ``attention=None`` takes the one that keeps rows independent."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -280,17 +279,18 @@ def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None)
         model, info = AutoModelForCausalLM.from_pretrained(
             name, attn_implementation=attention or rowwise.register(), **options
         )
-    except (ValueError, KeyError) as error:  # an architecture that only has its own attention
+    except (ValueError, KeyError) as error:  # the architecture has only its own attention
         if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):
             raise
         model, info = AutoModelForCausalLM.from_pretrained(
             name, attn_implementation="eager", **options
         )
-    if getattr(model, "_hf_peft_config_loaded", False):  # of a hub model, fetched just now
+    if getattr(model, "_hf_peft_config_loaded", False):  # a hub model that was just fetched
         raise ModelError(
             f"models.language={cfg.language}: loading the model applied an adapter.",
             hint="Name a model without adapter_config.json.",
         )
+    # transformers fills missing tensors with random numbers and only warns.
     if missing := sorted(info["missing_keys"]):
         raise ModelError(
             f"models.language={cfg.language}: the weights lack {len(missing)} tensors, "

@@ -1,11 +1,11 @@
 """A TextModel behind an OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI and others).
 
-No completion and no key is ever in an error or a log, and no prompt but a public one of a trial:
-the client's exceptions carry bodies, so they are turned into a few words where they are caught and
-never chained, and its loggers are muted.
+An error or a log never holds a completion or a key, and no prompt except a public one of a trial.
+The client's exceptions hold bodies of answers. So each becomes a few words where it is caught, is
+never chained, and the client's loggers are muted.
 
-Servers differ in what they take. One that refuses a parameter is asked again without it, and what
-was left out is told; one that can leave out a model's thoughts is asked to.
+Servers accept different parameters. After a refusal the request is sent without the refused
+parameter, and a warning says so. Servers that can leave out a model's thoughts are asked to.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 300.0
-"""Seconds a server may ask us to wait; beyond that the run stops, to be retried later."""
+"""Longest pause that a server may ask for, in seconds; beyond it the run stops and can resume."""
 
 _LATER = {408, 409, 425, 429}
 _UNWANTED = {400, 413, 422}
@@ -49,16 +49,16 @@ _HINTS = {
 }
 
 NO_THOUGHTS: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
-"""What vLLM, SGLang and llama.cpp hand to chat templates; Ollama and others pass it over."""
+"""vLLM, SGLang and llama.cpp pass this to chat templates; Ollama and others ignore it."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
-"""What the limit of tokens is called; OpenAI's newer models know the second name alone."""
+"""Names of the limit of tokens; OpenAI's newer models know only the second."""
 _EFFECTS = {
     "chat_template_kwargs": "a model that thinks may think",
     "top_p": "the model samples among all its tokens",
     "temperature": "the model samples at a temperature of its own",
     "max_tokens": "the limit is sent as max_completion_tokens",
 }
-"""Parameters that a request may go without, the first to leave out first, and what follows."""
+"""Parameters that a request may omit, in the order of omission, and the effect of each."""
 _LONGEST_BODY, _LONGEST_WORDS = 20_000, 240
 _sent: Counter[tuple[str, str]] = Counter()
 _sent_lock = threading.Lock()
@@ -73,16 +73,16 @@ class _Sampling:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a request brought no text.
+    """The reason why a request brought no text.
 
     Attributes:
-        why: In our own words.
+        why: The reason, in our own words.
         again: Whether another attempt may help.
-        pause: Seconds the server asks us to wait.
+        pause: Pause that the server asks for, in seconds.
         hint: The next step.
-        unwanted: The server refuses this request, not us.
-        words: What the server says. May repeat the prompt.
-        about: All of its answer, in which the name of a refused parameter stands.
+        unwanted: The server refuses this request, but not every request of ours.
+        words: The server's message, which may repeat the prompt.
+        about: The server's whole answer, which names a refused parameter.
     """
 
     why: str
@@ -126,19 +126,20 @@ class ServerTextModel:
             base_url=cfg.url,
             api_key=key or "none",
             timeout=cfg.timeout_seconds,
-            # Its retries do not count against max_requests, take garbage for an answer, sleep on
-            # when another prompt has failed, and wait 8 s at most, 120 s where a server asks.
+            # The client's own retries do not count against max_requests, accept garbage as an
+            # answer, sleep on when another prompt has failed, and wait 8 s at most (120 s where a
+            # server asks).
             max_retries=0,
         )
 
     def check(self) -> None:
-        """Send trial requests, so that what is wrong shows before a private draw.
+        """Send trial requests, so that faults show before a private draw.
 
-        One, where the server takes every parameter. Where it refuses and does not say which, some
-        more find it.
+        One is enough where the server accepts every parameter. More of them find the refused
+        parameter where the server does not name it.
 
         Raises:
-            ServerError: What is wrong, in one line, with the server's words.
+            ServerError: The trial failed; the message has the server's words.
         """
         prompt, sampling = "Say yes.", _Sampling(16, 0.7, 0.9)
         outcome = self._try(prompt, sampling, threading.Event())
@@ -148,17 +149,17 @@ class ServerTextModel:
             raise self._error(outcome, outcome.words)
 
     def why_empty(self) -> str | None:
-        """Why the last empty completion was empty. To be told of public prompts alone."""
+        """The reason for the last empty completion. Show it for public prompts only."""
         return self._why
 
     def complete(
         self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
     ) -> list[str]:
-        """One completion per prompt, in order. See protocols.TextModel.
+        """One completion per prompt, in order; "" where the server refuses a prompt.
 
         Raises:
-            ServerError: The server does not answer, answers garbage or refuses us, after retries;
-                or ``max_requests`` does not allow so many prompts, before the first is sent.
+            ServerError: After retries the server gives no valid answer or refuses us; or
+                ``max_requests`` allows fewer prompts, which is found before the first is sent.
         """
         if max_tokens < 1 or not temperature >= 0:
             raise ValueError(f"max_tokens={max_tokens}, temperature={temperature}")
@@ -190,9 +191,9 @@ class ServerTextModel:
         raise self._error(outcome)
 
     def _try(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str | _Failure:
-        """Ask, and ask again after a pause, until there is a text or no attempt is left.
+        """Ask, and ask again after a pause, until a text comes or no attempt is left.
 
-        A parameter that the server names as refused is left out: for good, if that helps.
+        A parameter that the server names as refused is omitted, and stays so if that helps.
         """
         left_out = self._left_out
         attempt = 0
@@ -216,7 +217,7 @@ class ServerTextModel:
             attempt += 1
 
     def _without(self, prompt: str, sampling: _Sampling, refused: _Failure) -> str | _Failure:
-        """Leave out one parameter more at a time; then take back each that was not the cause."""
+        """Omit one parameter after another; then restore each that was not the cause."""
         left_out, tried = self._left_out, []
         for name in self._may_go(sampling, left_out):
             left_out |= {name}
@@ -236,7 +237,7 @@ class ServerTextModel:
         return outcome
 
     def _may_go(self, sampling: _Sampling, left_out: frozenset[str]) -> list[str]:
-        """The parameters of a request that it may go without, the first to leave out first."""
+        """The parameters that a request may omit, in the order of omission."""
         sent = self._parameters(sampling, left_out)
         extra = self._cfg.extra_body
         return [name for name in _EFFECTS if name in sent and name not in extra]
@@ -244,14 +245,14 @@ class ServerTextModel:
     def _named(
         self, failure: _Failure, sampling: _Sampling, left_out: frozenset[str]
     ) -> str | None:
-        """The parameter that a refusal is about; None for another failure."""
+        """The parameter that a refusal names; None for another failure."""
         if not failure.unwanted:
             return None
         may_go = self._may_go(sampling, left_out)
         return next((name for name in may_go if re.search(rf"\b{name}\b", failure.about)), None)
 
     def _leave_out(self, names: frozenset[str]) -> None:
-        """Remember for the run what the server refuses, and tell it: the sampling is another."""
+        """Remember the refused parameters for the run, and warn: they change the sampling."""
         with self._lock:
             new = [name for name in _EFFECTS if name in names - self._left_out]
             self._left_out |= names
@@ -259,7 +260,7 @@ class ServerTextModel:
             log.warning("%s refuses %s: %s.", self._name, name, _EFFECTS[name])
 
     def _empty(self, why: str, words: str = "") -> None:
-        """Note why a completion is empty; the first of a kind is told, without a word of it."""
+        """Note why a completion is empty; warn once per reason, without a word of the answer."""
         with self._lock:
             self._why = f"{why}: {words}" if words else why
             new = why not in self._told
@@ -268,7 +269,7 @@ class ServerTextModel:
             log.warning("%s: an answer holds no text (%s).", self._name, why)
 
     def _parameters(self, sampling: _Sampling, left_out: frozenset[str]) -> dict[str, Any]:
-        """All of a request but the prompt, the model and the key."""
+        """A request's parameters, without prompt, model and key."""
         extra: dict[str, Any] = dict(NO_THOUGHTS) if self._cfg.chat else {}
         for name, value in self._cfg.extra_body.items():
             both = isinstance(value, dict) and isinstance(extra.get(name), dict)
@@ -281,7 +282,7 @@ class ServerTextModel:
         return {name: value for name, value in settings.items() if name not in left_out}
 
     def _ask(self, prompt: str, sampling: _Sampling, left_out: frozenset[str]) -> str | _Failure:
-        """One request: its text, or what went wrong."""
+        """Send one request; return its text, or the failure."""
         text = prompt.encode("utf-8", "replace").decode("utf-8")
         requests: dict[str, Any] = {
             "model": self._cfg.model,
@@ -303,7 +304,7 @@ class ServerTextModel:
             return _Failure("it cannot be reached")
         except openai.APIStatusError as error:
             return _refusal(error, text, str(self._client.api_key))
-        except Exception as error:  # whatever the client makes of an answer that is none
+        except Exception as error:  # the client may raise anything on an invalid answer
             return _garbage(type(error).__name__)
         if not (isinstance(content, str) or (content is None and self._cfg.chat)):
             return _garbage(f"a {type(content).__name__} for a text")
@@ -312,7 +313,7 @@ class ServerTextModel:
     def _kept(
         self, content: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
     ) -> str:
-        """The text of an answer; empty, and noted why, where there is none."""
+        """The text of an answer; empty where it has none, and then the reason is noted."""
         if finish == "content_filter":
             self._empty("the server's filter stopped it")
             return ""
@@ -330,7 +331,7 @@ class ServerTextModel:
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def _refuse_beyond(self, count: int, taken: int = 0) -> None:
-        """Refuse ``count`` requests beyond the process's budget; else book ``taken`` of them."""
+        """Refuse ``count`` requests beyond the process's limit, or count ``taken`` as sent."""
         place = (self._cfg.url, self._cfg.model)
         with _sent_lock:
             left = self._cfg.max_requests - _sent[place]
@@ -349,9 +350,9 @@ class ServerTextModel:
 
 
 def _content(message: Any) -> tuple[Any, bool]:
-    """The content of a chat message, and whether a thought stands beside it.
+    """The content of a chat message, and whether the message also has a thought.
 
-    Some servers send parts: texts and thoughts.
+    Some servers split the content into parts: texts and thoughts.
     """
     beside = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thoughts")
     thought = any(getattr(message, name, None) for name in beside)
@@ -394,9 +395,9 @@ def _refusal(error: openai.APIStatusError, prompt: str, key: str) -> _Failure:
 
 
 def _words(error: openai.APIStatusError, prompt: str, key: str) -> str:
-    """What a refusal says, in one short line, without the prompt and the key.
+    """A refusal's message in one short line, without the prompt and the key.
 
-    Of its body the message alone: other fields may hold what the model wrote.
+    It takes only the message of the body, because other fields may hold the model's words.
     """
     body: Any = error.body
     if isinstance(body, dict):
@@ -416,7 +417,7 @@ def _words(error: openai.APIStatusError, prompt: str, key: str) -> str:
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds that a Retry-After header asks for: a number, or a date. None: nothing usable.
+    """The seconds of a Retry-After header, a number or a date; None where it is unusable.
 
     >>> retry_after("2", datetime.now(UTC))
     2.0
@@ -434,10 +435,10 @@ def retry_after(value: str | None, now: datetime) -> float | None:
 
 
 def _key(variable: str | None) -> str | None:
-    """The key from the environment. Never shown.
+    """The key from the environment. No message shows it.
 
     Raises:
-        ModelError: There is none, or it cannot stand in a header.
+        ModelError: The variable is not set, or its value is not valid in a header.
     """
     if variable is None:
         return None

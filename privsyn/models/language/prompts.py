@@ -1,7 +1,7 @@
 """From a template to token pieces: public prefix, private reference, public suffix.
 
-The pieces are tokenised apart, so a reference cannot change the tokens of the prompt around it, and
-a special token spelled out inside a reference stays plain text.
+Each piece is tokenized by itself. So a reference cannot change the tokens of the prompt around it,
+and a special token that a reference spells out stays plain text.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from privsyn.models.language.answers import thought_closed
 from privsyn.models.protocols import PromptTemplate
 
 CHARS_PER_TOKEN = 32
-"""Public bound: a reference is cut to so many characters per token before it is tokenised."""
+"""Public bound: characters per token to which a reference is cut before it is tokenized."""
 
 LABEL_TOKENS = 32
-"""Room set aside for a ``{label}``, whatever its value, and the most it may take."""
+"""Tokens reserved for a ``{label}``, whatever its value, and the most that it may take."""
 
 _REFERENCE = "{reference}"
 _ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
 DAY = date(2025, 1, 1)
-"""Today, to chat templates."""
+"""The date that chat templates see as today."""
 _DIRECTIVES = [
     (f"%{flag}{letter}", DAY.strftime(f"%{flag}{letter}"))
     for letter in "aAwdbBmyYHIpMSfzZjUWcxXGuVeDFThRntCgklPr%"
@@ -36,7 +36,7 @@ _DAY_MACRO = (
     "{%- set made.text = made.text.replace(name, value) -%}"
     "{%- endfor -%}{{- made.text -}}{%- endmacro %}\n"
 )
-"""transformers hands templates no function of ours: their own ``strftime_now`` knows the clock."""
+"""Replaces ``strftime_now`` of transformers, which reads the clock, by the public day."""
 _SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
 
 _CHAT = (
@@ -48,7 +48,7 @@ _CHAT = (
 CHAT = PromptTemplate(private=_CHAT, public=_CHAT.replace(_REFERENCE, ""), chat=True)
 """Prompt of models with a chat template and without a prompt of their own.
 
-Methods that show references say what a record is in its place: methods/shared/prompts.py."""
+Methods that show references have prompts of their own: methods/shared/prompts.py."""
 
 PLAIN = PromptTemplate(
     private="Label: {label}\nText: {reference}\n\nLabel: {label}\nText:",
@@ -60,11 +60,11 @@ PLAIN = PromptTemplate(
 class PromptEncoder:
     """Fills templates for one tokenizer.
 
-    For a row without a label, a line that holds ``{label}`` (and not ``{reference}``) is left out.
+    A row without a label loses each line that holds ``{label}`` and not ``{reference}``.
 
     Args:
         tokenizer: A transformers tokenizer.
-        source: What the model is called in messages.
+        source: The model's name in messages.
     """
 
     def __init__(self, tokenizer: Any, source: str) -> None:
@@ -88,7 +88,7 @@ class PromptEncoder:
     def followed(
         self, template: PromptTemplate, label: str | None, text: str, limit: int
     ) -> tuple[list[int], list[int]]:
-        """Tokens of the public prompt, and at most ``limit`` of the text behind it. Total."""
+        """Tokens of the public prompt, and at most ``limit`` of the text after it. Never raises."""
         lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
         return self.public(template, label), self.reference(text.strip(), lead, limit)
 
@@ -102,7 +102,7 @@ class PromptEncoder:
     def _pieces(
         self, template: PromptTemplate, label: str | None
     ) -> tuple[list[int], str, list[int]]:
-        """As ``private``; nothing may stand before the reference."""
+        """The same as ``private``, but the reference may come first."""
         if template.private.count(_REFERENCE) != 1:
             raise ModelError("the private prompt must contain {reference} exactly once.")
         text = self._render(template.private.replace(_REFERENCE, _SLOT), template, label)
@@ -116,9 +116,9 @@ class PromptEncoder:
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
     def shared(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
-        """Tokens that the private prompts of all declared labels begin with.
+        """The tokens with which the private prompts of all declared labels begin.
 
-        privacy: of all declared labels, with records or not: the prefix must not depend on data.
+        privacy: all declared labels count, with records or not: the prefix must not depend on data.
         """
         labels = {None, "", "a", "7 B", "\u00e9", *declared}
         first, *others = (self._pieces(template, label)[0] for label in labels)
@@ -132,8 +132,8 @@ class PromptEncoder:
     def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
         """Tokens of the private prompt around its reference, at its longest.
 
-        privacy: the longest over all declared labels, with records or not, as it decides a shape.
-        Without labels, LABEL_TOKENS stand for one.
+        privacy: the longest over all declared labels, with records or not, because it sets a shape.
+        Without labels it counts LABEL_TOKENS for a label.
 
         Raises:
             ModelError: What is wrong with the template, or a label of ``labels`` is too long.
@@ -157,17 +157,19 @@ class PromptEncoder:
     def reference(self, text: str, lead: str, limit: int) -> list[int]:
         """At most ``limit`` tokens of a reference, special tokens in it as plain text.
 
-        Total, and of a cost bounded by ``limit``: cut first, lone surrogates replaced.
+        Never raises, and ``limit`` bounds its cost: it cuts first, and replaces lone surrogates.
         """
+        # privacy: one record must not stop a run or take long: no exception, a bounded number of
+        # letters.
         cut = text[: CHARS_PER_TOKEN * limit].encode("utf-8", "replace").decode("utf-8")
         return self._ids(lead + cut, special=False, inner=True)[:limit]
 
     def whole(self, prompt: str, longest: int | None) -> list[int]:
-        """Tokens of a prompt that is text from end to end, cut from the left to ``longest`` tokens.
+        """The tokens of a finished prompt; where it exceeds ``longest``, its last tokens.
 
-        One user message where the tokenizer has a chat template: special tokens in it are then
-        plain text, and the template around it is kept whole. Else the prompt as it stands, behind
-        the token that begins a text. Total, but for a template that leaves no room.
+        With a chat template the prompt is one user message: special tokens in it are plain text,
+        and the template around it stays whole. Without one the prompt follows the token that begins
+        a text. It raises only where the template leaves no room.
 
         Raises:
             ModelError: The chat template alone is longer than ``longest``, or cannot be used.
@@ -214,15 +216,15 @@ class PromptEncoder:
         return thought_closed(self._templated(messages)) + opening
 
     def _templated(self, messages: list[dict[str, str]]) -> str:
-        """The messages in the tokenizer's chat template, which sees one public day.
+        """The messages in the tokenizer's chat template, which sees the fixed public day.
 
-        A prompt that names today would differ between begin and resume.
+        A prompt with the real date would differ between the start of a run and its continuation.
 
         Raises:
-            ModelError: What the template says. It sees public text alone.
+            ModelError: With the template's own words; it sees public text alone.
         """
         options: dict[str, Any] = {
-            "enable_thinking": False,  # read by the templates of reasoning models alone
+            "enable_thinking": False,  # only templates of reasoning models read it
             "date_string": f"{DAY.day} {DAY:%B %Y}",
         }
         template = self._tokenizer.chat_template
@@ -240,7 +242,7 @@ class PromptEncoder:
             rendered: str = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **options
             )
-        except Exception as error:  # a template is a program, and raises what it likes
+        except Exception as error:  # a template is a program and may raise anything
             words = " ".join(str(error).replace(_SLOT, "{reference}").split())[:200]
             kind = type(error).__name__
             raise ModelError(
@@ -282,12 +284,12 @@ class PromptEncoder:
 
 
 def _messages(text: str) -> list[dict[str, str]]:
-    """A chat prompt as messages. See PromptTemplate."""
+    """A chat prompt as messages, split at its ``[user]``, ``[assistant]``, ``[system]`` lines."""
     first, *rest = _ROLE.split(text)
     messages = [{"role": "user", "content": first}] if first.strip() or not rest else []
     for role, content in zip(rest[::2], rest[1::2], strict=True):
         messages.append({"role": role, "content": content})
-    # The break before the next role line is no part of a message.
+    # The line break before the next role line does not belong to a message.
     for message in messages[:-1]:
         message["content"] = message["content"].removesuffix("\n")
     return messages

@@ -1,7 +1,7 @@
 """Fresh texts and variations of texts from a language model that completes prompts.
 
-A model that follows instructions is asked to write or to rephrase. A model that only goes on is
-shown the text, and writes anew what follows a kept part of it: the second half of a text, say.
+A model that follows instructions gets a request to write or to rephrase. A model that only
+continues text gets the text and its first part, and writes a new second part.
 
 Source: Xie et al. 2024, "Differentially private synthetic data via foundation model APIs 2: Text"
 (Aug-PE): prompts with random style words, rephrasing and filling in, a length for each variation.
@@ -36,21 +36,21 @@ STYLES = (
 """Ways to write, for prompts that name {style}."""
 
 TOP_P = 0.9
-"""Where the config says nothing: public sampling, so it costs nothing."""
+"""Default share of likely tokens. Sampling is public, so it costs nothing."""
 
 ATTEMPTS = 4
-"""Times that a text is asked for at most, where the one before failed: Ending.failed."""
+"""Most requests for one text; each follows a failed one (Ending.failed)."""
 
-# Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
+# After a request to write, small chat models talk about the task ("Here is a ...").
 CHAT_RANDOM = "The following is {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
-"""Prompt of a fresh text for chat models, of keyphrase seeding too: see ``chat_random``."""
-# A message from a patient to a clinic; not an abstract of an article.
+"""Prompt of a fresh text for chat models, also in keyphrase seeding; ``chat_random`` fills it."""
+# Finds "patient" in "a message from a patient to a clinic", nothing in "an abstract of an article".
 _WRITER = re.compile(
     r"\b(?:from|by) (?:an?|the|one of the) ([^\W\d][\w' -]{1,40}?)"
     r"(?= (?:to|for|about|at|of|on|in|with|after|before|who|that|which)\b|[,.;(]|\s*\Z)"
 )
 
-# Told of style, length and how much to change, they write of these (benchmarks/RESULTS.md).
+# A prompt with style, length and amount of change makes them write about these (RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
 _RANDOM_SLOTS = ("label", "style", "words", "document")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
@@ -59,8 +59,7 @@ _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 class TextSettings(Section):
     """Prompts and lengths of texts. All are public.
 
-    A slot with nothing to fill it (no label, no words) takes its line along, from behind the last
-    ``>`` in it.
+    An empty slot (no label, no words) removes its line, from the last ``>`` in it on.
     """
 
     random_prompt: str | None = Field(
@@ -149,12 +148,12 @@ class TextSettings(Section):
         document: str | None = None,
         descriptions: Mapping[str, str] | None = None,
     ) -> TextSettings:
-        """These settings with a model's own prompts where none are set.
+        """These settings, with a model's own prompts for those that are null.
 
         Args:
-            own: The model's prompts around a reference and without one.
-            document: What a record is.
-            descriptions: What is said for a label, where not the label itself.
+            own: The model's prompts with and without a reference.
+            document: A phrase for one record.
+            descriptions: The words that prompts use for a label, where not the label itself.
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
         if own.chat:
@@ -177,13 +176,13 @@ class TextSettings(Section):
 
 
 class TextVariation:
-    """A generator of texts. See protocols.VariationAPI.
+    """A generator of texts by prompts to a language model.
 
     Args:
         settings: Prompts and lengths, ``resolved``.
         model: Completes the prompts.
-        rng: Public randomness: styles, words, lengths and the parts that are kept. None: seeded by
-            the operating system.
+        rng: Public randomness of styles, words, lengths and kept parts. None takes a seed from the
+            operating system.
     """
 
     def __init__(
@@ -203,10 +202,10 @@ class TextVariation:
         return f"{self._model.revision}+{digest[:16]}"
 
     def random(self, count: int, label: str | None) -> list[str]:
-        """``count`` fresh texts. Where one failed, the model is asked again: Ending.failed.
+        """``count`` fresh texts, with new requests for those that fail (Ending.failed).
 
         Raises:
-            ModelError: No text came at all; or see TextModel.complete.
+            ModelError: No text came at all, or the model failed.
         """
         settings = self._settings
         texts, failed = [""] * count, [True] * count
@@ -222,7 +221,7 @@ class TextVariation:
                     texts[i] = text
         if count:
             refuse_silence(self._model, texts, ATTEMPTS * count)
-        # An assistant's answer and a thought are never the text of a release.
+        # A release never holds an assistant's answer or a thought: another text takes its place.
         some = [text for text in texts if text and not is_no_text(text)]
         if count and not some:
             refuse_assistant(ATTEMPTS * count)
@@ -233,7 +232,7 @@ class TextVariation:
         """Fresh texts and variations of them, for two public prompts of each kind.
 
         Raises:
-            ModelError: No fresh text, or no variation, came; says why.
+            ModelError: No fresh text, or no variation, came; the message has the reason.
         """
         settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
@@ -250,7 +249,7 @@ class TextVariation:
         return fresh + self._tried(prompts, low + degree * (high - low))
 
     def _tried(self, prompts: Sequence[str], temperature: float) -> list[str]:
-        """The answers to public prompts, cleaned; without those that are empty."""
+        """The answers to public prompts, cleaned, without empty ones."""
         settings = self._settings
         answers = try_texts(
             self._model,
@@ -262,9 +261,9 @@ class TextVariation:
         return list(filter(None, map(self._clean, answers)))
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
-        """One variation of each text; the text itself where the model gives none.
+        """One variation of each text, or the text itself where the model gives none.
 
-        ``degree`` is how much of a text is written anew, and moves the temperature.
+        ``degree`` is the share of a text that is new, and sets the temperature.
         """
         if degree <= 0:
             return list(samples)
@@ -285,11 +284,11 @@ class TextVariation:
         ]
 
     def _worse(self, new: str, old: str, prompt: str) -> bool:
-        """Whether a variation is too short, or breaks off or has strayed where its text has not.
+        """Whether a variation is worse than its text: too short, broken off, or strayed.
 
         Args:
             new: The variation.
-            old: Its text.
+            old: The varied text.
             prompt: The prompt without the text.
         """
         ending = self._ending
@@ -300,7 +299,7 @@ class TextVariation:
         return ending.strayed(new, prompt) and not ending.strayed(old, prompt)
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
-        """What the model is shown, and the part of the text that its answer follows."""
+        """The prompt of a variation, and the part of the text that the answer continues."""
         words = [match.end() for match in re.finditer(r"\S+", text)]
         spread = self._settings.length_spread
         slots = self._slots(label) | {
@@ -311,7 +310,7 @@ class TextVariation:
         prompt = filled(self._vary, slots)
         if self._settings.rephrase or not words:
             return prompt, ""
-        # [E9] Of 1 - degree on average, so that texts also change at their beginning.
+        # [E9] Keep 1 - degree on average, at random, so that texts also change at their beginning.
         share = self._rng.uniform(0, 2 * (1 - degree))
         count = min(int(share * len(words)), len(words) - 1)
         beginning = text[: words[count - 1]].lstrip() if count else ""
@@ -331,10 +330,11 @@ class TextVariation:
             temperature=temperature,
             top_p=settings.top_p or 1.0,
         )
+        # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
     def _clean(self, text: str, most: int | None = None) -> str:
-        """What is left of an answer. See Ending.cut."""
+        """The answer after Ending.cut."""
         return self._ending.cut(text, most)
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
@@ -352,9 +352,9 @@ class TextVariation:
 
 
 def chat_random(document: str | None) -> str:
-    """CHAT_RANDOM, which names who writes where the public words for a record do.
+    """CHAT_RANDOM with the writer, where the public phrase for a record names one.
 
-    Small models else write to that person or about them: benchmarks/RESULTS.md.
+    Without it small models write to that person or about them: benchmarks/RESULTS.md.
 
     >>> chat_random("a message from a patient to a clinic").splitlines()[2]
     'Written by the patient, in the first person.'
@@ -367,9 +367,9 @@ def chat_random(document: str | None) -> str:
 
 
 def filled(prompt: str, slots: Mapping[str, str]) -> str:
-    """The prompt with its slots filled, in one pass: braces in a value stay as they are.
+    """The prompt with its slots filled in one pass, so that braces in a value stay as they are.
 
-    A slot with nothing to fill it takes its line along, from behind the last ``>`` in it.
+    An empty slot removes its line, from the last ``>`` in it on.
     """
     for name, value in slots.items():
         if not value:

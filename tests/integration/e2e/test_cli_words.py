@@ -181,7 +181,7 @@ def test_a_setting_of_its_own_holds_beside_texts(released, say):
     split = "methods.dp_lora.label_split={Billing: 3, Symptoms: 4}"
     code, _, err = say(project, "plan", "-m", "dp_lora", "--texts", "40", "-S", split)
     assert code == 2
-    assert "methods.dp_lora.label_split says how many records each label has: 7 in all" in err
+    assert "methods.dp_lora.label_split fixes the records of each label: 7 in total" in err
 
 
 @pytest.mark.parametrize("epsilon", ["1e-6", "0.1", "1", "10", "40", "1e9"])

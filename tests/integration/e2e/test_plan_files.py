@@ -54,16 +54,16 @@ def test_a_students_plan_file_is_as_it_was(student):
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_none_is_a_method(name):
-    with pytest.raises(ConfigError, match="makes no release of its own") as refused:
+    with pytest.raises(ConfigError, match="is not a method: it works on a finished") as refused:
         load_method(name)
     assert f"privsyn {name} RELEASE" in refused.value.hint
     assert name not in METHODS
 
 
 def test_one_without_settings_has_no_section():
-    with pytest.raises(ConfigError, match="makes no release of its own"):
+    with pytest.raises(ConfigError, match="is not a method: it works on a finished release"):
         settings_model("more")
-    with pytest.raises(ConfigError, match="makes no release of its own"):
+    with pytest.raises(ConfigError, match="is not a method: it works on a finished release"):
         parse_config(
             {
                 "dataset": {"name": "x", "path": "x.jsonl", "unit": "unit"},

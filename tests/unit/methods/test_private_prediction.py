@@ -507,5 +507,7 @@ def test_a_chat_model_continues_a_list_of_records_unless_a_task_is_named():
 def test_a_schema_that_is_none_is_refused():
     with pytest.raises(ValueError, match="not a JSON schema"):
         config(json_schema={"type": "objekt"})
-    with pytest.raises(ValueError, match=r"'movie' is no JSON schema; .* inline, .* a name is"):
+    with pytest.raises(
+        ValueError, match=r"'movie' is not a JSON schema: .* inline, .* a file name"
+    ):
         config(json_schema="movie")
