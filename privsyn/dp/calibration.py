@@ -12,11 +12,11 @@ from privsyn.dp.events import Event
 from privsyn.dp.filters import filter_budget, filter_order, gaussian_mu_squared
 
 CALIBRATION_MARGIN = 1e-12
-"""Relative room left below a target, for the roundings of the caller's own arithmetic."""
+"""Relative margin below a target, for the roundings of the caller's own arithmetic."""
 
 
 def calibrate_rho(target: Guarantee) -> float:
-    """Largest rho whose zCDP guarantee stays within ``target``, rounded down.
+    """The largest rho whose zCDP guarantee stays within ``target``, rounded down.
 
     Guarantee: ``guarantee(ZCDP(rho), target.delta).epsilon <= target.epsilon``, also after a few
     roundings of rho by the caller; and the release fits a fresh account of the same cap.
@@ -34,7 +34,8 @@ def calibrate_rho(target: Guarantee) -> float:
     order = filter_order(target.epsilon, target.delta)
     slack = CALIBRATION_MARGIN
     budget = filter_budget(target.epsilon, target.delta, order)
-    rho = max(0.0, budget / order * (1 - slack))  # so that order times it is within the budget
+    rho = max(0.0, budget / order * (1 - slack))  # order * rho stays within the budget
+    # The two formulas round differently: step down until the certified epsilon fits, too.
     while conversions.zcdp_epsilon(rho, target.delta) > target.epsilon * (1 - CALIBRATION_MARGIN):
         rho *= 1 - slack
         slack = min(2 * slack, 0.5)
@@ -54,17 +55,17 @@ def calibrate(
     """The parameter in [low, high] whose event comes closest to ``target`` from the private side.
 
     Args:
-        make: Event of a parameter, its epsilon monotone in it.
+        make: Gives the event of a parameter; its epsilon must be monotone in the parameter.
         target: What the event may cost.
         low: Smallest parameter, above 0.
         high: Largest parameter.
         increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
-            largest one within the target is returned; else (a noise scale) the smallest.
-        price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
-        tolerance: How close, relative to the parameter or to epsilon, whichever comes first.
+            largest parameter within the target is returned; else (a noise scale) the smallest.
+        price: Gives an event's epsilon at a delta, never too low. None: ``epsilon_at``.
+        tolerance: Relative error of the parameter or of epsilon, whichever is reached first.
 
     Returns:
-        A parameter that was itself checked: its event is within the target.
+        A parameter whose own event was priced and is within the target.
 
     Raises:
         ValueError: Not even the most private end of the range is within the target.
@@ -72,6 +73,7 @@ def calibrate(
     if not 0 < low <= high < math.inf:
         raise ValueError(f"low={low!r} and high={high!r} must be finite with 0 < low <= high")
 
+    # exp(log(x)) may differ from x, so the ends of the range are kept as they are.
     ends = {math.log(low): low, math.log(high): high}
 
     def parameter(log_value: float) -> float:
@@ -91,12 +93,13 @@ def calibrate(
             f"no parameter in [{low:g}, {high:g}] reaches epsilon={target.epsilon:g} at "
             f"delta={target.delta:g}; widen the range"
         )
+    # From here on ``safe`` fits and ``bold`` does not. Only ``safe`` is ever returned.
     at_bold = excess(bold)
     if at_bold <= 0:
         return parameter(bold)
     width = math.inf
     while abs(bold - safe) > tolerance and at_safe < -tolerance:
-        # A secant in logarithms, aimed a little to the safe side; the middle where it gains little.
+        # A secant in logarithms, aimed slightly at the safe side; bisection where it gains little.
         middle = (safe + bold) / 2
         if max(at_bold, -at_safe) < FAR and abs(bold - safe) < width / 2:
             middle = safe + (bold - safe) * (at_safe + tolerance / 2) / (at_safe - at_bold)
@@ -113,14 +116,14 @@ def calibrate(
 
 
 def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: int) -> float:
-    """Largest range of ``count`` bounded-range draws whose event stays within ``target``.
+    """The largest range of ``count`` bounded-range draws whose event stays within ``target``.
 
     Guarantee: ``epsilon_at(make(range), target.delta) <= target.epsilon``.
 
     Args:
-        make: Event of a range.
+        make: Gives the event of a range.
         target: What the event may cost.
-        count: Draws that make up most of the event: where the search begins.
+        count: Number of these draws; the search starts at what zCDP allows for them.
 
     Raises:
         ValueError: delta is 0, or no range is within the target.
@@ -132,17 +135,17 @@ def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: in
 def calibrate_composed(
     make: Callable[[float], Event], target: Guarantee, by_zcdp: float, tolerance: float
 ) -> float:
-    """Largest parameter whose event stays within ``target``, where more of it costs more.
+    """The largest parameter whose event stays within ``target``; cost must grow with it.
 
     Guarantee: ``epsilon_at(make(parameter), target.delta) <= target.epsilon``.
 
-    Exact composition mostly buys a few hundredths to tenths more than zCDP, and a random allocation
-    up to several times as much: it is looked for coarsely first, then exactly.
+    Exact composition mostly allows a few percent to some tens of percent more than zCDP, and a
+    random allocation several times as much. So the search is coarse first, then exact.
 
     Args:
         make: Event of a parameter.
         target: What the event may cost.
-        by_zcdp: A parameter within the target, by its cost in zCDP.
+        by_zcdp: A parameter that is within the target by its cost in zCDP.
         tolerance: As in ``calibrate``.
 
     Raises:
@@ -156,7 +159,7 @@ def calibrate_composed(
         stages = [(epsilon_at, 1.01, max(tolerance, 1e-4))]
     for price, widest, near in stages:
         if price(make(safe), target.delta) > target.epsilon:
-            safe = by_zcdp  # all prices are above the truth, and not in one order
+            safe = by_zcdp  # both are upper bounds, and either may be the larger one
             if price is roughly:
                 continue
         bold = safe * widest

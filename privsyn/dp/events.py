@@ -1,8 +1,8 @@
-"""What a mechanism does to its data, as small frozen values; what that costs is in accountant.py.
+"""Events: descriptions of what a mechanism does to its data. accountant.py has their costs.
 
-The union is closed and the meaning of a kind never changes: new behaviour is a new kind. An event
-already holds adjacency and contribution bounds in its parameters (``rho``, ``noise_multiplier``),
-so it can be priced without knowing the data set, the method or the account.
+The union is closed and the meaning of a kind never changes: new behavior is a new kind. An event's
+parameters (``rho``, ``noise_multiplier``) already include adjacency and contribution bounds, so
+its price needs no knowledge of the dataset, the method or the account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 FORMAT_VERSION = 1
 MAX_DEPTH = 16
-"""Deepest nesting that ``load`` accepts: a ledger row is read back from a database."""
+"""Deepest nesting that ``load`` accepts: a row of the ledger may come from an altered database."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class ZCDP:
 
 @dataclass(frozen=True)
 class BoundedRange:
-    """``count`` adaptive draws whose log ratio between neighbours lies in [t - range, t].
+    """``count`` adaptive draws whose log ratio between neighbors lies in [t - range, t].
 
-    t in [0, range] may depend on the draw and on all before; it is ``range`` that is public. The
-    exponential mechanism is one (Durfee, Rogers 2019).
+    t in [0, range] may depend on the draw and on all earlier draws; only ``range`` is public. The
+    exponential mechanism is an example (Durfee, Rogers 2019).
 
     >>> BoundedRange(range=0.5, count=48)
     BoundedRange(range=0.5, count=48)
@@ -103,13 +103,13 @@ class DiscreteGaussian:
 class SampledGaussian:
     """``steps`` adaptive rounds of Gaussian noise on a Poisson sample of the units.
 
-    Holds for neighbours that differ by one unit that is there or contributes nothing; not for
-    the replacement of one unit by another. The noise is real-valued, or discrete and as fine as
-    mechanisms.SampledGaussian makes it.
+    It holds for neighbors that differ by one unit that is there or contributes nothing, not for the
+    replacement of one unit by another. The noise is real-valued, or discrete and as fine as that of
+    mechanisms.SampledGaussian.
 
     Attributes:
         rate: Probability of each unit to enter a round.
-        noise_multiplier: Standard deviation over the norm one unit is clipped to.
+        noise_multiplier: Standard deviation over the clip norm of one unit.
         steps: Number of rounds.
     """
 
@@ -135,9 +135,9 @@ class Composed:
 
 @dataclass(frozen=True)
 class Rounds:
-    """All of ``events``, one after the other, and that ``count`` times over, on the same units.
+    """All of ``events``, one after the other, repeated ``count`` times on the same units.
 
-    The same as a sequence of ``count`` such sequences, each chosen after those before. Costs add.
+    It equals a sequence of ``count`` such sequences, each chosen after the earlier ones. Costs add.
     """
 
     events: tuple[Event, ...]
@@ -150,7 +150,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Disjoint:
-    """Each of ``cells`` public parts of the data runs one of ``events``. Costs the dearest one.
+    """Each of ``cells`` public parts of the data runs one of ``events``. The costliest one counts.
 
     Right only where the part of a record is fixed by the record's own unit id and label, and
     where what one unit changes over all parts together stays within the one sensitivity that

@@ -1,6 +1,6 @@
-"""What the ledger compares: an account's order, its budget there, and what events weigh in it.
+"""The numbers that the ledger compares: an account's order, its budget there, and events' losses.
 
-An account composes events that are chosen after earlier releases were seen. There the order must be
+An account composes events that are chosen after a look at earlier releases. So its order must be
 fixed in advance (Feldman and Zrnic 2021, Lecuyer 2021: a Renyi filter), because the minimum over
 orders of a running sum lets an adaptive adversary exceed delta ([B9] in bounds.md).
 """
@@ -22,9 +22,9 @@ from privsyn.dp.events import Composed, Event, RandomAllocation, Rounds, leaves
 
 
 def filter_order(epsilon: float, delta: float) -> float:
-    """The order an account of this cap fixes at creation: the one that admits most zCDP.
+    """The order that an account of this cap fixes at its creation: the one that admits most zCDP.
 
-    It maximises ``filter_budget(a) / a``. Infinite at delta 0: pure losses are summed.
+    It maximizes ``filter_budget(a) / a``. At delta 0 it is infinite, where pure losses add.
 
     >>> [round(filter_order(epsilon, 1e-6), 1) for epsilon in (1, 3, 8)]
     [22.0, 8.9, 4.4]
@@ -34,7 +34,7 @@ def filter_order(epsilon: float, delta: float) -> float:
 
 
 def filter_budget(epsilon: float, delta: float, order: float) -> float:
-    """Total Renyi loss at ``order`` an account may spend: eps + (ln d + ln a)/(a-1) - ln(1-1/a).
+    """The total Renyi loss that an account may spend: eps + (ln d + ln a)/(a-1) - ln(1-1/a).
 
     Guarantee: releases chosen adaptively, in any order, whose losses at ``order`` sum to at most
     this are together (epsilon, delta)-DP. Rounded down; may be negative at a bad order.
@@ -45,7 +45,7 @@ def filter_budget(epsilon: float, delta: float, order: float) -> float:
 
 
 def filter_epsilon(spent: float, delta: float, order: float) -> float:
-    """Epsilon at ``delta`` of a loss ``spent`` at ``order``, rounded up; 0 if nothing is spent."""
+    """Epsilon at ``delta`` of a loss ``spent`` at ``order``, rounded up; 0 for no loss."""
     check_delta(delta)
     _check_order(order, delta)
     if not spent >= 0:
@@ -54,23 +54,25 @@ def filter_epsilon(spent: float, delta: float, order: float) -> float:
 
 
 def gaussian_mu_squared(event: Event) -> float:
-    """Squared mu of an event that is mu-Gaussian DP; infinite where none is known.
+    """The squared mu of an event that is mu-Gaussian DP; infinite if no mu is known.
 
     Guarantee: events chosen adaptively, whose squared mu add up to mu^2, are together mu-Gaussian
     DP (Dong, Roth, Su 2022). Draws get the least mu whose curve covers theirs [B16]. A sampled
-    Gaussian has none: its noise is on a lattice, or from a table, for which a release owes delta
-    that a sum of mu does not hold.
+    Gaussian has no mu: its noise is on a lattice or from a table, which costs some delta, and a sum
+    of mu cannot hold delta.
     """
     gaussian = all(math.isfinite(mu_squared_of_leaf(leaf)) for leaf in leaves(event))
     return fold(event, mu_squared_of_leaf) if gaussian else _covered(event)
 
 
 def _covered(event: Event) -> float:
-    """Squared mu by exact composition in pieces, or else as a sum over the children."""
+    """The squared mu by exact composition in pieces, or else as a sum over the children."""
     composed = composition(event)
     if composed is not None:
         total = composed.mu_squared
         for steps, count in composed.blocks:
+            # Pieces of a limited length: the curve of one long composition would take too long to
+            # cover.
             rounds = max(1, _MU_PIECE // len(steps))
             whole, rest = divmod(count, rounds)
             for times, pieces in ((rounds, whole), (rest, 1)):
@@ -79,11 +81,12 @@ def _covered(event: Event) -> float:
         return total
     match event:
         case Composed(events):
+            # fsum, so that the sum does not depend on the order of the events.
             return math.fsum(gaussian_mu_squared(child) for child in events)
         case Rounds(events, count):
             return count * math.fsum(gaussian_mu_squared(child) for child in events)
         case RandomAllocation(inner):
-            return gaussian_mu_squared(inner)
+            return gaussian_mu_squared(inner)  # without the secret: an upper bound [B19]
         case _:
             return math.inf
 
@@ -92,7 +95,7 @@ _MU_PIECE = 128
 
 
 def covering_mu_squared(event: Event, failure: float) -> float:
-    """Squared mu of an event that is Gaussian DP but for a chance ``failure`` that it reveals all.
+    """The squared mu of an event that is Gaussian DP except with probability ``failure``.
 
     Guarantee: events chosen adaptively, whose squared mu add up to mu^2 and whose chances add up to
     at most d, are together mu-Gaussian DP but for a chance d [B19]. The chance is for random
@@ -115,6 +118,7 @@ def pure_loss(event: Event) -> float:
 def gaussian_budget(epsilon: float, delta: float) -> float:
     """Total squared mu an account may spend at (epsilon, delta), rounded down [B16]."""
     _check_cap(epsilon, delta)
+    # Bisection up to neighboring floats; ``low`` always fits, so the result is rounded down.
     low, high = 0.0, 2 * max(epsilon, 1.0) * 4
     for _ in range(200):
         middle = (low + high) / 2
