@@ -472,7 +472,7 @@ def test_without_sampling_or_beyond_int64_the_table_is_refused() -> None:
         SampledGaussian(rate, noise, 3)
         with pytest.raises(ValueError, match="sampler='table' needs"):
             SampledGaussian(rate, noise, 3, "table")
-    with pytest.raises(ValueError, match="sampler='quick' is none of"):
+    with pytest.raises(ValueError, match="sampler='quick' must be one of"):
         SampledGaussian(0.1, 8.0, 3, "quick")  # type: ignore[arg-type]
 
 

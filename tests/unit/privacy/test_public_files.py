@@ -197,7 +197,7 @@ def test_a_declared_name_is_a_file_of_its_kind_and_no_word_of_ours(project):
     with pytest.raises(ConfigError, match="is a model, not a file"):
         plan(context(project, f"files.m={declared}", f"methods.{KPS}.vocabulary=m"), KPS)
     for word in ("builtin", "random", "text"):
-        with pytest.raises(ConfigError, match="a word of its own"):
+        with pytest.raises(ConfigError, match="is reserved"):
             context(project, f"files.{word}={declared}")
 
 
