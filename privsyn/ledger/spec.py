@@ -307,7 +307,7 @@ class AccountSpec:
         name: Account name.
         dataset: Lineage: the dataset over all its versions. One account each.
         unit: Name of the privacy unit. Each release says how many records of a unit it uses.
-        adjacency: When two datasets are neighbours.
+        adjacency: When two datasets are neighbors.
         epsilon: Lifetime cap.
         delta: Lifetime cap's delta; 0 admits pure events only.
         period_days: Length of the optional second filter's sliding window, in days.

@@ -40,7 +40,7 @@ class Known:
         unit: What is protected.
         not_people: What to know where units are rows or files; empty where a column names them.
         most: Records of a unit that are used.
-        adjacency: What neighbours differ by.
+        adjacency: What neighbors differ by.
         secret: What its cost counts on, in a sentence; empty where it counts on no secret.
         stated: What the owner says of it.
         unanswered: Questions of the privacy review that nobody has answered.

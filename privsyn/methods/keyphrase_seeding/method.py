@@ -280,7 +280,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         choose = partial(_chosen, settings, mechanism, public, documents, size, draw.noise)
         chosen = journal.draw_array("vocabulary", choose, size)
         vocabulary = public.subset(chosen[chosen >= 0])
-        vectors = _normalised(models.embedder.embed(vocabulary.terms))  # steps 1-2
+        vectors = _normalized(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
         # A sequence may be longer than M phrases, so as many must be known. windows() keeps only M
@@ -384,7 +384,7 @@ def _noisy(
     return noisy
 
 
-def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """The vectors at length 1; a zero vector becomes the first unit vector."""
     # A server may answer with NaN or infinity, which would spread to every sum.
     clean = np.nan_to_num(vectors.astype(np.float64), posinf=0.0, neginf=0.0)
@@ -464,8 +464,8 @@ def _nearest(
     failed = np.reshape(list(map(ending.failed, texts, prompts)), shape)
     nearness = np.zeros(shape)
     if settings.candidates > 1:
-        near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
-        phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
+        near = _normalized(models.embedder.embed(texts)).reshape(*shape, -1)
+        phrases = _normalized(models.embedder.embed([", ".join(row) for row in lists]))
         nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
         nearness[[not row for row in lists]] = 0  # without phrases all are equally near
     row = np.arange(len(lists))

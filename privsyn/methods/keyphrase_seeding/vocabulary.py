@@ -158,10 +158,10 @@ def draw_sequences(
     shares = _label_shares(by_label)
     # [K10] A label's likeliest phrase weighs 1, whatever the power.
     highest = shares.max(axis=1, keepdims=True)
-    favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
+    contrast = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
     # Phrases whose label has more of them than the noise explains; the others keep weight 0.
     informative = _told_apart(by_label, settings.label_evidence, deviation, shape)
-    favour[~informative] = 0  # [K12]
+    contrast[~informative] = 0  # [K12]
     for step in range(1, settings.sequence_length + 1):
         structure = shapes[queried(settings.ensemble, step)]
         if structure is not shape:
@@ -176,7 +176,7 @@ def draw_sequences(
                 weights = _weights(
                     settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
-                weights = weights * favour[number]
+                weights = weights * contrast[number]
                 weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
                 parts.append(_pick(weights, part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -497,7 +497,7 @@ def test_a_chat_model_continues_a_list_of_records_unless_a_task_is_named():
         return resolved.task, resolved.prompt.chat, resolved.prompt.private
 
     schema = {"type": "object", "required": ["title"]}
-    assert made() == ("plain", False, RECORDS.private.replace("{document}", "text"))
+    assert made() == ("plain", False, RECORDS.private.replace("{document}", "a text"))
     assert made(task="classification")[:2] == ("classification", True)
     assert made(json_schema=schema) == made(json_schema=schema, task="json")
     assert made(json_schema=schema)[:2] == ("json", True)
