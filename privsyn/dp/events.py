@@ -169,9 +169,11 @@ class Disjoint:
     def __post_init__(self) -> None:
         _events(self.events, "disjoint")
         _natural(self, "cells")
+        # A part runs exactly one event, so there are never more events than parts.
         if self.cells < len(self.events):
             raise ValueError(f"cells={self.cells} is less than the {len(self.events)} events")
         if any(isinstance(leaf, SampledGaussian) for leaf in leaves(self)):
+            # Its cost does not shrink with a unit's share of the sensitivity [B8].
             raise ValueError("a sampled Gaussian cannot run inside disjoint parts")
 
 
@@ -197,6 +199,7 @@ class RandomAllocation:
         _natural(self, "places")
         if any(isinstance(leaf, SampledGaussian) for leaf in leaves(self.event)):
             raise ValueError("a sampled Gaussian cannot run in a place drawn at random")
+        # [B19] proves one draw of places, not a draw inside another.
         if any(isinstance(child, RandomAllocation) for child in branches(self.event)):
             raise ValueError("a random allocation cannot run inside another one")
 
@@ -259,6 +262,7 @@ def to_json(event: Event) -> dict[str, Any]:
     >>> to_json(Pure(0.5))
     {'kind': 'pure', 'epsilon': 0.5}
     """
+    # The exact type, not isinstance: a subclass could mean something else and get the same price.
     kind = next((name for name, cls in KINDS.items() if type(event) is cls), None)
     if kind is None:
         raise TypeError(f"{type(event).__name__} is not an event")
@@ -279,6 +283,7 @@ def from_json(value: object, depth: int = 0) -> Event:
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"an event must be an object, not {type(value).__name__}")
+    # Before the recursion: a crafted value must not exhaust the stack.
     if depth > MAX_DEPTH:
         raise ValueError(f"an event is nested more than {MAX_DEPTH} deep")
     kind = value.get("kind")
@@ -287,6 +292,7 @@ def from_json(value: object, depth: int = 0) -> Event:
         raise ValueError(f"event kind {kind!r} is not one of {', '.join(KINDS)}")
     values = {name: item for name, item in value.items() if name != "kind"}
     names = {field.name for field in fields(cls)}
+    # A field too many is refused, too: a newer version may have given it a meaning that costs more.
     if set(values) != names:
         differing = ", ".join(sorted(map(str, set(values) ^ names)))
         raise ValueError(f"event kind {kind!r} has a missing or unknown field: {differing}")
@@ -314,6 +320,7 @@ def load(value: object) -> Event:
     if not isinstance(value, Mapping):
         raise ValueError(f"an event must be an object, not {type(value).__name__}")
     version = value.get("version")
+    # type, not isinstance: True == 1 in Python.
     if type(version) is not int or version != FORMAT_VERSION:
         raise ValueError(f"event format version {version!r} is not {FORMAT_VERSION}")
     return from_json({name: item for name, item in value.items() if name != "version"})
@@ -333,6 +340,7 @@ def _real(
         value = float(raw)
     except (TypeError, ValueError, OverflowError):
         value = math.nan
+    # float("1") and float(True) succeed, but a stored event must not depend on such a conversion.
     if isinstance(raw, bool | str | bytes) or not math.isfinite(value):
         raise ValueError(f"{name}={raw!r} must be a finite number")
     if not (low <= value <= high and value > above):

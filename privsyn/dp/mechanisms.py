@@ -65,6 +65,7 @@ class ExponentialMechanism:
     @property
     def event(self) -> events.BoundedRange:
         """Price of one draw."""
+        # 2 sensitivity / scale: the chosen score may rise while all others fall [B4].
         return events.BoundedRange(range=_up(2 * Fraction(self.sensitivity) / Fraction(self.scale)))
 
     def draw(self, scores: NDArray[np.int64], noise: NoiseSource) -> int:
@@ -108,6 +109,7 @@ class AboveThreshold:
 
     def threshold(self, theta: int, noise: NoiseSource) -> int:
         """The noisy threshold of a round."""
+        # privacy: the noisy threshold itself is never released, only answers of comparisons.
         return int(noise.laplace(np.array([theta], np.int64), float(self.scale))[0])
 
     def is_above(self, query: int, threshold: int, noise: NoiseSource) -> bool:
@@ -187,6 +189,7 @@ def root_up(squared: int) -> float:
     (3.0, True)
     """
     root = math.sqrt(squared)
+    # math.sqrt rounds to the nearest float, which may be below the root.
     while Fraction(root) ** 2 < squared:
         root = math.nextafter(root, math.inf)
     return root
@@ -219,6 +222,7 @@ class SampledGaussian:
         _check_positive("noise_multiplier", self.noise_multiplier)
         if not (type(self.steps) is int and 1 <= self.steps <= _MOST_STEPS):
             raise ValueError(f"steps={self.steps!r} must be a whole number in [1, {_MOST_STEPS}]")
+        # Below this the lattice is too coarse for the error that [B12] bounds.
         least = _LEAST_SIGMA / (CLIP_STEPS * _FINER)
         if self.noise_multiplier < least:
             raise ValueError(f"noise_multiplier={self.noise_multiplier!r} is below {least}")
@@ -264,6 +268,7 @@ class SampledGaussian:
         large = self.sampler == "auto" and total.size > TABLE_ABOVE and self._table_holds
         add = noise.fine_gaussian if self.sampler == "table" or large else noise.gaussian
         # A finer lattice for the noise, on which it is as good as real-valued noise [B12].
+        # |clipped| * _FINER stays below 2^62, so the sum with noise cannot overflow unnoticed.
         fine = add(clipped * _FINER, self.noise_multiplier * CLIP_STEPS * _FINER)
         return fine / (CLIP_STEPS * _FINER)
 

@@ -1,7 +1,7 @@
-"""Privacy amplification by random allocation: the cost of buckets that are filled by a secret draw.
+"""Privacy amplification by random allocation: the cost of buckets that a secret draw fills.
 
-A release has n places (buckets), and each unit's records go to one of them, drawn uniformly, anew
-in every release, and never told. Whoever sees the release does not know which place to look at.
+A release has n places (buckets). A uniform draw, new in every release and never published, sends
+each unit's records to one of them. Who sees the release does not know the place of a unit.
 Let every place alone be mu-Gaussian DP. Then the release is dominated by the pair
 
     P = mean of N(mu e_i, I) over i = 1 .. n,    Q = N(0, I),
@@ -12,8 +12,8 @@ exp(mu z_i - mu^2 / 2), z_i standard normal under Q, and
     delta(P, Q) = E (Y - e^epsilon)+,    delta(Q, P) = E (1 - e^epsilon Y)+.
 
 Both are expectations of convex functions of Y. So a distribution of Y that is spread out further
-with the same mean gives an upper bound, and the X_i and their sums can be spread to the points of a
-grid: what is computed is certified, whatever the grid. Proofs, also of the roundings: [B19] in
+with the same mean gives an upper bound, and the X_i and their sums may be spread to the points of a
+grid: the result is an upper bound for every grid. Proofs, also of the roundings: [B19] in
 bounds.md.
 
 Source: Feldman, Shenfeld 2025, "Privacy amplification by random allocation" (the pair for Gaussian
@@ -32,19 +32,19 @@ from numpy.typing import NDArray
 from privsyn.dp import conversions
 
 POINTS = 600
-"""Grid points of one sum: about .03% of epsilon above the limit of a fine grid."""
+"""Grid points of one sum: epsilon is about .03% above the limit of a fine grid."""
 
 MOST_PLACES = 4096
-"""More places are priced as so many."""
+"""More places are priced as this number, which is an upper bound."""
 
 _LARGEST_MU = 20.0
-"""Above it e^(mu^2) leaves no digits, and one place alone tells everything."""
+"""Above it e^(mu^2) leaves no digits, and one place alone reveals nearly everything."""
 
 _DEVIATIONS = 9.0
-"""How far out, in standard deviations, the grid of one X is laid."""
+"""Reach of the grid of one X, in standard deviations."""
 
 _SHARE = 2.0**-36
-"""What both shares of a mass that is spread are raised by: far above their rounding error."""
+"""Increase of both shares of a spread mass: far above their rounding errors."""
 
 _MARGIN = 1e-8
 """Relative margin of delta for the roundings of masses."""
@@ -83,6 +83,8 @@ class Ratio:
             else:
                 forward = np.maximum(value - math.exp(min(epsilon, 700.0)), 0.0)
                 backward = np.maximum(1 - math.exp(min(epsilon, 700.0)) * value, 0.0)
+            # The mass above the grid counts in full, and the margins cover the roundings of the
+            # sums.
             larger = max(float(mass @ forward) + self.infinite, float(mass @ backward))
             bounds[i] = larger * (1 + _MARGIN) + _ABSOLUTE
         return np.minimum(bounds, 1.0)
@@ -91,7 +93,7 @@ class Ratio:
 def _beside(
     value: NDArray[np.float64], epsilon: float, mu: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What is left of delta after each value of Y, where mu-Gaussian noise is told as well.
+    """The two integrands of delta at each value of Y, where mu-Gaussian noise is released as well.
 
     With V the Gaussian delta these are Y V(epsilon - log Y) and V(epsilon + log Y): convex in Y, as
     the perspective of a convex function and as one itself [B15].
@@ -103,9 +105,10 @@ def _beside(
 
 
 def _gaussian(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Gaussian delta at any real epsilon: delta(-g) = 1 - e^-g + e^-g delta(g)."""
+    """The Gaussian delta at any real epsilon: delta(-g) = 1 - e^-g + e^-g delta(g)."""
     size = np.minimum(np.abs(epsilons), 700.0)
     above = conversions.gaussian_deltas(mu, size) * (1 + conversions.GAUSSIAN_MARGIN)
+    # expm1, because 1 - e^-g loses all digits where g is small.
     below = np.exp(-size) * above - np.expm1(-size)
     result: NDArray[np.float64] = np.minimum(np.where(epsilons < 0, below, above), 1.0)
     return result
@@ -113,20 +116,20 @@ def _gaussian(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=256)
 def ratio(mu: float, places: int, points: int = POINTS) -> Ratio | None:
-    """The likelihood ratio of a release with ``places`` places that are each mu-Gaussian DP.
+    """The likelihood ratio of a release with ``places`` places, each mu-Gaussian DP.
 
     Guarantee: the release satisfies (epsilon, ``deltas``)-DP at every epsilon, if the place of a
     unit is uniform, independent of all else, and drawn anew in every release.
 
     Returns:
-        None where mu is too large for it to matter.
+        None where mu is too large for an amplification.
     """
     if not 0 < mu <= _LARGEST_MU:
         return None
     count = min(places, MOST_PLACES)
     values, mass, infinite = _single(mu, points)
     power, summands = (values, mass, 1), []
-    for bit in range(count.bit_length()):  # sums of 1, 2, 4, .. terms: those that make up the count
+    for bit in range(count.bit_length()):  # sums of 1, 2, 4, .. terms
         if bit:
             power = _sum(mu, *power, *power, points=points)
         if count >> bit & 1:
@@ -134,13 +137,15 @@ def ratio(mu: float, places: int, points: int = POINTS) -> Ratio | None:
     total = summands[0]
     for summand in summands[1:]:
         total = _sum(mu, *total, *summand, points=points)
+    # Y is the mean of n terms. The mass that one X leaves at infinity is that of the mean, too
+    # [B19].
     return Ratio(total[0] / count, total[1], infinite)
 
 
 def deltas(
     mu: float, places: int, epsilons: NDArray[np.float64], mu_squared: float = 0.0
 ) -> NDArray[np.float64]:
-    """Delta at several epsilons; 1 where the ratio is not known."""
+    """Delta at several epsilons; 1 where mu is too large for a ratio."""
     known = ratio(mu, places)
     return known.deltas(epsilons, mu_squared) if known else np.ones(len(epsilons))
 
@@ -148,19 +153,19 @@ def deltas(
 def epsilon(
     mu: float, places: int, delta: float, mu_squared: float = 0.0, points: int = POINTS
 ) -> float:
-    """Least epsilon at ``delta`` that the bound gives, rounded up.
+    """The least epsilon at ``delta`` by this bound, rounded up.
 
-    Guarantee: as ``ratio``, with Gaussian noise of ``mu_squared`` on the same units beside it.
+    Guarantee: that of ``ratio``, with Gaussian noise of ``mu_squared`` on the same units beside it.
 
     Args:
-        mu: Of one place.
-        places: How many there are.
+        mu: The mu of one place.
+        places: Number of places.
         delta: In (0, 1).
         mu_squared: As in ``Ratio.deltas``.
-        points: Grid points. Fewer are quicker and give a larger epsilon.
+        points: Grid points. Fewer points take less time and give a larger epsilon.
 
     Returns:
-        Never above what the places cost without the draw, by their Gaussian curve.
+        At most the cost of the places without the secret draw, by their Gaussian curve.
     """
     high = conversions.gaussian_epsilon(math.sqrt(mu**2 + mu_squared), delta)
     known = ratio(mu, places, points)
@@ -170,11 +175,13 @@ def epsilon(
     def fits(value: float) -> bool:
         return bool(known.deltas(np.array([value]), mu_squared)[0] <= delta)
 
+    # The grid is too coarse to help here: the cost without the draw is still an upper bound.
     if not fits(high):
         return high
     if fits(0.0):
         return 0.0
     low = 0.0
+    # ``high`` always fits, so the result is an upper bound after any number of steps.
     while high - low > _READ * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
@@ -185,9 +192,9 @@ _READ = 1e-9
 
 
 def largest_mu(places: int, target: float, delta: float) -> float:
-    """About the largest mu of a place with which the release is within (``target``, ``delta``).
+    """About the largest mu of a place at which the release is within (``target``, ``delta``).
 
-    On a coarse grid, so where a search begins, not what it returns.
+    It uses a coarse grid: a start for a search, not its result.
     """
     low, high = 0.0, _LARGEST_MU
     while high - low > 1e-3 * high:
@@ -202,7 +209,7 @@ _COARSE = 120
 
 @lru_cache(maxsize=256)
 def covering_mu(mu: float, places: int, failure: float) -> float:
-    """Least mu whose Gaussian noise, with a chance ``failure`` to reveal all, covers the release.
+    """The least mu whose Gaussian, with a chance ``failure`` to reveal all, covers the release.
 
     Guarantee: delta(epsilon) <= failure + (1 - failure) delta of the Gaussian, at every epsilon and
     in both directions. So its mu and its failure add up with those of other releases [B19].
@@ -219,6 +226,7 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     width = last / _COMPARED if last else 1.0
     left = width * np.arange(_COMPARED, dtype=np.float64)
     delta = known.deltas(np.append(left, last))
+    # What the Gaussian must cover once the chance has taken its part, enlarged by the roundings.
     need = np.maximum(delta - failure, 0.0) * (1 + _MARGIN) / (1 - failure)
 
     def covers(candidate: float) -> bool:
@@ -230,7 +238,7 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     low = 0.0
     if not covers(high):
         return mu
-    while high - low > 1e-12 * high:  # as bounded_range.gaussian_mu
+    while high - low > 1e-12 * high:  # the precision of bounded_range.gaussian_mu
         middle = (low + high) / 2
         low, high = (low, middle) if covers(middle) else (middle, high)
     return high
@@ -240,10 +248,10 @@ _COMPARED = 1500
 
 
 def _single(mu: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """One X on its grid: values, masses under Q, and what is left of its mean beyond the grid.
+    """One X on its grid: values, masses under Q, and the part of its mean beyond the grid.
 
-    The mass of a cell goes to its two ends so that its mean stays. Beyond the last point it goes to
-    that point, and what is missing of the mean to infinity.
+    The mass of a cell moves to the cell's two ends and keeps its mean. Mass beyond the last point
+    moves to that point, and the rest of the mean to infinity.
     """
     from scipy.special import ndtr  # late, as in conversions
 
@@ -252,12 +260,14 @@ def _single(mu: float, points: int) -> tuple[NDArray[np.float64], NDArray[np.flo
 
     def between(at: NDArray[np.float64]) -> NDArray[np.float64]:
         lower, upper = ndtr(at), ndtr(-at)
+        # Differences of the smaller tail: near 1 the distribution function has no digits left.
         cells: NDArray[np.float64] = np.where(at[1:] <= 0, np.diff(lower), -np.diff(upper))
         return cells
 
     mass, mean = between(edges), between(edges - mu)  # E X 1(X in cell) is the mass under N(mu, 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = (mean[:-1] - grid[:-1] * mass[:-1]) / np.diff(grid) / mass[:-1]
+    # Empty cells give 0/0; roundings may leave [0, 1] by a last digit.
     share = np.clip(np.nan_to_num(share), 0.0, 1.0)
     spread = np.zeros(len(grid))
     spread[:-1] += (1 - share + _SHARE) * mass[:-1]
@@ -277,10 +287,12 @@ def _sum(
     *,
     points: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """The sum of two independent sums, spread to a grid of its own with its mean kept."""
+    """The sum of two independent sums, spread to a new grid with the same mean."""
     grid = _grid(mu, terms + other_terms, points)
+    # No mass may fall beyond the last point: there it could not keep its mean.
     grid[-1] = max(grid[-1], value[-1] + other_value[-1])
     at, other_at = np.flatnonzero(mass), np.flatnonzero(other_mass)
+    # All pairs, shape (points, points) before it is flattened.
     sums = (value[at][:, None] + other_value[other_at][None, :]).ravel()
     masses = (mass[at][:, None] * other_mass[other_at][None, :]).ravel()
     cell = np.clip(np.searchsorted(grid, sums, side="right") - 1, 0, len(grid) - 2)
@@ -292,7 +304,8 @@ def _sum(
 
 
 def _grid(mu: float, terms: int, points: int) -> NDArray[np.float64]:
-    """0, and points that grow by one factor, for a sum of ``terms`` X under Q and under P."""
+    """0, then a geometric sequence that covers a sum of ``terms`` X under Q and under P."""
+    # A mean of many terms varies less: its grid needs a shorter reach, and so has finer steps.
     reach = mu * _DEVIATIONS / math.sqrt(terms)
     low = terms * math.exp(-reach - mu * mu / 2)
     one = math.exp(mu * (_DEVIATIONS + mu) - mu * mu / 2)  # under P one of the z has mean mu

@@ -96,6 +96,7 @@ class PricingFacts:
         one place.
         """
         labels = max(1, len(self.labels))
+        # With one bucket there is no secret: everybody knows where a unit is.
         if self.secret_places and buckets > 1:
             return RandomAllocation(Disjoint((event,), labels), buckets)
         return Disjoint((event,), labels * buckets)

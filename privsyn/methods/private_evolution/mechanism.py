@@ -71,6 +71,8 @@ def calibrate(
     if sigma is None:
 
         def event(sigma: float) -> Event:
+            # Every round, and a noisy split of labels, is one histogram on the same records: they
+            # compose.
             return replace(_histogram(sigma, facts).event, count=settings.histograms)
 
         try:
@@ -112,6 +114,8 @@ def _mechanism(
         ),
         histogram=histogram,
         noise_multiplier=sigma,
+        # Two standard deviations: of candidates without votes one in 44 gets past it by noise
+        # alone.
         threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
         histograms=settings.histograms,
     )
@@ -125,6 +129,7 @@ def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     """
     # m under add_remove; sqrt 2 * m under replace_one, where two bins change.
     l2 = root_up(facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
+    # Labels share this one sensitivity: a unit's m votes over all labels are in it.
     return DiscreteGaussian(l2, sigma * l2)
 
 
@@ -138,6 +143,7 @@ def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[
 def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:
     """Number of records that gives every candidate one vote, or its noise over LOUD if more."""
     sizes = f"population={cfg.population} with expansion={cfg.expansion}"
+    # With little noise one vote per candidate is enough for a ranking.
     if noise_votes <= LOUD:
         return SizedFor(
             records=candidates,
