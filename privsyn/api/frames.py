@@ -31,6 +31,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def are_rows(data: Any) -> bool:
     """Whether data are a list of dicts, or a ``datasets.Dataset``."""
+    # By name of the module, so that Hugging Face's datasets need not be installed.
     if any(base.__module__.startswith("datasets.") for base in type(data).__mro__):
         return hasattr(data, "to_list")
     listed = isinstance(data, list | tuple) and len(data) > 0
@@ -51,6 +52,7 @@ def as_frame(data: Any) -> pd.DataFrame:
         rows = data if isinstance(data, list | tuple) else data.to_list()
         names = dict.fromkeys(name for row in rows for name in row)
         values = {name: [row.get(name) for row in rows] for name in names}
+        # dtype=object: pandas would turn whole numbers into floats where one is missing.
         return pd.DataFrame({name: pd.Series(v, dtype=object) for name, v in values.items()})
     raise ConfigError(
         f"data is of type {type(data).__name__}.",
@@ -194,6 +196,7 @@ def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         write_jsonl_atomic(draft, _rows(frame, columns), mode=0o600)
+        # A link never overwrites, as a rename would: a version is written once.
         os.link(draft, target)  # fails where another process was faster
     except FileExistsError:
         if not _same(draft, target):
@@ -249,6 +252,7 @@ def _as_json(value: Any, *, text: bool) -> Any:
         text: It is of a column of texts, where an id is none.
     """
     if isinstance(value, bytes) and text:
+        # Bytes that are not UTF-8 survive as surrogates, which the reader drops and counts.
         value = value.decode("utf-8", "surrogateescape")
     if value is None or isinstance(value, str | bool):
         return value

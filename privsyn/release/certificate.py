@@ -168,6 +168,7 @@ def origin(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def canonical(certificate: Mapping[str, Any]) -> bytes:
     """The one byte form of a certificate."""
+    # One form of bytes per content, so that equal certificates have equal digests.
     return (json.dumps(certificate, indent=2, sort_keys=True, ensure_ascii=True) + "\n").encode()
 
 
@@ -250,12 +251,14 @@ def made_by_newer(certificate: Mapping[str, Any]) -> str | None:
 
 def _order(version: str) -> tuple[int, ...]:
     """A version for comparison: the numbers it begins with."""
+    # A bounded number of digits: int() of a very long string takes quadratic time.
     begins = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
     return tuple(map(int, begins[0].split("."))) if begins else ()
 
 
 def seal_of(certificate: Mapping[str, Any]) -> str:
     """SHA-256 of all of a certificate but its seal."""
+    # The seal cannot cover itself.
     body = {key: value for key, value in certificate.items() if key != "seal"}
     return hashlib.sha256(canonical(body)).hexdigest()
 
@@ -303,6 +306,7 @@ def _git_commit(root: Path) -> str | None:
 def is_plain_file(file: Path) -> bool:
     """Whether a path is a regular file, and no link to one."""
     try:
+        # lstat: a link could lead out of the folder, to a file that nobody checks.
         return stat.S_ISREG(file.lstat().st_mode)
     except OSError:
         return False

@@ -99,6 +99,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
         )
     ]
     try:
+        # From here on a forged certificate may hold anything, so a missing field is a failed check.
         paid = origin(certificate)
         plan = Plan.from_certificate(paid)
         checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
@@ -128,6 +129,7 @@ def _incomplete(error: Exception) -> Check:
 def authentic(checks: Sequence[Check]) -> bool:
     """Whether a ledger vouches for a release, besides its agreeing with itself."""
     rows = [check.passed for check in checks if check.name.startswith("ledger ")]
+    # Without a ledger there are no such rows, and a release is only consistent.
     return bool(rows) and all(rows)
 
 
@@ -239,6 +241,7 @@ def _reports(
     folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
 ) -> list[Check]:
     """Whether the reports belong to the certificate, and are those that the ledger noted."""
+    # exists() is False for a dangling link, which is a foreign file all the same.
     there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
     if not there:
         return []
@@ -274,6 +277,7 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
                 and sha256_file(folder / name) != sha
             ],
         }
+        # The bytes too: other bytes of the same content would be another file than the sealed one.
         if raw != canonical(validation) or validation["seal"] != seal_of(validation):
             wrong["changed"].insert(0, VALIDATION)
         messages = [f"{what}: {', '.join(names)}" for what, names in wrong.items() if names]
@@ -281,6 +285,7 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
             messages.append("of another certificate")
         if messages:
             return [Check(REPORT, False, "; ".join(messages))]
+        # Another version may lay the page out differently, so a difference would prove nothing.
         if validation["privsyn"] != __version__:
             made = f"made by privsyn {validation['privsyn']}, and this is {__version__}"
             again = f"not compared with one made anew: {made}; see privsyn report --out"
@@ -299,6 +304,7 @@ def _page(folder: Path) -> Check:
     from privsyn.report.outward import outward
 
     document = outward(folder)
+    # Pictures are left out: a PNG's bytes depend on the machine's libraries.
     page = _PICTURES.sub(b"", document.to_html().encode())
     same = {
         REPORT_PAGE: page == _PICTURES.sub(b"", read_file(folder / REPORT_PAGE)),
@@ -346,6 +352,7 @@ def _noted(
     ]
     if not notes:
         return Check(NOTED, None, f"not covered: {listed}: the ledger noted no validation")
+    # The last note counts: a validation may be repeated with other bounds.
     noted = notes[-1].body["reports"]
     changed = [
         file
@@ -358,6 +365,7 @@ def _noted(
 
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
     artifact = certificate["artifact"]
+    # The name alone: a certificate must not lead verification out of the folder.
     file = folder / Path(str(artifact["file"])).name
     if not is_plain_file(file):
         return [Check("artifact is unchanged", False, f"{file.name} is missing or no plain file")]
@@ -371,6 +379,7 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
         ]
         for inside in FOLDERS
     }
+    # Images and models are named, with their digests, by the rows of the artifact.
     by_rows = NAMED_BY_ROWS.get(artifact["media_type"])
     if by_rows:
         rows = map(parse_json, lines)
@@ -437,6 +446,7 @@ def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    # Solved again from settings and target, with nothing taken from the certificate.
     event, derived = plan.priced_again()
     cost = guarantee(event, plan.target_delta)
     rows = plan.mechanism().rows

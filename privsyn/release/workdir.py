@@ -277,6 +277,8 @@ class Workdir:
         if run is None:
             private_folder(self._scratch)
             mine = Run(secrets.token_hex(16), shards, secrets.token_hex(32))
+            # A complete draft, then a link: of two processes that start at once exactly one pins
+            # the run.
             draft = self._scratch / f".run-{mine.nonce}"
             write_json_atomic(draft, asdict(mine), mode=0o600)
             try:
@@ -286,11 +288,13 @@ class Workdir:
                 sync_folder(self._scratch)
             except OSError as error:
                 raise storage_error("write", self._scratch / RUN, error) from error
+            # The other process may have been first: its run is the one on disk.
             run = Run.load(self._scratch) or mine
         return run
 
     def _begin(self, run: Run) -> None:
         entry = self._ledger.releases.begin(self._release_id, str(self._scratch), run.nonce)
+        # privacy: drawing twice from one journal would release two outputs for one charge.
         first = Path(entry.scratch or self._scratch)
         other = Run.load(first)
         if (
@@ -318,6 +322,7 @@ class Workdir:
             Who will tell the ledger that the release is lost; None where it could not be marked.
         """
         with suppress(OSError):
+            # One rename, so that there is no moment at which both states, or none, hold.
             os.replace(self._scratch / RUN, self._scratch / GIVEN_UP)
             sync_folder(self._scratch)
         return "the next run" if self._given_up() else None
@@ -385,6 +390,8 @@ class VaultWorkdir(Workdir):
             objects = {}
             for number, name in enumerate(names):
                 lease.check()
+                # With the lease's token: a process that lost its lease cannot overwrite its
+                # successor's objects.
                 objects[name] = f"{part_name(part)}-{lease.token}/{number}"
                 self._sealed.put(objects[name], self.folder / name)
             return json.dumps(objects).encode()
@@ -461,6 +468,7 @@ def _cache(scratch: Path) -> Iterator[Path]:
     one_at_a_time = file_lock(scratch.parent.with_name("caches.lock"), timeout=600)
     with one_at_a_time:
         private_folder(scratch)
+        # Kills leave caches behind. A cache whose lock is free belongs to no live process.
         wipe_dead(scratch.parent)
         mine = file_lock(folder.with_suffix(".lock"), timeout=0)
         mine.acquire()

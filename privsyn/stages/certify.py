@@ -59,6 +59,7 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     plan = release.plan
     with traced(ctx, plan.id, "certify"):
         entry = ctx.ledger.releases.get(plan.id)
+        # A crash after the commit: finish what followed it, at no cost.
         if entry.state == "COMMITTED":
             wipe_workdir(ctx, entry)
             folder = find(ctx, plan)
@@ -66,6 +67,8 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
             certified(ctx, plan, folder)
             return folder
         folder = ctx.workspace.release(plan.id)
+        # A folder with a certificate but no commit is a crash between the two: it is only
+        # committed.
         if not (folder / layout.CERTIFICATE).is_file():
             if entry.state != "BEGUN":
                 raise ReleaseLost(
@@ -77,12 +80,14 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
                 _write(release, work, folder)
         facts = ReleaseFacts.read(folder)
         artifact = folder / facts.file
+        # The digest goes into the chain for good, so it must be that of the file now.
         if sha256_file(artifact) != facts.sha256:
             raise VerificationError(f"{artifact} was changed before its release was committed.")
         if ctx.workspace.store is not None:  # it outlives this machine before it is committed
             ctx.workspace.store.put_draft(folder)
         ctx.ledger.releases.commit(plan.id, facts.sha256, facts.certificate_sha256)
         store(ctx, folder)
+        # privacy: the scratch holds records; nothing needs them once the ledger has the commit.
         wipe_workdir(ctx, ctx.ledger.releases.get(plan.id))
         certified(ctx, plan, folder)
         return folder
@@ -129,6 +134,7 @@ def copy_release(source: Path, target: Path) -> Path:
     Raises:
         StorageError: Disk full or no permission.
     """
+    # Beside the target, so that the last step is a rename: readers never see half a copy.
     fresh = target.with_name(f".{target.name}.new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -149,8 +155,10 @@ def copy_release(source: Path, target: Path) -> Path:
 def _write(release: OpenPlan, work: Workdir, folder: Path) -> None:
     """Build the folder beside its place and rename it."""
     ctx, plan = release.ctx, release.plan
+    # Under a hidden name until it is complete; a rename then makes it a release.
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
+    # With a vault each part was drawn on some machine: fetch all of them.
     for part in (*range(work.shards), TRAIN):
         work.bring(part)
     scratch = work.folder
@@ -191,6 +199,8 @@ def write_model(folder: Path, files: Mapping[str, bytes]) -> ArtifactRef:
     rows = []
     for name, content in sorted(files.items()):
         if not name or name != Path(name).name or name.startswith("."):
+            # A name with a path could leave the folder; a hidden one would be skipped by its
+            # checks.
             raise ValueError(f"{name!r} is no name of a file of a model")
         with atomic_file(folder / layout.MODEL / name, mode=0o644) as stream:
             stream.write(content)
@@ -207,8 +217,10 @@ def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
     with atomic_file(building / layout.CERTIFICATE, mode=0o644) as stream:
         stream.write(certificate.canonical(sealed))
     try:
+        # privacy: the times of files would tell when the run ended.
         set_times(building)
         os.replace(building, folder)
+        # A rename survives a power cut only once its folder is synced.
         sync_folder(folder.parent)
     except OSError as error:
         raise storage_error("write", folder, error) from error
@@ -221,6 +233,7 @@ def _take_along(source: Path, target: Path) -> dict[str, str]:
     """
     digests = {}
     for file in sorted(source.iterdir()) if source.is_dir() else ():
+        # Temporary files of an interrupted atomic write.
         if file.name.startswith("."):
             continue
         with file.open("rb") as content, atomic_file(target / file.name, mode=0o644) as stream:
@@ -244,10 +257,12 @@ def _merged(
                 f"shard {shard} of release {plan.id} is not generated yet.",
                 hint="Run generate again: it resumes at no cost.",
             ) from None
+        # One shard with test noise makes the whole release not-private.
         kinds.add(part["noise"])
         drawn += part["rows"]
     drawn.sort(key=lambda row: int(row["cell"]))  # stable: a cell's texts stay in their order
     fewest, most = plan.row_bounds
+    # Where every cell has one row, also the cells themselves must be complete.
     if fewest == most == len(release.cells):
         whole = [row["cell"] for row in drawn] == list(range(most))
     else:
@@ -308,6 +323,7 @@ def sign(ctx: Context, folder: Path) -> str | None:
         return signature.sign(folder, signer)
     if ctx.config.signing.file is not None:
         log.warning("%s is not signed: the key of signing.key is not on this machine", folder.name)
+    # A signature of other bytes would fail verification: without the key, have none.
     if not signature.fits(folder):
         unsign(folder)
     return None

@@ -46,10 +46,12 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     _check_plan(ctx, plan)
     check_key(ctx)
     if ctx.vault is not None:
+        # Whatever could fail later fails here, before the cost is set aside.
         ctx.vault.key  # noqa: B018  it can be read here
     ctx.tracker.check()
     ctx.open_account()
     known = ctx.ledger.releases.find(plan.id)
+    # Once a release has begun its records are partitioned, and the private file may be gone.
     if known is None or known.state in ("VOID", "RESERVED"):
         method = release.method
         load_suite(
@@ -88,6 +90,7 @@ def _noted(ctx: Context, source: DatasetConfig, known: Entry | None) -> DatasetS
     A release that has begun goes on from its buckets, whatever became of the file; of a finished
     one the file may be gone.
     """
+    # A release that began was noted with its file; a resumed run must not need the file again.
     if known is not None and (known.state in ("BEGUN", "LOST") or not there(source.path)):
         return None
     return DatasetSource(
@@ -110,6 +113,7 @@ def settle(ctx: Context, plan: Plan) -> str:
     if entry is None:
         return "VOID"
     if entry.state == "BEGUN":
+        # It was given up on disk while the ledger was unreachable: this tells the ledger now.
         with suppress(ReleaseLost):
             find_workdir(ctx, entry).refuse_given_up()
         entry = ctx.ledger.releases.get(plan.id)
@@ -130,6 +134,7 @@ def _check_plan(ctx: Context, plan: Plan) -> None:
     today = make_plan(
         replace(ctx, config=config), plan.method, open_account=True, derived=plan.derived
     )
+    # Advice, the number of shards and dates change nothing that is drawn or charged.
     free, computed = {"warnings", "shards", "dates"}, {"derived", "epsilon"}
     same = today.model_dump(exclude=free | computed) == plan.model_dump(exclude=free | computed)
     # Sums of an FFT differ in the last digits between processors, so these two are compared as
