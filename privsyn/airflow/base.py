@@ -127,6 +127,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         except PrivsynError as error:
             failure = StageFailed.of(error)
         except Exception as error:
+            # A missing package is no defect: its message is ours and says what to install.
             missing = MissingExtra.of(error)
             failure = (
                 StageFailed.of(missing) if missing else StageFailed(f"{self.stage}: {place(error)}")
@@ -231,11 +232,13 @@ def place(error: Exception) -> str:
     """Type and place of a foreign exception, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    # privacy: messages of foreign exceptions quote values, such as a line of the private file.
     return f"{type(error).__name__}{where}. Its message is withheld: it may hold private text."
 
 
 def _day(context: Mapping[str, Any]) -> Date:
     """The logical date of a scheduled run; the day it was asked for of a manual one."""
+    # Runs on assets and by hand have no logical date in Airflow 3.
     moment = context.get("logical_date") or context["dag_run"].run_after
     day: Date = moment.date()
     return day

@@ -48,6 +48,8 @@ class PartitionOperator(StageOperator):
         shards = partition(ctx, planned)
         store = context["task_state_store"]
         if shards:
+            # A cleared task finds the release finished, and later tasks must still map to as many
+            # shards.
             store.set(planned.id, shards)
             return list(range(shards)), f"{shards} shard(s) to draw"
         drawn = int(store.get(planned.id, 0))
@@ -96,6 +98,7 @@ class ChildOperator(StageOperator):
         A pool has a slot a card, but Airflow does not say which slot a task has got.
         """
         cards, performance = visible_cards(), ctx.config.performance
+        # Without GPUs, or on another device, the child's environment stays as it is.
         if not cards or performance.device not in ("auto", "cuda"):
             yield {}
             return
@@ -133,6 +136,7 @@ class ChildOperator(StageOperator):
             StageFailed: It failed, or was killed.
         """
         params = str(self.params_path or params_file())
+        # privacy: a traceback with private text must not reach Airflow's log.
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None
         with subprocess.Popen(
@@ -148,6 +152,7 @@ class ChildOperator(StageOperator):
         ) as child:
             self._child = child
             try:
+                # Line by line until the end of output: a full pipe would block the child.
                 for line in child.stdout or ():
                     found = _reported(line)
                     reported = found or reported

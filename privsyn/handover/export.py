@@ -57,6 +57,7 @@ def comma_separated(rows: Rows, folder: Path, release: Path) -> None:
     """
     names = _names(rows)
     with (folder / "train.csv").open("w", encoding="utf-8", newline="") as stream:
+        # Quotes around everything: a text with line ends or commas stays one cell everywhere.
         lines = csv.writer(stream, quoting=csv.QUOTE_ALL)
         lines.writerow(names)
         lines.writerows([_as_text(str(row[name])) for name in names] for row in rows)
@@ -109,6 +110,7 @@ def _names(rows: Rows) -> list[str]:
 
 def _as_text(cell: str) -> str:
     """A cell that no spreadsheet computes, also behind leading blanks."""
+    # Spreadsheets run a cell that begins like a formula, even one from a CSV.
     return f"'{cell}" if cell.lstrip(" \n\u00a0").startswith(FORMULA) else cell
 
 
@@ -221,10 +223,12 @@ def export(
         )
     if target.exists() or target.is_symlink():
         raise ConfigError(f"{target} already exists.", hint="Name another folder with --out.")
+    # Inside the release it would be a foreign file, and the release would no longer verify.
     if folder.absolute().resolve() in target.absolute().resolve().parents:
         raise ConfigError(
             f"{target} is inside the release itself.", hint="Name another folder with --out."
         )
+    # What leaves must be the release that was certified, so it is verified first.
     verification.raise_failed(folder, verification.verify(folder, ledger))
     refuse_unreleased(folder, ctx)
     facts = ReleaseFacts.read(folder)
@@ -237,6 +241,7 @@ def export(
         ledger.approvals.check_published(
             facts.release_id, facts.certificate_sha256, name=facts.name
         )
+    # Beside the target under a hidden name: nobody hands on half an export.
     building = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
     try:
         building.mkdir(parents=True)

@@ -106,6 +106,7 @@ def begun(ctx: Context, plan: Plan | OpenPlan) -> Workdir | None:
         return None
     if entry.state != "BEGUN":
         raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
+    # The id is a hash of the settings, so an edited plan has another id.
     if not plan.is_its_name:
         raise VerificationError(
             f"the plan of release {plan.id} was edited: it is not what the release is named after.",
@@ -172,6 +173,7 @@ def session(release: OpenPlan, part: int | str, work: Workdir) -> Iterator[Drawi
             yield Drawing(lease, journal, ctx.noise())
             note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
+            # Before a draw, or after a failure of the machine, the same draws can be replayed.
             if not journal.drawn or _from_outside(error):
                 raise
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -234,6 +236,7 @@ def _journal(release: OpenPlan, part: int | str, lease: Lease, work: Workdir) ->
             was drawn since would be drawn again.
         ReleaseLost: It is gone.
     """
+    # privacy: from an older copy the same steps would be drawn again, with other outcomes.
     counted = release.ctx.ledger.leases.parts(release.id).get(lease.part, 0)
     journal = work.journal(part, release.journal_header | {"shard": part}, lease)
     if len(journal) < counted:
@@ -244,6 +247,7 @@ def _journal(release: OpenPlan, part: int | str, lease: Lease, work: Workdir) ->
             hint="Put the newest one back: its cost is paid. Only where that is gone for good: "
             f"privsyn ledger lose {release.id}",
         )
+    # The ledger learns with each renewal how many draws are on disk; an older copy has fewer.
     lease.count(lambda: journal.durable)
     return journal
 
@@ -252,6 +256,7 @@ def _from_outside(error: Exception) -> bool:
     """Whether a failure cannot depend on what was drawn, so that the release may be resumed."""
     if isinstance(error, PrivsynError):
         return error.retryable
+    # By name: torch.OutOfMemoryError must not be imported only to be compared.
     return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
 
 
@@ -317,6 +322,7 @@ def _draw(
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):
         work.bring(TRAIN)
+        # The texts are post-processing: what counts is the noise of the training.
         kind = noise_of_training(work.folder)
         written = method.write(
             settings,
@@ -331,6 +337,7 @@ def _draw(
         assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
         work.bring(PARTITION, *bucket_files(shard))
         buckets = load_shard(work.folder / BUCKETS, shard, release.cells, work.shards)
+        # A public number: the true size of a bucket must not decide how many are read together.
         units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
         written = method.run(
             settings,

@@ -60,9 +60,11 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             refuse_empty(release, ctx.open_account().partition_key.reveal())
         account = ctx.open_account()
         work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
+        # From here on the cost is final: what follows reads records into buckets.
         work.begin(plan.shards if shards is None else shards)
         header = release.journal_header
 
+        # Every part that will draw gets an empty journal before the partition counts as finished.
         parts: list[int | str] = list(range(work.shards))
         if isinstance(release.method, TrainsModel):
             parts.append(TRAIN)
@@ -71,6 +73,8 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
 
         def before_finish() -> None:
             lease.check()
+            # The file may have been written to while it was read: then the buckets mix two
+            # versions.
             _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
             held = ctx.ledger.leases.parts(plan.id)
             for shard in parts:
@@ -100,6 +104,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                     before_finish=before_finish,
                     tally=tally,
                 )
+                # Shards that read all records share one file of buckets, hence the set.
                 names = [name for shard in range(files) for name in bucket_files(shard)]
                 names += [HELD_OUT] if plan.accuracy is not None else []
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
@@ -166,6 +171,7 @@ def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
         if source.release_id == release.id
     ]
     try:
+        # A file that is gone has not changed: a resumed run works from its buckets.
         return bool(known) and ctx.fingerprint(release.source.path) not in known
     except DataError:
         return False

@@ -137,6 +137,7 @@ def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectatio
         from great_expectations.exceptions import GreatExpectationsError
 
         expectations = [_build(config, suite.name) for config in suite.expectations]
+        # dtype=object: values stay as they are in the file, missing ones included.
         frame = pd.DataFrame(table, dtype=object)
         # Python strings: Arrow matches with another dialect of regular expressions than the one
         # that the config was checked with.
@@ -151,7 +152,9 @@ def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectatio
 
 def _results(gx: Any, suite: Suite, expectations: Sequence[Any], frame: Any) -> list[Any]:
     """Result objects of Great Expectations, in the suite's order."""
+    # Nothing on disk: other modes write a project folder, with samples of values in it.
     context = gx.get_context(mode="ephemeral")
+    # Great Expectations otherwise reports usage to its makers.
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     asset = context.data_sources.add_pandas("synthetic").add_dataframe_asset("file")
@@ -179,6 +182,7 @@ def _build(config: Mapping[str, Any], suite: str) -> Any:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     try:
+        # Unknown types and arguments fail here, before a release is made, not in validation.
         return ExpectationConfiguration(**config).to_domain_obj()
     except (GreatExpectationsError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())

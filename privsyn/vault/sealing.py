@@ -60,6 +60,7 @@ class ReleaseKey:
         """This key, encrypted with the deployment's key."""
         from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
+        # Bound to the release's id: a wrapped key moved to another release does not unwrap.
         return aes_key_wrap(_derived(by, b"", b"wrap " + self.release_id.encode()), self._key)
 
     @classmethod
@@ -81,6 +82,7 @@ class ReleaseKey:
         """Encrypt a stream as the object of this name, in bounded memory."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        # A fresh key and prefix per object: a nonce is never used twice under one key.
         salt, prefix = secrets.token_bytes(_SALT), secrets.token_bytes(_PREFIX)
         target.write(_MAGIC + salt + prefix)
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
@@ -105,6 +107,7 @@ class ReleaseKey:
 
         head = source.read(len(_MAGIC) + _SALT + _PREFIX)
         salt, prefix = head[len(_MAGIC) : len(_MAGIC) + _SALT], head[len(_MAGIC) + _SALT :]
+        # An object that was cut off within its head.
         if not head.startswith(_MAGIC) or len(prefix) != _PREFIX:
             raise _changed(name)
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
@@ -151,6 +154,7 @@ class ReleaseKey:
 
     def digest(self, value: bytes) -> str:
         """A keyed digest of 30 hexadecimal digits, which shows nothing without the key."""
+        # Keyed: without the key a digest of a guessed draw proves nothing.
         key = _derived(self._key, b"", b"digest")
         return hashlib.blake2b(value, key=key, digest_size=15).hexdigest()
 
@@ -163,6 +167,7 @@ class ReleaseKey:
         return self._part_keys[part]
 
     def _bound(self, *words: str) -> bytes:
+        # A zero byte cannot be in a name, so two lists of words never make the same bytes.
         return "\0".join(("privsyn 1", self.release_id, *words)).encode()
 
 
@@ -180,6 +185,7 @@ def _derived(key: bytes, salt: bytes, purpose: bytes) -> bytes:
 
 
 def _segment_nonce(prefix: bytes, number: int, *, last: bool) -> bytes:
+    # The last byte marks the last segment, so that an object cannot be cut at a segment's end.
     return prefix + number.to_bytes(4, "big") + bytes([last])
 
 

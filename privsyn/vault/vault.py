@@ -38,6 +38,7 @@ class DeploymentKey:
     """The key. Its text form shows only its id."""
 
     def __init__(self, key: bytes, value: str) -> None:
+        # Private to the class: neither repr nor pickle of this object can show it.
         self.__key = key
         self.origin = value
         self.id = key_id(key)
@@ -104,6 +105,7 @@ def new_key(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False)
 
 def _decoded(text: bytes, where: str) -> bytes:
     try:
+        # validate: without it foreign letters are skipped and a damaged key would decode.
         key = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
         key = b""
@@ -154,6 +156,7 @@ class Vault:
         Raises:
             StorageError: The store refuses or cannot be reached.
         """
+        # A hidden name, which releases() leaves out.
         name, value = f".probe-{secrets.token_hex(8)}", secrets.token_bytes(64)
         probe = ReleaseVault(self._store, name, "0", ReleaseKey.new(name))
         try:
@@ -179,6 +182,7 @@ class Vault:
         """
         fresh = ReleaseKey.new(release_id)
         row = VaultRow(self.key.id, fresh.wrapped(self.key.secret), secrets.token_hex(16), shards)
+        # The ledger keeps the first row: of two machines that pin at once both get the same key.
         return self._of(release_id, draws.pin(release_id, row))
 
     def find(self, draws: SealedDraws, release_id: str) -> ReleaseVault | None:
@@ -201,6 +205,7 @@ class Vault:
             f"under key {row.key_id}: nothing was drawn.",
             hint="Give this machine the same key as the others.",
         )
+        # Before the unwrap, so that a wrong key of a machine is told apart from a damaged row.
         if row.key_id != self.key.id:
             raise refusal
         try:
@@ -249,6 +254,7 @@ class ReleaseVault:
             NoSuchObject: It does not exist.
             VerificationError: It differs from what was stored under this name.
         """
+        # A file appears only after every segment was authenticated.
         with atomic_file(file) as target:
             self._get(name, target)
 
