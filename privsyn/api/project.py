@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,17 @@ from privsyn.api.overrides import as_overrides
 from privsyn.api.released import Release
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
-from privsyn.display.plans import cost_rows
+from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent
 from privsyn.errors import ConfigError
 from privsyn.ledger.audit import LedgerAudit
-from privsyn.ledger.balances import Preview
 from privsyn.ledger.entries import describe_requester
-from privsyn.ledger.spec import NONE, Terms
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
-from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
-from privsyn.stages.draw import Pace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,50 +37,6 @@ if TYPE_CHECKING:
     from privsyn.display.comparison import Comparison
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, repr=False)
-class Planned(Displayable):
-    """What a release would cost, and whether its account pays for it. Shows itself as a table.
-
-    Attributes:
-        plan: The plan: all public.
-        account: What its reservation would meet.
-        earlier: The last release like it here, and how long it took: internal, so the table leaves
-            it out.
-        cron: Schedule of its DAG.
-        settings: What was asked for on top of the project's settings.
-        day: Its logical date.
-        terms: What its account is held to: who has to approve it, say.
-    """
-
-    plan: Plan
-    account: Preview
-    earlier: Pace | None
-    cron: str | None
-    settings: tuple[str, ...]
-    day: Date
-    terms: Terms = NONE
-
-    @property
-    def epsilon(self) -> float:
-        """Its cost in epsilon, at ``delta``."""
-        return self.plan.epsilon
-
-    @property
-    def delta(self) -> float:
-        """Its delta."""
-        return self.plan.delta
-
-    @property
-    def fits(self) -> bool:
-        """Whether the account could pay for it now, or has."""
-        return self.account.entry is not None or self.account.fits
-
-    def _tables(self) -> tuple[Table, ...]:
-        """One table: cost, guarantee and account."""
-        rows = cost_rows(self.plan, self.account, None, self.cron, self.terms)
-        return (Table.of(f"{self.plan.method}: what it would cost", rows, self.plan.warnings),)
 
 
 class LedgerTables(Displayable):
@@ -384,9 +336,6 @@ class Project(Displayable):
             ConfigError: A setting is unknown or out of bounds, or a model cannot be found.
             AccountMismatch: The account exists with other terms.
         """
-        from privsyn.stages.draw import last
-        from privsyn.stages.plan import plan, preview
-
         name = method or self._context(()).config.first_method
         privacy = {"epsilon": epsilon, "delta": delta, "draw": draw}
         changes = {f"privacy.{key}": value for key, value in privacy.items() if value is not None}
@@ -394,18 +343,7 @@ class Project(Displayable):
             key if "." in key else f"methods.{name}.{key}": v for key, v in settings.items()
         }
         overrides = as_overrides(changes)
-        ctx = self._context(overrides)
-        planned = plan(ctx, name)
-        schedule = ctx.config.schedule.get(name)
-        return Planned(
-            planned,
-            preview(ctx, planned),
-            last(ctx, planned),
-            schedule.cron if schedule else None,
-            overrides,
-            ctx.day,
-            ctx.account.terms,
-        )
+        return Planned.of(self._context(overrides), name, overrides)
 
     @guarded
     def release(self, planned: Planned, *, publish: bool = True) -> Release:

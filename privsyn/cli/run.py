@@ -85,18 +85,14 @@ def plan(
         return
     if releases is not None:
         raise ConfigError("--releases needs --release.")
-    from privsyn.display.plans import cost_of_all, cost_of_release
-    from privsyn.stages.plan import (
-        of_other_accounts,
-        preview,
-        preview_all,
-        report,
-        report_account,
-    )
-    from privsyn.stages.plan import plan as make_plan
+    from privsyn.display.plans import Planned, cost_of_all
+    from privsyn.stages.plan import of_other_accounts, preview_all, report_account
+    from privsyn.stages.plan import report as as_report
 
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
+    # privacy: how long an earlier release took follows its records
+    internal = at_a_terminal(out) and not (as_json or every)
     with show_progress(err) as progress:
         with under_way(progress, "plan: settings"):
             changes = chosen(params, overrides, method, epsilon, texts, every=every)
@@ -104,55 +100,32 @@ def plan(
             names = [method or ctx.config.first_method]
             if every:
                 names = [name for name in ctx.config.pipeline if name in METHODS]
-        plans, previews = [], []
+        planned = []
         for name in names:
             with under_way(progress, f"plan {name}: noise and cost"):
-                plans.append(make_plan(ctx, name))
-                previews.append(preview(ctx, plans[-1]))
-    if not names:
+                planned.append(Planned.of(ctx, name, internal=internal))
+    if not planned:
         raise ConfigError(
             "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
         )
-    if not every:
-        [planned], [account] = plans, previews
+    reports = [as_report(one.plan, one.account) for one in planned] if as_json else []
+    if every:
+        together = preview_all(ctx, [one.plan for one in planned])
         if as_json:
-            print(json.dumps(report(planned, account), indent=2))
+            total = report_account(ctx.config.account.name, together)
+            print(json.dumps({"releases": reports, "together": total}, indent=2))
         else:
-            earlier = None
-            # privacy: how long an earlier release took follows its records
-            if at_a_terminal(out):
-                from privsyn.stages.draw import last
-
-                earlier = last(ctx, planned)
-            schedule = ctx.config.schedule.get(planned.method)
-            cron = schedule.cron if schedule else None
-            cost_of_release(
-                out,
-                planned,
-                account,
-                earlier,
-                cron,
-                ctx.account.terms,
-                ctx.config.account.public_size,
-                details=details,
-            )
+            cost_of_all(out, planned, together)
+        fits = together.fits
+    else:
+        fits = planned[0].account.fits
+        if as_json:
+            print(json.dumps(reports[0], indent=2))
+        else:
+            planned[0].table(internal=internal, details=details).print(out)
             if advice := of_other_accounts(ctx):
                 note(out, advice)
-        _end_as_refused_unless(account.fits)
-        return
-    together = preview_all(ctx, plans)
-    if as_json:
-        reports = [report(*pair) for pair in zip(plans, previews, strict=True)]
-        total = report_account(ctx.config.account.name, together)
-        print(json.dumps({"releases": reports, "together": total}, indent=2))
-    else:
-        cost_of_all(out, plans, previews, together)
-    _end_as_refused_unless(together.fits)
-
-
-def _end_as_refused_unless(fits: bool) -> None:
-    """End as `run` would on a budget that is refused: scripts go by the exit code."""
-    if not fits:
+    if not fits:  # as `run` would: scripts go by the exit code
         raise typer.Exit(BudgetExceeded.exit_code)
 
 

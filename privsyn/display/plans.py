@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from datetime import date as Date
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from privsyn.display.progress import duration
-from privsyn.display.tables import Verbatim, facts, note, table
+from privsyn.display.tables import Displayable, Table, Verbatim, facts, table
 from privsyn.dp.accountant import percent, shown
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
@@ -19,31 +21,121 @@ from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import odds_of, of_each
-from privsyn.stages.plan import about_words, lasts_until
+from privsyn.stages.base import Context
+from privsyn.stages.plan import about_words, lasts_until, plan, preview
 
 if TYPE_CHECKING:
     from privsyn.stages.draw import Pace
 
 
-def cost_of_release(
-    console: Console,
-    plan: Plan,
-    account: Preview,
-    earlier: Pace | None,
-    cron: str | None = None,
-    terms: Terms = NONE,
-    public_size: int | None = None,
-    *,
-    details: bool = False,
-) -> None:
-    """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
-    rows = cost_rows(plan, account, earlier, cron, terms, public_size)
-    if details:
-        rows |= {"rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-"}
-        rows |= {key: f"{value:.6g}" for key, value in plan.derived.items()}
-    facts(console, rows, title=f"{plan.method}: what it would cost")
-    for warning in plan.warnings:
-        note(console, warning)
+@dataclass(frozen=True, repr=False)
+class Planned(Displayable):
+    """What a release would cost, and whether its account pays for it. Shows itself as a table.
+
+    Attributes:
+        plan: The plan: all public.
+        account: What its reservation would meet.
+        earlier: The last release like it here, and how long it took: internal, so the table leaves
+            it out unless it is asked for.
+        cron: Schedule of its DAG.
+        settings: What was asked for on top of the project's settings.
+        day: Its logical date.
+        terms: What its account is held to: who has to approve it, say.
+        public_size: Public number of units (account.public_size).
+    """
+
+    plan: Plan
+    account: Preview
+    earlier: Pace | None
+    cron: str | None
+    settings: tuple[str, ...]
+    day: Date
+    terms: Terms = NONE
+    public_size: int | None = None
+
+    @classmethod
+    def of(
+        cls, ctx: Context, method: str, settings: tuple[str, ...] = (), *, internal: bool = True
+    ) -> Planned:
+        """Plan a release of a method. Opens no data file; writes nothing.
+
+        Args:
+            ctx: Config and ledger, with the settings.
+            method: Which.
+            settings: What was asked for on top of the project's settings.
+            internal: Whether to look for an earlier release, too.
+        """
+        planned = plan(ctx, method)
+        earlier = None
+        if internal:
+            from privsyn.stages.draw import last  # late: loads all that draws
+
+            earlier = last(ctx, planned)
+        schedule, account = ctx.config.schedule.get(method), ctx.config.account
+        return cls(
+            planned,
+            preview(ctx, planned),
+            earlier,
+            schedule.cron if schedule else None,
+            settings,
+            ctx.day,
+            ctx.account.terms,
+            account.public_size,
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """Its cost in epsilon, at ``delta``."""
+        return self.plan.epsilon
+
+    @property
+    def delta(self) -> float:
+        """Its delta."""
+        return self.plan.delta
+
+    @property
+    def fits(self) -> bool:
+        """Whether the account could pay for it now, or has."""
+        return self.account.entry is not None or self.account.fits
+
+    def table(self, *, internal: bool = False, details: bool = False) -> Table:
+        """Cost, guarantee and account.
+
+        Args:
+            internal: Show how long the earlier release took, too.
+            details: Show what was solved for, too.
+        """
+        plan, account, balance = self.plan, self.account, self.account.balance
+        name: str = "assigned when the account is created"
+        if plan.release_id:
+            name = Verbatim(plan.release_id)
+        odds = odds_of(plan.privacy_event(), plan.unit, plan.adjacency, plan.delta)
+        rows = {
+            "fits": _fits(plan, account),
+            "guarantee": guaranteed(plan),
+            **_accuracy_bought(plan),
+            "in words": " ".join(odds),
+            f"synthetic {plan.things}": _number(plan, self.public_size),
+            "takes": share_taken(account),
+            "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
+            f"{percent(balance.share)} spent",
+            "remaining": _remaining(account) + _until(self.cron, account.copies),
+            "release": name,
+        }
+        if approvals := _approvals(plan, account, self.terms):
+            rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
+        if internal and self.earlier is not None:
+            rows["time (internal)"] = (
+                f"{self.earlier.release_id}, by the same method and models, was drawn here in "
+                f"{duration(self.earlier.seconds)} for {self.earlier.rows:,} {plan.things}"
+            )
+        if details:
+            rows |= {"rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-"}
+            rows |= {key: f"{value:.6g}" for key, value in plan.derived.items()}
+        return Table.of(f"{plan.method}: what it would cost", rows, plan.warnings)
+
+    def _tables(self) -> tuple[Table, ...]:
+        return (self.table(),)
 
 
 def guaranteed(plan: Plan) -> str:
@@ -58,48 +150,6 @@ def used_of_each(plan: Plan) -> str:
     """How many records of a unit are used; or that nobody is named as the unit."""
     by_file = modality_of(plan.dataset).by_file
     return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
-
-
-def cost_rows(
-    plan: Plan,
-    account: Preview,
-    earlier: Pace | None,
-    cron: str | None = None,
-    terms: Terms = NONE,
-    public_size: int | None = None,
-) -> dict[str, str]:
-    """What a release would cost, and whether the account pays for it, line by line.
-
-    Args:
-        plan: The release.
-        account: What its reservation would meet.
-        earlier: The last release like it here.
-        cron: Schedule of its DAG.
-        terms: The rules of the account.
-        public_size: Public number of units (account.public_size).
-    """
-    balance = account.balance
-    name = Verbatim(plan.release_id) if plan.release_id else "assigned when the account is created"
-    rows = {
-        "fits": _fits(plan, account),
-        "guarantee": guaranteed(plan),
-        **_accuracy_bought(plan),
-        "in words": " ".join(odds_of(plan.privacy_event(), plan.unit, plan.adjacency, plan.delta)),
-        f"synthetic {plan.things}": _number(plan, public_size),
-        "takes": share_taken(account),
-        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
-        f"spent",
-        "remaining": _remaining(account) + _until(cron, account.copies),
-        "release": name,
-    }
-    if approvals := _approvals(plan, account, terms):
-        rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
-    if earlier is not None:
-        rows["time (internal)"] = (
-            f"{earlier.release_id}, by the same method and models, was drawn here in "
-            f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
-        )
-    return rows
 
 
 def _number(plan: Plan, public_size: int | None) -> str:
@@ -155,20 +205,18 @@ def _until(cron: str | None, copies: int) -> str:
     return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
 
 
-def cost_of_all(
-    console: Console, plans: Sequence[Plan], previews: Sequence[Preview], together: Preview
-) -> None:
+def cost_of_all(console: Console, releases: Sequence[Planned], together: Preview) -> None:
     """Print what the releases of a pipeline cost, one by one and together."""
     rows = [
         (
-            plan.method,
-            f"({shown(plan.epsilon)}, {plan.delta:g})",
-            share_taken(one),
-            _fits(plan, one),
+            one.plan.method,
+            f"({shown(one.epsilon)}, {one.delta:g})",
+            share_taken(one.account),
+            _fits(one.plan, one.account),
         )
-        for plan, one in zip(plans, previews, strict=True)
+        for one in releases
     ]
-    balance, name = together.balance, plans[0].account
+    balance, name = together.balance, releases[0].plan.account
     table(console, ("method", "guarantee", "takes", "fits"), rows)
     fits = (
         "yes" if together.fits else "no: name fewer methods in pipeline, or lower privacy.epsilon"
