@@ -103,6 +103,7 @@ class Guesses:
         Returns:
             0 if the guesses show nothing.
         """
+        # Not significant even against epsilon 0: no positive bound is proved.
         if self.p_value(0.0, delta, alpha) > alpha:
             return 0.0
         low, high = 0.0, _MOST
@@ -116,6 +117,7 @@ class Guesses:
                     middle,
                 )
             )
+        # ``low`` is rejected at this confidence, so the bound is rounded down.
         return low
 
 

@@ -51,6 +51,7 @@ class Labelled:
         """As many rows of every label, drawn with replacement."""
         chosen = np.concatenate(
             [
+                # Within each label, so that a resample never loses a label.
                 rng.choice(members, len(members))
                 for members in (
                     np.flatnonzero(self.labels == label) for label in np.unique(self.labels)
@@ -78,7 +79,9 @@ def split_holdout(real: Sequence[T], synthetic: int) -> tuple[list[T], list[T]]:
 
     The baseline has as many records as the release, at most half.
     """
+    # A fixed seed: the same release measured twice gets the same numbers.
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
+    # As many real records as synthetic ones, so that neither side has the larger training set.
     count = min(synthetic, len(real) // 2)
     return [real[i] for i in order[:count]], [real[i] for i in order[count:]]
 
@@ -116,6 +119,7 @@ def compare(
         drawn: dict[str, list[float]] = {name: [] for name in trained_on}
         # One permutation of test rows for all sets: gains are differences on the same records.
         for _ in range(replicates):
+            # Shape (test,): the test records are resampled as well as the training sets.
             rows = rng.integers(0, len(test), len(test))
             for name, each in draws.items():
                 hits = [_hits(data.resampled(rng), test)[rows].mean() for data in each]
@@ -150,6 +154,7 @@ def _hits(train: Labelled, test: Labelled) -> NDArray[np.bool_]:
         return np.asarray(test.labels == answers[0])
     from sklearn.linear_model import LogisticRegression
 
+    # vectors: (rows, width). The default of 100 iterations may end before it converges.
     model = LogisticRegression(C=_STRENGTH, max_iter=1000)
     model.fit(train.vectors, train.labels)
     return np.asarray(model.predict(test.vectors) == test.labels)
@@ -210,6 +215,7 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
 
 def _has_word(text: str) -> bool:
     """Whether the vectorizer finds a word. It lowercases first, which may split one."""
+    # The pattern of scikit-learn's vectorizer, which raises where it finds no word at all.
     return re.search(r"\b\w\w+\b", text.lower()) is not None
 
 
@@ -232,6 +238,7 @@ def score(
         predict: Returns the answers; called only if there is more than one label.
     """
     labels = set(trained)
+    # With one label a classifier cannot be fitted: every record gets that label.
     predicted = [*labels] * len(truth) if len(labels) == 1 else predict()
     support, answered = Counter(truth), Counter(predicted)
     hits = Counter(label for label, answer in zip(truth, predicted, strict=True) if label == answer)

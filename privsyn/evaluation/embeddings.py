@@ -54,6 +54,7 @@ class EmbeddedOnce:
 
     def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """Vectors of the texts, in order, shape (texts, width); at least one text."""
+        # Each text is embedded once, however many measures ask for it.
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             self._known.update(zip(new, self._load().embed(new), strict=True))
@@ -126,6 +127,7 @@ def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Me
 
 
 def _spaced(size: int, count: int) -> NDArray[np.int64]:
+    # Evenly spaced rows rather than a random draw: every label keeps its share.
     return np.linspace(0, size - 1, count).astype(np.int64)
 
 
@@ -150,9 +152,11 @@ def quantised(
     from sklearn.preprocessing import normalize
 
     clusters = max(2, round(min(len(first), len(second)) / _TEXTS_PER_CLUSTER))
+    # Shape (texts of both sides, width), in one set: both sides share their clusters.
     both = normalize(np.concatenate([first, second]).astype(np.float64))
     if not (both - both[0]).round(9).any():  # one text repeated: one cluster
         return np.array([len(first)]), np.array([len(second)])
+    # As in MAUVE's own code: the components that hold 90% of the variance.
     both = normalize(PCA(0.9, svd_solver="full").fit_transform(both))
     # KMeans warns, and warnings are errors, if there are fewer distinct points than clusters.
     clusters = min(clusters, len(np.unique(both.round(9), axis=0)))
@@ -174,6 +178,7 @@ def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
         (np.exp(-_SCALE * _divergence(q, mixed)), np.exp(-_SCALE * _divergence(p, mixed)))
         for mixed in (weight * p + (1 - weight) * q for weight in _MIXTURES)
     ]
+    # Shape (mixtures + 2,) each: the divergence frontier between its two fixed ends.
     x, y = np.array([(0.0, 1.0), *curve[::-1], (1.0, 0.0)]).T
     # Stable sort: equal points stay in the order of the falling curve, so equal histograms give 1.
     across, along = np.argsort(x, kind="stable"), np.argsort(y[::-1], kind="stable")

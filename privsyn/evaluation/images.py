@@ -165,6 +165,7 @@ def compare_images(
     known = features(real, 2 * count if doubled else count)
     if doubled:  # files may alternate labels: a split by position would separate them
         known = known[np.random.default_rng(_SEED).permutation(2 * count)]
+    # The other half of the real images shows what distance equal sources have.
     theirs, others = known[:count], known[count:] if doubled else None
     how = f"{count} a side, {embedder.width} features of {called}"
     return [
@@ -218,6 +219,7 @@ def frechet_distance(first: Features, second: Features) -> float:
     Source: Heusel et al. 2017, "GANs Trained by a Two Time-Scale Update Rule", section 2.
     """
     means = [part.mean(axis=0) for part in (first, second)]
+    # part: (rows, width); root^T root is the covariance.
     roots = [
         (part - mean) / np.sqrt(len(part) - 1)
         for part, mean in zip((first, second), means, strict=True)
@@ -229,6 +231,7 @@ def frechet_distance(first: Features, second: Features) -> float:
     shared = np.linalg.svd(left @ right.T, compute_uv=False).sum()
     spread = sum(float((root**2).sum()) for root in roots)
     gap = float(((means[0] - means[1]) ** 2).sum())
+    # Roundings may leave a small negative number for equal sets.
     return max(0.0, gap + spread - 2 * float(shared))
 
 
@@ -293,6 +296,7 @@ def _distances(rows: Features, columns: Features) -> Any:
     """Squared distances, some rows at a time."""
     from scipy.spatial.distance import cdist
 
+    # In blocks, shape (rows per pass, columns): all distances at once would not fit in memory.
     for start in range(0, len(rows), _ROWS_PER_PASS):
         yield cdist(rows[start : start + _ROWS_PER_PASS], columns, "sqeuclidean")
 
@@ -315,6 +319,7 @@ def _fitted(train: Sequence[tuple[Pixels, str]]) -> Any:
 
     places = np.linspace(0, len(train) - 1, min(len(train), _MOST_TRAINED)).astype(int)
     chosen = [train[place] for place in places]
+    # The time grows with the square of the rows, hence at most _MOST_TRAINED of them.
     model = SVC(C=5.0, gamma="scale")
     with threadpool_limits(limits=1):
         return model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])

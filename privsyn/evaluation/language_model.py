@@ -37,6 +37,7 @@ def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]
         0 to 1) and ``words_covered`` (share of real words that occur among the synthetic ones).
         Empty if a side has fewer than 20 texts.
     """
+    # Half of the real texts are the comparison's own baseline: real against real.
     count = min(len(synthetic), len(real) // 2)
     if count < _FEWEST_OF_CORPUS // 2:
         return []
@@ -140,6 +141,7 @@ def perplexity_gap(
     nats, tokens = (np.array([[pair[k] for pair in side] for side in sides]) for k in (0, 1))
     if not tokens.sum(axis=1).all():
         return []
+    # Per token over all texts: a mean of texts' perplexities would be ruled by a few short texts.
     ours, theirs = -nats.sum(axis=1) / tokens.sum(axis=1)
     # rows: shape (2 sides, replicates, count)
     rows = np.random.default_rng(_SEED).integers(0, count, (2, _REPLICATES, count))

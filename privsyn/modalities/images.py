@@ -162,6 +162,8 @@ class Images:
         named = []
         for row in rows:
             release, _, number = row["id"].rpartition("-")
+            # A picture that leaves its folder still says that it is synthetic, and of which
+            # release.
             metadata = {"Description": f"{SYNTHETIC} Release {release}.", "Software": "privsyn"}
             content = annotate(base64.b64decode(row[self.field]), metadata)
             file = f"{layout.IMAGES}/{number}.png"
@@ -233,6 +235,7 @@ class ImageSamples:
 
     def pack(self, samples: Sequence[Pixels]) -> bytes:
         """An .npy file; ModelError where shapes differ."""
+        # Samples are stacked into one array, which needs one shape.
         if len({(sample.shape, sample.dtype.str) for sample in samples}) > 1:
             raise ModelError("models.image: the generator gave images of more than one shape.")
         return to_npy(np.stack(samples))

@@ -71,6 +71,7 @@ class Texts:
     @property
     def columns(self) -> Mapping[str, str]:
         """Columns a text is made of, in the order they are first named."""
+        # A column that a template names twice is read once.
         names = tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
         return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
 
@@ -127,6 +128,7 @@ class Texts:
         """
         if not isinstance(content, str):
             raise TypeError("a method drew bytes where the dataset holds texts")
+        # Control characters would break terminals, CSV files and pages that show the text.
         return {self.field: _CONTROL.sub("", content)}
 
     def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
@@ -195,6 +197,7 @@ class TextSamples:
 
     def pack(self, samples: Sequence[str]) -> bytes:
         """A JSON list."""
+        # ASCII with escapes: a lone surrogate, which a model may write, has no bytes in UTF-8.
         return json.dumps(list(samples)).encode("ascii")
 
     def unpack(self, data: bytes) -> list[str]:

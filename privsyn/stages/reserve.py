@@ -51,7 +51,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     ctx.tracker.check()
     ctx.open_account()
     known = ctx.ledger.releases.find(plan.id)
-    # Once a release has begun its records are partitioned, and the private file may be gone.
+    # A started release has its records in buckets already, and the private file may be gone.
     if known is None or known.state in ("VOID", "RESERVED"):
         method = release.method
         load_suite(

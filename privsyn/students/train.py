@@ -168,9 +168,11 @@ def _fit(
         order, epoch_loss = rng.permutation(len(texts)), 0.0
         for start in range(0, len(texts), cfg.batch_size):
             batch = [texts[i] for i in order[start : start + cfg.batch_size]]
+            # Over the whole batch: the loss is a mean over its tokens, whatever the passes are.
             counted = sum(text.counted for text in batch)
             for group in student.passes(batch, vocabulary, device):
                 ids, targets = student.pad(group, device)
+                # logits: (texts, tokens, vocabulary), in half precision where the device has it.
                 with student.fast(device):
                     logits = model(input_ids=ids, use_cache=False).logits
                 followed = None
@@ -178,6 +180,7 @@ def _fit(
                     with torch.inference_mode():
                         followed = teacher(input_ids=ids).logits
                 texts_loss, loss = losses(cfg, logits, targets, followed)
+                # Gradients of all passes of a batch add up before the optimizer's step.
                 (loss / counted).backward()
                 epoch_loss += float(texts_loss.item())
                 read += len(group)
@@ -189,6 +192,7 @@ def _fit(
             optimizer.step()
             optimizer.zero_grad()
             taken += 1
+    # A diverged student would be released as a model of NaN, which loads without an error.
     whole = all(bool(torch.isfinite(weights).all()) for weights in model.parameters())
     if not (whole and math.isfinite(epoch_loss)):
         raise ModelError(
@@ -226,10 +230,12 @@ def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) 
     from privsyn.models.training.causal_lm import NOT_COUNTED
 
     counted = targets != NOT_COUNTED
+    # Shape (counted tokens, vocabulary); half precision is too coarse for a sum of many tokens.
     ours = logits[counted].float()
     texts = F.cross_entropy(ours, targets[counted], reduction="sum")
     if followed is None:
         return texts, texts
+    # The vocabularies may be padded to different widths: only shared tokens are compared.
     width, t = min(ours.shape[1], followed.shape[2]), cfg.temperature
     divergence = F.kl_div(
         F.log_softmax(ours[:, :width] / t, dim=-1),
@@ -237,6 +243,7 @@ def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) 
         reduction="sum",
         log_target=True,
     )
+    # t^2 keeps the gradient of the divergence at the same size for every temperature.
     return texts, texts + cfg.logit_weight * t * t * divergence
 
 
