@@ -172,7 +172,7 @@ def _fit(
             counted = sum(text.counted for text in batch)
             for group in student.passes(batch, vocabulary, device):
                 ids, targets = student.pad(group, device)
-                # logits: (texts, tokens, vocabulary), in half precision where the device has it.
+                # logits: (texts, tokens, vocabulary), in bfloat16 on GPUs.
                 with student.fast(device):
                     logits = model(input_ids=ids, use_cache=False).logits
                 followed = None
@@ -230,7 +230,7 @@ def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) 
     from privsyn.models.training.causal_lm import NOT_COUNTED
 
     counted = targets != NOT_COUNTED
-    # Shape (counted tokens, vocabulary); half precision is too coarse for a sum of many tokens.
+    # Shape (counted tokens, vocabulary); bfloat16 is too coarse for a sum of many tokens.
     ours = logits[counted].float()
     texts = F.cross_entropy(ours, targets[counted], reduction="sum")
     if followed is None:
