@@ -40,8 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest goes first, so that no process ends long after the others."""
-    items.sort(key=lambda item: item.path.name != "test_drivers.py")
+    """The files that take longest go first, so that no process ends long after the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != "test_drivers.py", item.path not in slow))
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests import preloaded
 from tests.integration.e2e.small_project import CANARY
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,7 @@ def code(notebook) -> list:
 @pytest.mark.slow
 def test_they_run_and_show_no_record_of_a_frame(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sys, "executable", preloaded.python())  # a kernel each
     for name, saved in NOTEBOOKS.items():
         notebook = nbformat.from_dict(saved)
         private = [

@@ -19,6 +19,7 @@ from privsyn.airflow.project import teaches
 from privsyn.ledger import accounts
 from privsyn.methods.base import Backends
 from privsyn.release.signature import new
+from tests import preloaded
 from tests.integration.e2e.small_project import (
     CANARY,
     DRIVERS,
@@ -96,7 +97,7 @@ def driven(
             ("-m", "dvc", "repro"),
             ("-m", "privsyn", "stage", "publish", "--plan", pointer),
         ],
-        "airflow": [(str(RUN_DAG), str(found["airflow"].project.root), order)],
+        "airflow": [(str(RUN_DAG), str(found["airflow"].project.root), order, "lineage")],
     }
 
     def drive(name: str) -> None:
@@ -105,13 +106,15 @@ def driven(
 
     def done(name: str, *command: str) -> None:
         project = found[name].project
+        # The command line, and everything of one method, starts as at a user's.
+        forks = name != "cli" and method != "invisible_ink"
         ran = subprocess.run(
-            [sys.executable, *command],
+            [preloaded.python() if forks else sys.executable, *command],
             cwd=project.root,
             capture_output=True,
             text=True,
             check=False,
-            env=environment(project),
+            env=environment(project, forks=forks),
         )
         found[name].printed += ran.stdout + ran.stderr
         assert ran.returncode == 0, f"{name}: {ran.stdout[-2000:]} {ran.stderr[-3000:]}"

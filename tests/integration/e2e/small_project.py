@@ -27,6 +27,7 @@ from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.tracking.base import NullTracker
+from tests import preloaded
 
 ROOT = Path(__file__).parents[3]
 RUN_DAG = ROOT / "tests" / "system" / "dags" / "run_dag.py"
@@ -130,7 +131,7 @@ class Project:
     def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user does."""
         done = subprocess.run(
-            [sys.executable, "-m", "privsyn", *arguments],
+            [preloaded.python(), "-m", "privsyn", *arguments],
             cwd=self.root,
             capture_output=True,
             text=True,
@@ -197,12 +198,16 @@ class Driven:
     method: str
 
 
-def environment(project: Project) -> dict[str, str]:
-    """What the processes of a project see: this interpreter's commands first in the path."""
+def environment(project: Project, *, forks: bool = True) -> dict[str, str]:
+    """What the processes of a project see: this interpreter's commands first in the path.
+
+    With ``forks``, before them those that fork (preloaded.py), so that they start at once.
+    """
+    found = [str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
         "COLUMNS": "160",
         "PYTHONPATH": str(ROOT),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(preloaded.folder()), *found] if forks else found),
         "OMP_NUM_THREADS": "1",
         "AIRFLOW_HOME": str(project.root / "airflow"),
         "PRIVSYN_PARAMS": str(project.params),

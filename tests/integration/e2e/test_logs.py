@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from privsyn import cli
 from privsyn.display.tables import at_a_terminal
 from privsyn.stages.plan import plan
+from tests import preloaded
 from tests.integration.e2e.small_project import METHODS, environment
 
 OF_RECORDS = ("rows can be used", "held-out", "accuracy", "note (internal)")
@@ -69,6 +71,7 @@ def test_the_log_of_a_baseline_holds_no_count_and_no_accuracy(
     for key, value in environment(project).items():
         monkeypatch.setenv(key, value)
     monkeypatch.chdir(project.root)
+    monkeypatch.setattr(sys, "executable", preloaded.python())
     task = BaselineOperator(
         task_id="baseline", params_path=str(project.params), asked={asked: ["private"]}
     )

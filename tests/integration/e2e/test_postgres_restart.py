@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.vault.vault import VARIABLE
+from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
 from tests.integration.ledger.postgres_server import Server, postgres_server
 
@@ -60,7 +60,7 @@ class Drawing:
 
     def __init__(self, project: Project, said: Path) -> None:
         self._said = said
-        command = [sys.executable, "-m", "privsyn", "stage", "generate", "--plan", "plan.json"]
+        command = [preloaded.python(), "-m", "privsyn", "stage", "generate", "--plan", "plan.json"]
         with said.open("wb") as stream:
             self.process = subprocess.Popen(
                 [*command, "--shard", "0"],

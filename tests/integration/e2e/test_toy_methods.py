@@ -18,13 +18,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from privsyn.methods.registry import METHODS
 from privsyn.release import verification
+from tests import preloaded
 from tests.integration.e2e.small_project import (
     CANARY,
     DRIVERS,
@@ -82,7 +82,7 @@ def python(project, *command):
     there = environment(project)
     path = [str(TOYS), there["PYTHONPATH"]]
     done = subprocess.run(
-        [sys.executable, *command],
+        [preloaded.python(), *command],
         cwd=project.root,
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.system.dags.templates import copy_airflow
+from tests import preloaded
+from tests.system.dags.templates import copy_airflow, copy_mlflow
 
 ROOT = Path(__file__).parents[3]
 CANARY = "purple-walrus-4711"
@@ -35,8 +35,9 @@ class DagProject:
         answer = self.root / "answer.json"
         if script != "parse_dags.py":
             copy_airflow(self.root)
+            copy_mlflow(self.root)
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name(script)), str(self.root), *arguments],
+            [preloaded.python(), str(Path(__file__).with_name(script)), str(self.root), *arguments],
             cwd=self.root,
             capture_output=True,
             text=True,

@@ -1,6 +1,7 @@
 """Run the project's DAG several times in this process and write down what came of each run.
 
-With the word `pages` also what the server answers about the first release.
+With the word `lineage` OpenLineage listens, in a process for each thing that it hears. With the
+word `pages` also what the server answers about the first release.
 """
 
 import json
@@ -24,11 +25,12 @@ root = Path(sys.argv[1])
 runs = json.loads(sys.argv[2])
 home = root / "airflow"
 environment = airflow_environment(root, home)
-lineage = {"type": "file", "log_file_path": str(root / "lineage.jsonl"), "append": True}
-environment |= {
-    "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
-    "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
-}
+if "lineage" in sys.argv[3:]:
+    lineage = {"type": "file", "log_file_path": str(root / "lineage.jsonl"), "append": True}
+    environment |= {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
+    }
 os.environ |= environment
 prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
 
@@ -131,8 +133,11 @@ class Keeper(BaseNotifier):
 
 
 answers, dags = [], []
+forking = sys.executable
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
+    # What is killed is the process itself, none that asks for a fork (preloaded.py).
+    sys.executable = f"{sys.prefix}/bin/python" if order.get("kill") else forking
     if back := order.get("back"):
         (root / back).with_name("gone").rename(root / back)
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([NOTIFY, *order.get("set", [])])

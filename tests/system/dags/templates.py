@@ -51,8 +51,11 @@ def copy_airflow(root: Path) -> None:
 
 
 def copy_mlflow(root: Path) -> None:
-    """Give a project that has a state its MLflow, empty."""
-    shutil.copyfile(_mlflow_file(), root / ".privsyn" / "mlflow.db")
+    """Give a project its MLflow, empty, unless it has one."""
+    file = root / ".privsyn" / "mlflow.db"
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    if not file.exists():
+        shutil.copyfile(_mlflow_file(), file)
 
 
 def keep_dag(root: Path, method: str) -> None:

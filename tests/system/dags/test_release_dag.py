@@ -44,7 +44,7 @@ def runs(project):
     ]
     for month in ("2026-09", "2026-10"):
         shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
-    return project.run("run_dag.py", json.dumps(orders), "pages")
+    return project.run("run_dag.py", json.dumps(orders), "lineage", "pages")
 
 
 @pytest.fixture(scope="module")
