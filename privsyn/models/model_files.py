@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ def file_digests(
 ) -> dict[str, str]:
     """SHA-256 of each file that matches a pattern, by its name, sorted.
 
-    ``cache_dir`` caches digests by size and modification time. None: every file is read.
+    ``cache_dir`` caches digests by size and modification time. None: a process reads a file once.
     """
     paths = matching(folder, patterns)
     digests = _digests(paths, cache_dir)
@@ -162,6 +164,22 @@ def file_digests(
 def file_digest(path: Path, cache_dir: Path | None) -> str:
     """SHA-256 of one file, with the cache of ``file_digests``."""
     return _digests([path], cache_dir)[0]
+
+
+def _sha256(path: Path, stat: os.stat_result) -> str:
+    """SHA-256 of a file, read once a process unless it has changed since.
+
+    A file that changed in the last two seconds may change again within one tick of its times.
+    """
+    state = (path, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    settled = time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) > 2_000_000_000
+    return _read(*state) if settled else _read.__wrapped__(*state)
+
+
+@functools.cache
+def _read(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
@@ -176,8 +194,7 @@ def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
         key = str(path.resolve())
         entry = cache.get(key)
         if not (isinstance(entry, list) and entry[:2] == [stat.st_size, stat.st_mtime_ns]):
-            with path.open("rb") as file:
-                sha = hashlib.file_digest(file, "sha256").hexdigest()
+            sha = _sha256(path, stat)
             fresh[key] = entry = [stat.st_size, stat.st_mtime_ns, sha]
         digests.append(str(entry[2]))
     if store and fresh:
