@@ -40,6 +40,10 @@ JSON_SCHEMA = (
 """Schema keywords that travel from the config model to the form."""
 
 
+DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
+"""Airflow checks every schema anew, several times a task: half the time of the newest draft."""
+
+
 def form(config: Config, method: str) -> dict[str, Param]:
     """Fields of the trigger form, named as in params.yaml, with its values as defaults.
 
@@ -180,6 +184,7 @@ def _param(
         description=description,
         title=name.replace("_", " ").capitalize(),
         section=section,
+        **DRAFT,
         **_json_schema(field, definitions),
     )
 
