@@ -153,7 +153,7 @@ def test_units_go_one_by_one_where_passes_of_more_differ(shared, monkeypatch):
     monkeypatch.setattr(multi_gpu, "digest", lambda total: next(answers, None) or real(total))
     assert model.trainer(training(1, 4))._own.units_per_pass == 1
     monkeypatch.setattr(multi_gpu, "digest", lambda total: "always other")
-    with pytest.raises(TrainingInterrupted, match="different numbers") as raised:
+    with pytest.raises(TrainingInterrupted, match="different gradients") as raised:
         model.trainer(training(1, 4))
     assert raised.value.retryable
 
