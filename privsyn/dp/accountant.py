@@ -129,10 +129,15 @@ def epsilon_at(event: Event, delta: float) -> float:
     mu_squared = fold(event, mu_squared_of_leaf)
     if math.isfinite(mu_squared):
         bounds.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
-    bounds.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
+    by_zcdp = conversions.zcdp_epsilon(fold(event, zcdp_loss), delta)
+    bounds.append(by_zcdp)
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
         bounds.append(renyi_epsilon(event, delta))  # otherwise the Renyi curve is the rho curve
-    bounds.append(composed_epsilon(event, delta))
+    composed = composed_epsilon(event, delta)
+    bounds.append(composed)
+    if by_zcdp * (1 - 1e-9) <= composed < math.inf:
+        # More draws than a grid holds: by the mu of pieces of them [B16].
+        bounds.append(conversions.gaussian_epsilon(math.sqrt(gaussian_mu_squared(event)), delta))
     bounds.append(loss_distribution_epsilon(event, delta))
     bounds.append(allocation_epsilon(event, delta))
     # Each bound is valid by itself and depends on public parameters alone, so the least is valid.

@@ -243,6 +243,7 @@ def _tilted_deltas(
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
     if math.isfinite(bound):
         reach = max(reach, (_moment(steps, width, tilt) - log_delta) / tilt - bound / 2)
+    reach += math.fsum(side.pure)  # a response reads delta as far away as its loss
     width = max(2 * reach, side.span) / POINTS
     steps = side.at(width)
     log_moment = _moment(steps, width, tilt)

@@ -14,6 +14,7 @@ from privsyn.dp.accountant import Guarantee, epsilon_at, guarantee, loss_at, rdp
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
+    BoundedRange,
     Composed,
     DiscreteGaussian,
     Disjoint,
@@ -331,3 +332,18 @@ def test_calibration_at_the_ends_of_its_range() -> None:
 def test_an_epsilon_is_never_shown_below_the_truth(epsilon, digits):
     text = shown(epsilon, digits)
     assert epsilon <= float(text) <= epsilon * (1 + 10.0 ** (1 - digits))
+
+
+@pytest.mark.parametrize("draws", [2000, 5000, 20_000])
+def test_draws_beyond_any_grid_cost_little_more_than_gaussian_noise(draws: int) -> None:
+    epsilon = epsilon_at(BoundedRange(math.sqrt(8 * 1.7 / draws), draws), 1e-6)
+    limit = conversions.gaussian_epsilon(math.sqrt(2 * 1.7), 1e-6)
+    assert limit < epsilon < 1.006 * limit  # by zCDP 6% above it
+
+
+@pytest.mark.parametrize("loss", [0.5, 3.0, 5.0, 20.0])
+def test_a_pure_step_beside_sampled_noise_costs_about_its_loss(loss: float) -> None:
+    """A large one once left the window in which delta is known, and the cost was by Renyi alone."""
+    noise = SampledGaussian(0.1, 1.0, 30)
+    both, alone = epsilon_at(Composed((noise, Pure(loss))), 1e-6), epsilon_at(noise, 1e-6)
+    assert alone + 0.7 * loss < both < alone + loss + 1e-5
