@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privsyn.dp import conversions
 from privsyn.dp.accountant import Guarantee, epsilon_at, guarantee, loss_at, rdp, rho, shown
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.events import (
