@@ -85,7 +85,7 @@ def tune(
     *,
     on_trial: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
-    """Try settings of a method one after the other, each with the best of those before it.
+    """Try settings of a method in turn, each with the best of those before it.
 
     A search that was cut off goes on where it was; finished trials are kept.
 
@@ -175,15 +175,16 @@ class _Project:
     def trial(self, settings: Mapping[str, Any], on_trial: Callable[[Trial], None] | None) -> Trial:
         """One release and its evaluation, or what is on file of it."""
         file = self.ctx.workspace.root / _RESULTS
-        kept: dict[str, Any] = read_json(file) if file.exists() else {}
+        on_file: dict[str, Any] = read_json(file) if file.exists() else {}
         key = json.dumps(dict(settings), sort_keys=True)
-        if key not in kept:
+        if key in on_file:
+            trial = Trial(dict(settings), **on_file[key])
+        else:
             trial = self._made(settings)
-            kept[key] = {
-                "metrics": dict(trial.metrics), "refused": trial.refused, "seconds": trial.seconds
-            }  # fmt: skip
-            write_json_atomic(file, kept, mode=0o600)
-        trial = Trial(dict(settings), **kept[key])
+            on_file[key] = {
+                name: value for name, value in vars(trial).items() if name != "settings"
+            }
+            write_json_atomic(file, on_file, mode=0o600)
         if on_trial is not None:
             on_trial(trial)
         return trial
@@ -192,10 +193,8 @@ class _Project:
         options = {**(self.config.methods.get(self.method) or {}), **settings}
         began = time.process_time()
         try:
-            config = parse_config(
-                self.config.model_dump(mode="json") | {"methods": {self.method: options}}
-            )
-            ctx = replace(self.ctx, config=config)
+            raw = self.config.model_dump(mode="json") | {"methods": {self.method: options}}
+            ctx = replace(self.ctx, config=parse_config(raw))
             ctx.tracker = NullTracker()
             with under_way(ctx.on_progress, "plan"):
                 planned = plan(ctx, self.method, open_account=True)
@@ -209,8 +208,8 @@ class _Project:
             raise ConfigError("evaluate.enabled is off.")
         if reason := not_measured(folder):
             return Trial(settings, {}, f"not measured: {reason}")
-        found = json.loads((folder / EVALUATION).read_bytes())
-        metrics = {metric["name"]: float(metric["value"]) for metric in found["metrics"]}
+        measured = json.loads((folder / EVALUATION).read_bytes())["metrics"]
+        metrics = {metric["name"]: float(metric["value"]) for metric in measured}
         if _SCORE not in metrics:
             raise DataError("the texts of the trial have too few labels to tell settings apart.")
         return Trial(settings, metrics, None, round(time.process_time() - began, 1))
@@ -261,13 +260,26 @@ def _refuse_too_few(ctx: Context, planned: Plan) -> None:
 
 
 def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
-    """File name and bytes of the public records; whether they have the columns of a release."""
+    """File name and bytes of the public records; whether they have the columns of a release.
+
+    Raises:
+        ConfigError: A declared file lies in a private place or cannot be read.
+        DataError: See ``tune``.
+    """
     declared = ctx.config.files.get(named)
     if declared is not None:
-        name = declared.path.name
-        suffix = split_suffix(Path(name))
-        _refuse_unreadable(ctx, named)
-        return "records" + "".join(suffix), ctx.files.read("tune", named), False
+        path = ctx.files.path(named)
+        ctx.files.check("tune", named)
+        try:
+            open_file(path).close()
+        except OSError as error:
+            if declared.kind == "file":  # `read` refuses the kind model
+                raise ConfigError(
+                    f"files.{named}.path={declared.path}: {path} cannot be read: {error.strerror}.",
+                    hint="Check the path, which begins at the folder of params.yaml.",
+                ) from None
+        suffix = "".join(split_suffix(Path(declared.path.name)))
+        return f"records{suffix}", ctx.files.read("tune", named), False
     folder = ctx.workspace.folder(named)
     if not (folder / layout.CERTIFICATE).is_file():
         raise DataError(
@@ -288,26 +300,6 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
     return "records.jsonl", ("\n".join(lines) + "\n").encode(), True
 
 
-def _refuse_unreadable(ctx: Context, declared: str) -> None:
-    """Refuse a declared file that cannot be opened.
-
-    Raises:
-        ConfigError: Names the file; or it lies in a private place.
-    """
-    path = ctx.files.path(declared)
-    ctx.files.check("tune", declared)
-    if ctx.config.files[declared].kind != "file":
-        return  # said by whoever reads it
-    try:
-        open_file(path).close()
-    except OSError as error:
-        raise ConfigError(
-            f"files.{declared}.path={ctx.config.files[declared].path}: {path} cannot be read: "
-            f"{error.strerror}.",
-            hint="Check the path, which begins at the folder of params.yaml.",
-        ) from None
-
-
 def _throw_away(ctx: Context, method: str, own_columns: bool) -> dict[str, Any]:
     """The config of a search: this method and its cost, in an account of its own."""
     config = ctx.config
@@ -324,12 +316,11 @@ def _throw_away(ctx: Context, method: str, own_columns: bool) -> dict[str, Any]:
     for setting, value, _ in values(config.models):
         if setting in models and value not in config.files and ctx.path(Path(value)).exists():
             models[setting] = str(ctx.path(Path(value)))
-    if own_columns:
-        dataset.update(text="text", label="label", unit="unit", encoding="utf-8", delimiter=None)
-        dataset.update(escape=None)
-    rows_are_units = config.dataset.max_records_per_unit == 1 and not own_columns
     adjacency = config.account.adjacency
-    if rows_are_units:
+    if own_columns:
+        columns = {"text": "text", "label": "label", "unit": "unit", "encoding": "utf-8"}
+        dataset.update(columns, delimiter=None, escape=None)
+    elif config.dataset.max_records_per_unit == 1:
         dataset["unit"] = None
         if adjacency is Adjacency.ADD_REMOVE:
             adjacency = Adjacency.REPLACE_NULL  # moves as many records, and needs no ids
