@@ -217,6 +217,7 @@ class Project(Displayable):
         new_project.refuse_existing(root)
         refuse_undotted("Project.create", cls.create, settings)
         further = as_overrides(settings)
+        # privacy: labels found in the file would be published without noise.
         if (label is None) != (not labels):
             raise ConfigError(
                 "label and labels go together: the labels are public and are never read from data.",
@@ -287,6 +288,7 @@ class Project(Displayable):
             path = frames.place(dataset.name, version)
             changes = as_overrides({"dataset.path": path, "dataset.version": version})
             self._context(changes)  # a version that is no name is refused before it names a file
+            # Only after all checks: a refused call leaves no private file behind.
             frames.keep(frame, columns, self._folder.resolve() / path)
         changes = as_overrides({"dataset.path": path, "dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)

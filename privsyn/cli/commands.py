@@ -150,6 +150,7 @@ class CommandGroup(TyperGroup):
         if not self._helping:
             return self.commands[name]
         panel, _, help_text = COMMANDS[name]
+        # Help and completion need only names: importing every command would take seconds.
         return TyperCommand(name, help=help_text, rich_help_panel=panel)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -167,6 +168,7 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word."""
+        # Typer's own suggestions go by letters and also offer commands of the inner group.
         self.suggest_commands = False
         try:
             return super().resolve_command(ctx, args)
@@ -220,6 +222,7 @@ def options(
 
 def _error_line(error: PrivsynError) -> str:
     """One line for a person; for a scheduler one JSON object, whose class decides on a retry."""
+    # A parent task reads this line and raises the same error with its hint.
     if "PRIVSYN_ORIGIN" in os.environ:
         return json.dumps(
             {"error": type(error).__name__, "message": error.message, "hint": error.hint}
@@ -266,6 +269,7 @@ def main() -> NoReturn:
             sys.exit(2)
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
+        # privacy: the message of a foreign exception may quote a record.
         defect = Defect.of(error)
         print(
             f"privsyn: {defect}" if isinstance(defect, Defect) else _error_line(defect),

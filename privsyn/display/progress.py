@@ -91,6 +91,7 @@ def show_progress(
         with _in_notebook(clock) as update:
             yield update
         return
+    # A log file or pipe gets a few lines, not a bar that is drawn again and again.
     if not console.is_terminal:
         yield _LineProgress(console)
         return
@@ -190,6 +191,7 @@ class Rate:
         """
         heard = self._heard
         if heard and done < heard[-1][1]:
+            # The count went back: another part began, so earlier times say nothing about it.
             heard.clear()
             self._start = None
         heard.append((now, done))

@@ -135,6 +135,7 @@ class Preview:
         0 where a single one is more than a whole period may spend.
         """
         lifetime = self.filters[0]
+        # A release too large for an empty account never fits, whatever is left.
         if not all(one.cap.fits([], one.request) for one in self.filters):
             return 0
         return lifetime.cap.copies(lifetime.charges, lifetime.request)
@@ -232,6 +233,7 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
         now: End of the period cap's window.
     """
     lifetime, period = caps_of(row)
+    # RESERVED counts, too: otherwise two reservations could share what one of them needs.
     charged = [entry for entry in entries if entry.charged]
     fill = _fill(lifetime, [Charge.of(entry) for entry in charged])
     window = None

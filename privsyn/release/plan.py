@@ -118,6 +118,7 @@ class Plan(Section):
     @classmethod
     def from_certificate(cls, sealed: Mapping[str, Any]) -> Plan:
         """The plan of a release from its certificate, which leaves out warnings and shards."""
+        # Warnings and shards are not on a certificate: they change nothing that is released.
         return cls.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
 
     @property
@@ -130,6 +131,7 @@ class Plan(Section):
     @property
     def is_its_name(self) -> bool:
         """Whether the release id is that of what the plan says: nobody edited it."""
+        # Through JSON, as in a file: the same values must give the same hash on both ways.
         return self.release_id == release_id(self.model_dump(mode="json"))
 
     @property

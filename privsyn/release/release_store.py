@@ -95,10 +95,12 @@ class Manifest:
             manifest = cls(**content)
             fine = (
                 manifest.name == name
+                # A changed manifest could otherwise lead files to any folder of the project.
                 and manifest.lies in (RELEASES, QUARANTINE)
                 and isinstance(manifest.change, int)
                 and isinstance(manifest.account, str)
                 and manifest.files[layout.CERTIFICATE] == manifest.certificate
+                # The same for names of files: no path may leave the release's folder.
                 and all(is_of_release(file) for file in manifest.files)
                 and all(_SHA256.fullmatch(sha) for sha in manifest.files.values())
             )
@@ -187,6 +189,8 @@ class ReleaseStore:
         old = self._found(folder.name)
         stored = set() if old is None else set(old[1].files.values())
         place = RELEASES if passed else QUARANTINE
+        # A move to or from quarantine uploads anew: objects of one place are never reused in the
+        # other.
         same = old is not None and old[0] == place
         manifest = self._upload(folder, lies, place, stored if same else set())
         number = 1 if old is None else old[1].change + 1
@@ -232,6 +236,7 @@ class ReleaseStore:
             return None
         try:
             plan = Plan.model_validate_json(raw)
+            # The name is a hash of the plan's identity, so an edited plan cannot keep its name.
             fine = plan.release_id == name and plan.is_its_name
         except (ValueError, LookupError, TypeError, RecursionError):
             fine = False

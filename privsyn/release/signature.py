@@ -98,6 +98,7 @@ def new(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> 
     if not anywhere:
         refuse_repository(file, "signing.key")
     for path in (file, public):
+        # lexists: a dangling link would be followed by the write.
         if os.path.lexists(path):
             raise ConfigError(
                 f"{path} is there already, and a key is never overwritten.",

@@ -112,6 +112,7 @@ def _measure(
     digest: str | None,
 ) -> None:
     """Write evaluation.json, the plots and the internal report."""
+    # privacy: all numbers below depend on these records without noise; they stay in internal/.
     real = held_out(ctx, plan)
     private_folder(folder)
     failures = Failures()

@@ -48,6 +48,7 @@ def sweep(ctx: Context) -> list[str]:
 
 def _swept(ctx: Context, name: str, known: set[str]) -> bool:
     scratch, parent = ctx.workspace.scratch(name), name.partition(".")[0]
+    # A folder that the ledger does not know may belong to another ledger: leave it.
     if name not in known:
         if name == parent or parent not in known:
             return False
@@ -59,6 +60,7 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
         begun = ctx.ledger.releases.get(name)
         if begun.state is State.BEGUN:
             find_workdir(ctx, begun).refuse_given_up()
+    # Under the lock: a release that starts right now must not lose its scratch.
     with ctx.ledger.releases.lock(name) as entry:
         if entry is None or entry.state not in ENDED:
             return False
