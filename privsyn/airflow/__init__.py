@@ -14,13 +14,13 @@ def _refuse_older() -> None:
         ImportError: It is. Airflow shows it as the import error of each DAG file.
     """
     try:
-        found = version("apache-airflow-core")
+        installed = version("apache-airflow-core")
     except PackageNotFoundError:
         return
-    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+    if tuple(map(int, installed.split(".")[:2])) < OLDEST:
         raise ImportError(
             f"privsyn.airflow needs Airflow {'.'.join(map(str, OLDEST))} or later, and this is "
-            f"{found}. Upgrade Airflow, or make releases by the command line: privsyn run."
+            f"{installed}. Upgrade Airflow, or make releases by the command line: privsyn run."
         )
 
 

@@ -118,7 +118,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         try:
             ctx = self.open(context)
             with connected(self._connection):
-                result, said = (stage or self.run_stage)(ctx, context)
+                result, summary = (stage or self.run_stage)(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
             raise
@@ -133,7 +133,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
                 StageFailed.of(missing) if missing else StageFailed(f"{self.stage}: {place(error)}")
             )
         else:
-            log.info("%s: %s", self.stage, said, extra={"event": "done", "stage": self.stage})
+            log.info("%s: %s", self.stage, summary, extra={"event": "done", "stage": self.stage})
             return result
         for number, line in enumerate(failure.lines()):
             event = {"event": "failed", "stage": self.stage, "error": failure.text}
@@ -169,8 +169,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
         version = version_of(context, self.version_from)
-        said = [] if version is None else [f"dataset.version={json.dumps(version)}"]
-        return [*environment_overrides(), *overrides(context["params"], known), *said]
+        dated = [] if version is None else [f"dataset.version={json.dumps(version)}"]
+        return [*environment_overrides(), *overrides(context["params"], known), *dated]
 
     def planned(self) -> Plan:
         """The plan of the release.
@@ -208,8 +208,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
         """Counts of what is done, into the task log."""
-        said = {"event": "progress", "stage": self.stage}
-        log.info("%s: %d of %d %s", stage, done, total, things, extra=said)
+        event = {"event": "progress", "stage": self.stage}
+        log.info("%s: %d of %d %s", stage, done, total, things, extra=event)
 
 
 class BrokenProjectOperator(BaseOperator):  # type: ignore[misc]

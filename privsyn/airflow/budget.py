@@ -33,12 +33,12 @@ class PlanOperator(StageOperator):
         from privsyn.stages.plan import plan
 
         planned = plan(ctx, self.method, open_account=True)
-        said = (
+        summary = (
             f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
         )
         self.plan = planned.model_dump(mode="json")
-        return self.plan, said
+        return self.plan, summary
 
 
 class ReserveBudgetOperator(StageOperator):
@@ -55,11 +55,11 @@ class ReserveBudgetOperator(StageOperator):
         planned = self.planned()
         entry = reserve(ctx, planned)
         left = room(ctx, planned)
-        said = (
+        summary = (
             f"{planned.id} is {entry.state}; account {planned.account} has "
             f"room for one more release like it of epsilon {left:.4g}"
         )
-        return {"state": str(entry.state), "room_epsilon": left}, said
+        return {"state": str(entry.state), "room_epsilon": left}, summary
 
 
 class SettleBudgetOperator(StageOperator):
@@ -106,8 +106,8 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
     """
     group = ti.task_id.rpartition(".")[0]
     prefix = f"{group}." if group else ""
-    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    states = {task: state for task, state in found.items() if task.startswith(prefix)}
+    task_states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = {task: state for task, state in task_states.items() if task.startswith(prefix)}
 
     def done(task: str) -> bool:
         if states.get(task) == "skipped":

@@ -77,8 +77,8 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
                 page.problem(f"{project.name or 'params.yaml'}: {error}")
     crons: dict[tuple[str, str], list[str]] = {}
     for one in opened:
-        for account, found in crons_of(one.ctx).items():
-            crons.setdefault((one.ledger, account), []).extend(found)
+        for account, schedules in crons_of(one.ctx).items():
+            crons.setdefault((one.ledger, account), []).extend(schedules)
     done: set[tuple[str, str]] = set()
 
     def add(one: _Open, only: Collection[str], name: str | None) -> None:

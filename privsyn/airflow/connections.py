@@ -72,15 +72,15 @@ def connected(connection_id: str | None) -> Iterator[None]:
 
 def credentials(connection_id: str) -> dict[str, str | None]:
     """Variable -> value of a connection; None where one of the machine's must not be used."""
-    found, where = _connection(connection_id), f"services.connection={connection_id}"
-    if found.conn_type not in _KINDS:
+    connection, where = _connection(connection_id), f"services.connection={connection_id}"
+    if connection.conn_type not in _KINDS:
         raise ConfigError(
-            f"{where}: a connection of kind {found.conn_type} has no credentials of a store.",
+            f"{where}: a connection of kind {connection.conn_type} has no credentials of a store.",
             hint=f"Use one of kind {', '.join(_KINDS)}.",
         )
-    names, read, known = _KINDS[found.conn_type]
+    names, read, known = _KINDS[connection.conn_type]
     try:
-        extra = found.extra_dejson
+        extra = connection.extra_dejson
     except ValueError:
         extra = None
     if not isinstance(extra, Mapping):
@@ -88,12 +88,12 @@ def credentials(connection_id: str) -> dict[str, str | None]:
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ConfigError(
-            f"{where}: of a connection of kind {found.conn_type} privsyn takes the extras "
+            f"{where}: of a connection of kind {connection.conn_type} privsyn takes the extras "
             f"{', '.join(sorted(known))} alone, and it has others: {', '.join(unknown)}.",
             hint="Remove them; roles of the machine are taken from the environment, without a "
             "connection.",
         )
-    values = dict(zip(names.split(), read(found, extra), strict=True))
+    values = dict(zip(names.split(), read(connection, extra), strict=True))
     if not any(values.values()):
         raise ConfigError(f"{where} holds no credentials.", hint="Mend it in Airflow.")
     return values

@@ -81,8 +81,10 @@ class StageFailed(SystemExit):
 
     def lines(self) -> list[str]:
         """What the log says: the next step first, no line longer than the page."""
-        said = [self.advice, self.reason] if self.advice else [self.reason]
-        return [line for part in said for line in textwrap.wrap(part, LINE, break_on_hyphens=False)]
+        parts = [self.advice, self.reason] if self.advice else [self.reason]
+        return [
+            line for part in parts for line in textwrap.wrap(part, LINE, break_on_hyphens=False)
+        ]
 
 
 class Patience(RetryPolicy):  # type: ignore[misc]

@@ -106,8 +106,8 @@ class ChildOperator(StageOperator):
         def waiting() -> None:
             log.info("%s: waits for a GPU; all %d are taken", self.stage, len(cards))
 
-        wanted = performance.processes if self.trains else 1
-        with leased(cards, wanted, card_locks(), waiting) as mine:
+        count = performance.processes if self.trains else 1
+        with leased(cards, count, card_locks(), waiting) as mine:
             log.info("%s: has GPU %s", self.stage, ", ".join(mine))
             yield {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
 
@@ -154,11 +154,11 @@ class ChildOperator(StageOperator):
             try:
                 # Line by line until the end of output: a full pipe would block the child.
                 for line in child.stdout or ():
-                    found = _reported(line)
-                    reported = found or reported
-                    if not found and line.strip():
-                        said = {"event": "progress", "stage": self.stage}
-                        log.info("%s", line.rstrip(), extra=said)
+                    error = _reported(line)
+                    reported = error or reported
+                    if not error and line.strip():
+                        event = {"event": "progress", "stage": self.stage}
+                        log.info("%s", line.rstrip(), extra=event)
                 code = child.wait()
             finally:
                 self.on_kill()
@@ -246,10 +246,10 @@ class CertifyOperator(StageOperator):
             "artifact_sha256": facts.sha256,
             "certificate_sha256": facts.certificate_sha256,
         }
-        said = f"{answer['rows']} {planned.things} in {folder}"
+        summary = f"{answer['rows']} {planned.things} in {folder}"
         if fell := paid_fell(ctx, planned):
             log.warning("%s: %s", self.stage, fell)
-        return answer, said
+        return answer, summary
 
 
 def _reported(line: str) -> dict[str, str] | None:
@@ -257,10 +257,10 @@ def _reported(line: str) -> dict[str, str] | None:
     if not line.startswith('{"error"'):
         return None
     try:
-        found = json.loads(line)
+        error = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return error if isinstance(error, dict) else None
 
 
 def _failure(stage: str, code: int, reported: Mapping[str, str] | None) -> StageFailed:

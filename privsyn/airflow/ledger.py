@@ -48,8 +48,8 @@ class LedgerBalancesOperator(StageOperator):
             f"epsilon {balance.left_epsilon:.4g}"
             for balance in balances
         )
-        said = f"{audit.rows} rows in order. {accounts or 'No account yet'}"
-        return [balance.as_dict() for balance in balances], said
+        summary = f"{audit.rows} rows in order. {accounts or 'No account yet'}"
+        return [balance.as_dict() for balance in balances], summary
 
 
 class UnfinishedReleasesOperator(StageOperator):
@@ -95,8 +95,8 @@ class SweepOperator(StageOperator):
         from privsyn.stages.sweep import sweep
 
         wiped = sweep(ctx)
-        said = f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe"
-        return wiped, said
+        summary = f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe"
+        return wiped, summary
 
 
 def ledger_report_dags() -> dict[str, DAG]:

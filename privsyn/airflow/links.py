@@ -84,10 +84,10 @@ def _paid_by(folder: Path, project: Project) -> bool:
 
 def _runs(folder: Path) -> dict[str, list[str]]:
     try:
-        found = json.loads((folder / SHARED).read_text(encoding="utf-8"))
+        runs = json.loads((folder / SHARED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return runs if isinstance(runs, dict) else {}
 
 
 class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]

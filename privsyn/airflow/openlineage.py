@@ -169,7 +169,7 @@ def _privacy(plan: Plan, made: str, facts: ReleaseFacts | None) -> dict[str, Any
 def _quality(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
     """Checks and numbers of a published release: functions of the synthetic file alone."""
     try:
-        said = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))
+        validation = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     assertions = [
@@ -180,14 +180,14 @@ def _quality(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
             description=one["title"],
             actual=one["detail"],
         )
-        for one in said.get("expectations", ())
+        for one in validation.get("expectations", ())
     ]
     metrics = data_quality_metrics_input_dataset.DataQualityMetricsInputDatasetFacet(
         columnMetrics={}, rowCount=facts.rows
     )
     numbers = {
         one["name"]: one["value"]
-        for one in said.get("numbers", ())
+        for one in validation.get("numbers", ())
         if one.get("class") == "dp-release"
     }
     return {

@@ -60,8 +60,8 @@ def form(config: Config, method: str) -> dict[str, Param]:
     privacy["privacy.epsilon"].schema["maximum"] = most
     if limits.delta is not None:
         privacy["privacy.delta"].schema["maximum"] = limits.delta
-    for key, said in _cautions(config).items():
-        privacy[key] = _described(privacy[key], said)
+    for key, caution in _cautions(config).items():
+        privacy[key] = _described(privacy[key], caution)
     version = {"version": config.dataset.version}
     return {
         **privacy,

@@ -95,18 +95,18 @@ def projects(place: Path | None = None) -> list[Project]:
         return [Project(place)]
     files = {file: file.parent.name for file in place.glob("*/params.yaml")}
     files |= {file: file.stem for file in place.glob("*.yaml")}
-    found = sorted((name, file) for file, name in files.items())
-    names = [name for name, _ in found]
+    named = sorted((name, file) for file, name in files.items())
+    names = [name for name, _ in named]
     if not names:
         raise ConfigError(
             f"{PARAMS}={place} holds no project.", hint="Put in NAME/params.yaml or NAME.yaml."
         )
-    for name, file in found:
+    for name, file in named:
         if not PROJECT.fullmatch(name) or names.count(name) > 1:
             raise ConfigError(
                 f"{file} cannot be a project: its name must match {PROJECT.pattern} and be its own."
             )
-    return [Project(file, name) for name, file in found]
+    return [Project(file, name) for name, file in named]
 
 
 def project_of(dag_id: str) -> Project | None:

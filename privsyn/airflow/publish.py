@@ -72,11 +72,11 @@ def refuse_repetition(outlets: Sequence[Asset], context: Mapping[str, Any], name
     A retry of the task that did goes on: it may have ended before Airflow heard of it.
     """
     ti = context["ti"]
-    asked = [context["asset_state_store"][asset].get(name) for asset in outlets]
-    if asked and None not in asked and _asked_by(ti) not in asked:
+    runs = [context["asset_state_store"][asset].get(name) for asset in outlets]
+    if runs and None not in runs and _asked_by(ti) not in runs:
         ti.xcom_push(UNCHANGED, True)
         raise AirflowSkipException(
-            f"{name} is published and announced, by run {asked[0]['run_id']}; to do it again, set "
+            f"{name} is published and announced, by run {runs[0]['run_id']}; to do it again, set "
             "schedule.<method>.reannounce."
         )
 

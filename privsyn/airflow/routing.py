@@ -28,14 +28,15 @@ class Routing:
 
         A pod template is read by the Kubernetes executor; others ignore it.
         """
-        own = self.schedule.tasks.get(task)
+        task_config = self.schedule.tasks.get(task)
         pool = self.schedule.gpu_pool if task in _LOADS_MODELS else None
-        found = {
-            "queue": (own and own.queue) or self.schedule.queue,
-            "pool": (own and own.pool) or (self.dvc_pool if task in _RUNS_DVC else pool),
-            "executor": (own and own.executor) or None,
-            "executor_config": {"pod_template_file": str(own.pod_template)}
-            if own and own.pod_template
+        arguments = {
+            "queue": (task_config and task_config.queue) or self.schedule.queue,
+            "pool": (task_config and task_config.pool)
+            or (self.dvc_pool if task in _RUNS_DVC else pool),
+            "executor": (task_config and task_config.executor) or None,
+            "executor_config": {"pod_template_file": str(task_config.pod_template)}
+            if task_config and task_config.pod_template
             else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in arguments.items() if value is not None}

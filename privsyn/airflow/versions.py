@@ -42,8 +42,8 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
     if source is None:
         return None
     if source == PARTITION_KEY:
-        found = context["dag_run"].partition_key
-        if found is None:
+        version = context["dag_run"].partition_key
+        if version is None:
             return None
     else:
         key = source.removeprefix("extra.")
@@ -51,13 +51,13 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
         events = [event for asset in list(given) for event in given[asset]]
         if not events:
             return None
-        found = max(events, key=lambda event: event.timestamp).extra.get(key)
-    if not isinstance(found, str) or not re.fullmatch(NAME, found):
-        shown = f"{found!r:.80}" if isinstance(found, str) else "none"
+        version = max(events, key=lambda event: event.timestamp).extra.get(key)
+    if not isinstance(version, str) or not re.fullmatch(NAME, version):
+        shown = f"{version!r:.80}" if isinstance(version, str) else "none"
         raise ConfigError(
             f"the version of the data that {source} of the asset's event gives ({shown}) must "
             f"match {NAME}.",
             hint="Let whoever updates the asset say it, or trigger the run by hand with "
             "dataset.version.",
         )
-    return found
+    return version

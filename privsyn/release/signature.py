@@ -322,12 +322,12 @@ def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int
         VerificationError: It is not of this folder as it is.
     """
     try:
-        said = parse_json(envelope.payload)
-        named = {subject["name"]: subject["digest"]["sha256"] for subject in said["subject"]}
+        payload = parse_json(envelope.payload)
+        named = {subject["name"]: subject["digest"]["sha256"] for subject in payload["subject"]}
         ours = statement(folder, sealed)
-        known = said["_type"] == STATEMENT and said["predicateType"] == PREDICATE
-        signed = {field: said["predicate"].get(field) for field in ours["predicate"]}
-        whole = known and len(named) == len(said["subject"])
+        known = payload["_type"] == STATEMENT and payload["predicateType"] == PREDICATE
+        signed = {field: payload["predicate"].get(field) for field in ours["predicate"]}
+        whole = known and len(named) == len(payload["subject"])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         whole = False
     if not whole:

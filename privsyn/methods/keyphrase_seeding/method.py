@@ -310,8 +310,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             informative = settings.label_evidence == 0 or ~sequences.uniform  # [K12]
             shown = np.broadcast_to(informative, sequences.phrases.shape)
             lists = [
-                [vocabulary.terms[i] for i in dict.fromkeys(row[own].tolist())]
-                for row, own in zip(sequences.phrases, shown, strict=True)
+                [vocabulary.terms[i] for i in dict.fromkeys(row[visible].tolist())]
+                for row, visible in zip(sequences.phrases, shown, strict=True)
             ]
             if settings.use_llm:  # step 5
                 texts = _texts(settings, cell, lists, models, journal, steps)
