@@ -154,6 +154,7 @@ class DPLoraConfig(Section):
         """Learning rate of a step, 0-based."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
+        # From 0 at the end of the warm-up to 1 at the last step; max() for a warm-up of all steps.
         share = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         falls = {
             "constant": 1.0,
@@ -188,6 +189,7 @@ _LABEL_LINE = "Topic: {label}\n"
 
 def with_label(public: str) -> str:
     """The prompt with a line for the label, after the special token that may begin it."""
+    # A special token must stay the first of the prompt, where the model learned it.
     if public.startswith("<|") and "|>" in public:
         head, mark, rest = public.partition("|>")
         return f"{head}{mark}{_LABEL_LINE}{rest}"

@@ -78,6 +78,7 @@ def _mechanism(
 ) -> InvisibleInkMechanism:
     """Build the mechanism: the only place that defines noise and cost."""
     bound = grid_bound(min(clip_norm, DEEPEST))  # rounded down: toward privacy
+    # A bound of zero steps would release nothing of the records at full price.
     if bound < 1:
         raise ConfigError(
             f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
@@ -85,6 +86,7 @@ def _mechanism(
             hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
         )
     scale = settings.temperature * settings.batch_size * LATTICE
+    # Scores are sums over a bucket. The mean's divisor B is in the scale, so no size is read.
     token = ExponentialMechanism(bound * facts.moved, scale)
     return InvisibleInkMechanism(
         facts=facts,

@@ -27,6 +27,7 @@ CALL = 64
 def first_candidates(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
     """The first candidates of a label."""
     samples: list[T] = []
+    # Public: the candidates come from the generator alone, before any record is read.
     while len(samples) < count:
         batch = min(CALL, count - len(samples))
         steps.next(batch)

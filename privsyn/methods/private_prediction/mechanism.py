@@ -109,9 +109,11 @@ def _mechanism(
     """Build the mechanism: the only place that defines noise and cost."""
     # privacy: the divisor is the public batch size, not the number of records in the bucket [P2].
     steps = settings.batch_size * LATTICE
+    # A clipped sum moves by the rounded bound for every record that may change [P2].
     reach = grid_bound(settings.clip_bound) * facts.moved
     svt = settings.svt_threshold is not None
     buckets = len(Cell.grid(facts.labels, settings.buckets_per_label))
+    # A text may use max_tokens private tokens: fewer are public only where comparisons say so.
     worst = min(r // settings.max_tokens, settings.max_texts)
     return PrivatePredictionMechanism(
         facts=facts,
@@ -121,6 +123,7 @@ def _mechanism(
         token=ExponentialMechanism(reach, tau * steps),
         temperature=tau,
         solved=settings.temperature is None,
+        # A record's distribution sums to at most LATTICE steps: the most it moves a distance [P4].
         above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps) if svt else None,
         private_tokens=r,
         buckets=settings.buckets_per_label,
@@ -153,6 +156,7 @@ def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: Prici
         return roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
 
     # Slow prices come last: exact composition is computed for one or two temperatures.
+    # Cost falls with the temperature, so each test is False up to some point and True after it.
     most = bisect_left(_RANGE, True, key=fits_in_zcdp)
     least = max(0, most - _NEAR)
     if least and may_fit(_RANGE[least]):
@@ -161,6 +165,7 @@ def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: Prici
     for hundredths in _RANGE[least:-1]:
         if epsilon_at(event(hundredths), target.delta) <= target.epsilon:
             return hundredths / 100
+    # None fits: with the highest temperature the number of tokens is limited instead.
     return _RANGE[-1] / 100
 
 
@@ -217,6 +222,7 @@ def _affordable(
     def event(r: float) -> Event:
         return one.of_tokens(int(r))
 
+    # About a third of a token is precise enough: only whole tokens count.
     enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
     for _ in range(16):  # the search ends within about one token
         if not fits(enough + 1):

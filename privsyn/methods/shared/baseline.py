@@ -122,6 +122,7 @@ def write_fresh(
         if on_progress is not None:
             on_progress(written, len(labels))
         count = labels.count(label)
+        # One request per label: the generator can then replace failed texts by others of the label.
         texts[label] = iter(variation.random(count, label))
         written += count
     return [next(texts[of]) for of in labels]
@@ -140,12 +141,16 @@ def _written(
         if on_progress is not None:
             on_progress(start, len(labels))
         part = labels[start : start + together]
+        # (texts of the part, tokens): public rows only, so they may share a prefix.
         session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
         rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))
         for t in range(recipe.max_tokens):
+            # (rows, vocabulary). NaN would win every comparison in a sort.
             logits = np.nan_to_num(session.logits().astype(np.float64), nan=-np.inf, neginf=-np.inf)
             if t < recipe.min_tokens:
+                # The text is still too short to end.
                 logits[:, model.breaks] = -np.inf
+            # All rows advance together: a finished one goes on with end tokens, which are dropped.
             drawn = np.where(rows.over, model.eos, _sampled(logits, recipe, rng))
             for i, token in enumerate(drawn.tolist()):
                 if not rows.over[i]:
@@ -171,6 +176,7 @@ def _sampled(
     scores = logits / recipe.temperature
     best, values = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
     values[np.isneginf(values.max(axis=1))] = 0  # a row without finite logits: any token will do
+    # The largest exponent is 0, so nothing overflows.
     shares = np.exp(values - values.max(axis=1, keepdims=True))  # (rows, tokens)
     sums = shares.cumsum(axis=1)
     drawn = np.zeros(len(shares), np.int64)
@@ -178,6 +184,7 @@ def _sampled(
     while rows:
         at = rng.random(len(rows)) * sums[rows, -1]
         for row, below in zip(rows, at, strict=True):
+            # Rounding may put the draw at the very end of the sums: take the last token then.
             drawn[row] = min(np.searchsorted(sums[row], below, side="right"), sums.shape[1] - 1)
         rows = [row for row in rows if not _within(shares[row], drawn[row], recipe.top_p)]
     return np.asarray(np.take_along_axis(best, drawn[:, None], axis=1)[:, 0], np.int64)
@@ -194,5 +201,6 @@ def _highest(
     """Positions and values of each row's ``count`` highest scores, unsorted; (rows, count)."""
     if count == scores.shape[1]:
         return np.broadcast_to(np.arange(count), scores.shape), scores.copy()
+    # A partition, not a sort: linear in a vocabulary of 50,000 tokens and more.
     places = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)
     return places, np.take_along_axis(scores, places, axis=1)

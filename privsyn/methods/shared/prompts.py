@@ -68,12 +68,14 @@ class PromptConfig(Section):
     @property
     def endings(self) -> tuple[str, ...]:
         """Where a text ends, by a public rule: ``stops``, or the text after a reference."""
+        # An empty tuple is a choice, too: no stop at all.
         if self.stops is not None:
             return self.stops
         behind = self.private.partition("{reference}")[2]
         if self.chat or not behind.startswith("\n"):
             return ()
         between = behind[: len(behind) - len(behind.lstrip("\n"))]
+        # The line that begins the next record, up to its label: the model may name any label there.
         line = behind.strip().partition("\n")[0].partition("{label}")[0].rstrip()
         return ((between,) if len(between) > 1 else ()) + (("\n" + line,) if line else ())
 
@@ -127,6 +129,7 @@ def default_prompt(
             public=public.replace("{schema}", json.dumps(schema, indent=2, ensure_ascii=False)),
             chat=True,
         )
+    # CHAT and PLAIN are only the fallbacks of models without a prompt of their own.
     form = RECORDS if template in (CHAT, PLAIN) else template
     return PromptConfig(private=form.private, public=form.public, chat=form.chat)
 
@@ -209,6 +212,7 @@ def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> s
         settings: Settings of the method, or of the public model alone. A cut leaves at least
             ``min_tokens`` words.
     """
+    # An end token has no text and says that the tokens did not run out.
     over = tokens[-1] in model.ends
     text, cut = ended(as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt)
     if over or cut or not settings.whole_sentences:
