@@ -135,5 +135,6 @@ def _send(message: Message, notifier: Mapping[str, Any]) -> None:
     arguments = dict(notifier)
     module, _, name = arguments.pop("class").rpartition(".")
     sender = getattr(import_module(module), name)(**arguments)
+    # Only the alert's own fields: Airflow's context would let a template send anything of the run.
     sender.render_template_fields({"alert": message})
     sender.notify({"alert": message})  # calling the notifier itself would log an error's whole text

@@ -41,6 +41,7 @@ def load_method(name: str) -> Method[Any]:
             hint=f"Run: {COMMANDS[name]}",
         )
     try:
+        # Imported here: planning one method must not load the libraries of the others.
         module, _, attribute = METHODS[name].partition(":")
     except KeyError:
         near = nearest(name, [*METHODS, STUDENTS])

@@ -74,6 +74,7 @@ def _is_right(answer: Answer, content: str, label: str | None) -> bool:
     privacy: a record that could end the run would decide whether there is a release.
     """
     try:
+        # privacy: a record that a classifier cannot read counts as wrong; it must not stop the run.
         return answer(content) == label
     except MemoryError:
         raise

@@ -26,6 +26,7 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
     Raises:
         PolicyBroken: The account is held to a policy that allows no internal metrics.
     """
+    # The rules that the ledger remembers, and the config's: a laxer config lifts none of them.
     for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
         if not terms.internal_metrics:
             raise PolicyBroken(
@@ -45,6 +46,7 @@ def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
 
     Those of a file set aside for testing are not among them.
     """
+    # Only the hash decides who is on which side here: records of test_path were never at stake.
     dataset = open_plan(ctx, plan).source.model_copy(update={"test_path": None})
     key = ctx.open_account().partition_key.reveal()
     for inside, read in ((True, read_training), (False, read_holdout)):

@@ -98,12 +98,14 @@ def of_their_labels(
     posterior[strayed] += _STRAYED
     # Below any strayed one.
     posterior[[not text.strip() for text in candidates]] = -np.inf
+    # (labels, candidates): the candidates of one text stand in a row.
     best = posterior.reshape(len(labels), count).argmax(axis=1)
     return [candidates[place * count + choice] for place, choice in enumerate(best.tolist())]
 
 
 def _rivals(label: str, every: Sequence[str]) -> list[str]:
     """The label, then those it is compared with; equally many for every label."""
+    # Spread over all labels: neighbors in the list are often the most similar ones.
     at, number = every.index(label), min(len(every), MOST_LABELS)
     return [every[(at + step * len(every) // number) % len(every)] for step in range(number)]
 
@@ -164,7 +166,9 @@ def apportion(total: int, noisy: Sequence[int] | NDArray) -> list[int]:  # type:
     if not any(counts):
         counts = [1] * len(counts)
     rest, whole = total - len(counts), sum(counts)
+    # In whole numbers: a float could give one record more or less on another machine.
     shares = [1 + rest * count // whole for count in counts]
+    # A stable sort: equal remainders go to the labels that come first.
     by_remainder = sorted(range(len(counts)), key=lambda i: -(rest * counts[i] % whole))
     for i in by_remainder[: total - sum(shares)]:
         shares[i] += 1
