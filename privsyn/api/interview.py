@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,10 +94,12 @@ class ProjectAnswers:
             "account.name": name,
             "account.unit": self.protects or (word_of(self.unit) if self.unit else "record"),
             "account.adjacency": "add_remove" if removable else "replace_null",
-            "account.epsilon": 30.0,
-            "account.delta": 1e-6,
+            "account.epsilon": 10.0,
+            "account.delta": delta_for(self.public_size),
             "account.period": None,
             "account.public_size": self.public_size,
+            "privacy.epsilon": 3.0,
+            "privacy.delta": delta_for(self.public_size),
         }
 
     def stated(self) -> dict[str, Any]:
@@ -104,6 +107,16 @@ class ProjectAnswers:
         fields = {field: getattr(self, field) for field in _STATED}
         fields["curators"] = [self.curators] if self.curators else None
         return {f"deployment.{field}": value for field, value in fields.items() if value}
+
+
+def delta_for(public_size: int | None) -> float:
+    """A delta for so many units: a power of ten of at most size ** -1.1, from 1e-9 to 1e-6.
+
+    >>> [delta_for(size) for size in (None, 1500, 400_000, 10**7, 10**12)]
+    [1e-06, 1e-06, 1e-07, 1e-08, 1e-09]
+    """
+    digits = 6 if public_size is None else math.ceil(1.1 * math.log10(max(public_size, 1)))
+    return float(f"1e-{min(max(digits, 6), 9)}")
 
 
 def name_of(path: Path) -> str:
