@@ -235,7 +235,7 @@ class CertifyOperator(StageOperator):
         """See StageOperator."""
         from privsyn.release.facts import ReleaseFacts
         from privsyn.stages.certify import certify
-        from privsyn.stages.trend import paid_fell
+        from privsyn.stages.lineage import paid_fell
 
         planned = self.planned()
         folder = certify(ctx, planned)

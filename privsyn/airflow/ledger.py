@@ -92,7 +92,7 @@ class SweepOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.sweep import sweep
+        from privsyn.stages.upkeep import sweep
 
         wiped = sweep(ctx)
         summary = f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe"

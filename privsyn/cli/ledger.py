@@ -39,7 +39,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.stages.sweep import leftovers
+    from privsyn.stages.upkeep import leftovers
 
     ctx = context_of(params, overrides)
     edited = None
@@ -177,7 +177,7 @@ def lineage_sync(
     overrides: Overrides = None,
 ) -> None:
     """Write to MLflow what finished releases should have there and have not."""
-    from privsyn.stages.sync import sync
+    from privsyn.stages.upkeep import sync
 
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)

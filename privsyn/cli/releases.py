@@ -110,7 +110,6 @@ def distill(
 ) -> None:
     """Train a small language model on the texts of a release, at no cost (methods.distill)."""
     from privsyn.release.facts import ReleaseFacts
-    from privsyn.stages.holdout import EVALUATION
     from privsyn.students.evaluate import measure_published
     from privsyn.students.release import distill as make_student
     from privsyn.students.release import student_of
@@ -130,7 +129,7 @@ def distill(
         f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
         "cost": "none: it has its parent's guarantee",
         "model": Verbatim(folder / layout.MODEL),
-        "evaluation (internal)": Verbatim(measured / EVALUATION if measured else "none"),
+        "evaluation (internal)": Verbatim(measured / layout.EVALUATION if measured else "none"),
         "check": Verbatim(f"privsyn verify {folder}"),
         "use": Verbatim(f"privsyn run -S models.language={folder / layout.MODEL}"),
     }

@@ -460,7 +460,7 @@ def restore(
 
 def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Delete private temporary files of finished releases."""
-    from privsyn.stages.sweep import sweep as wipe_all
+    from privsyn.stages.upkeep import sweep as wipe_all
 
     wiped = wipe_all(context_of(params, overrides))
     show(out, f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe")

@@ -232,6 +232,11 @@ class DatasetConfig(Section):
                 raise ValueError(f"{name} is empty")
         return self
 
+    @property
+    def has_holdout(self) -> bool:
+        """Whether the settings hold units out, or name a file of held-out records."""
+        return bool(self.holdout) or self.test_path is not None
+
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in version and paths filled in for a logical date."""
         return self.model_copy(update={"version": self.version_on(day)}).dated(self.dates(day))

@@ -24,7 +24,6 @@ from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report.document import render
 from privsyn.stages.base import Context
-from privsyn.stages.holdout import EVALUATION
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 
@@ -269,7 +268,7 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
         takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
         rows=parent.facts.rows,
         utility=_utility(
-            ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name
+            ctx.workspace.internal(plan.id) / layout.EVALUATION, modality_of(plan.dataset).name
         ),
         samples=_samples(parent),
     )

@@ -21,7 +21,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
-from privsyn.stages.holdout import EVALUATION, sets_aside
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
@@ -167,10 +166,10 @@ def _validation(folder: Path | None) -> str:
 
 
 def _utility(ctx: Context, plan: Plan) -> str:
-    dataset, file = ctx.config.dataset, ctx.workspace.internal(plan.id) / EVALUATION
+    dataset, file = ctx.config.dataset, ctx.workspace.internal(plan.id) / layout.EVALUATION
     if not ctx.config.evaluate.enabled:
         return "not asked for (evaluate.enabled)"
-    if not sets_aside(dataset):
+    if not dataset.has_holdout:
         return "nothing is held out (dataset.holdout, dataset.test_path)"
     if not file.is_file():
         return "not measured"

@@ -26,6 +26,9 @@ FOLDERS = (IMAGES, EXHIBITS, MODEL)
 NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
 """Media type of an artifact whose rows name files -> the folder of these."""
 
+EVALUATION = "evaluation.json"
+"""What was measured with held-out records: in the state folder and never in the release's own."""
+
 INSIDE_PAGE, INSIDE_NUMBERS = "report.html", "report.json"
 """Of the report that stays inside: in the state folder and never in the release's own."""
 

@@ -1,19 +1,20 @@
-"""The disclosure audit of a release, and what it holds back. Internal."""
+"""Held-out records, the disclosure audit by them, and what it holds back. Internal."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import ValidationFailed
+from privsyn.data.partition import read_holdout, read_training
+from privsyn.data.records import Record
+from privsyn.errors import PolicyBroken, ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, AuditResult, Claim, Detector, audit, gather
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.holdout import EVALUATION, either_side
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
 """By the modality's name."""
@@ -122,8 +123,42 @@ def audit_on_file(ctx: Context, plan: Plan) -> dict[str, Any] | None:
 
 def _on_file(ctx: Context, release_id: str) -> dict[str, Any] | None:
     try:
-        written = json.loads((ctx.workspace.internal(release_id) / EVALUATION).read_bytes())
+        written = json.loads((ctx.workspace.internal(release_id) / layout.EVALUATION).read_bytes())
     except (OSError, ValueError):
         return None
     result = written.get("audit") if written.get("release_id") == release_id else None
     return result if isinstance(result, dict) else None
+
+
+def held_out(ctx: Context, plan: Plan) -> list[Record]:
+    """The real records no release was made from.
+
+    Raises:
+        PolicyBroken: The account is held to a policy that allows no internal metrics.
+    """
+    # The rules that the ledger remembers, and the config's: a laxer config lifts none of them.
+    for terms in (ctx.ledger.accounts.terms(plan.account), ctx.account.terms):
+        if not terms.internal_metrics:
+            raise PolicyBroken(
+                f"account {plan.account} ({terms.source}) does not allow that releases are "
+                "measured beside held-out records.",
+                hint="Set evaluate.enabled=false.",
+            )
+    dataset = open_plan(ctx, plan).source
+    if not dataset.has_holdout:
+        return []
+    key = ctx.open_account().partition_key.reveal()
+    return [private.reveal() for private in read_holdout(dataset, key)]
+
+
+def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
+    """All records of the private file, each with whether releases are made from its unit.
+
+    Those of a file set aside for testing are not among them.
+    """
+    # Only the hash decides who is on which side here: records of test_path were never at stake.
+    dataset = open_plan(ctx, plan).source.model_copy(update={"test_path": None})
+    key = ctx.open_account().partition_key.reveal()
+    for inside, read in ((True, read_training), (False, read_holdout)):
+        for private in read(dataset, key):
+            yield inside, private.reveal()

@@ -31,9 +31,9 @@ from privsyn.release.settings import KEY_VARIABLE
 from privsyn.release.signature import load
 from privsyn.release.verification import locate
 from privsyn.release.workdir import EXHIBITS, MODEL, TRAIN, Workdir, samples
-from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
+from privsyn.stages.draw import draw_accuracy
 from privsyn.stages.lineage import certified, traced
 from privsyn.validation.masking import mask_rows
 

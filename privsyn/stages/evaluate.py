@@ -20,14 +20,12 @@ from privsyn.evaluation.classifiers import verdict
 from privsyn.methods.base import Backends
 from privsyn.release import layout
 from privsyn.release.plan import Plan
-from privsyn.stages.audit import audit_release, refuse_withheld, withheld
+from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
-from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
-from privsyn.stages.lineage import WARNING, traced, validated
+from privsyn.stages.lineage import WARNING, fallen, traced, validated
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
-from privsyn.stages.trend import fallen
 from privsyn.stages.validate import place
 from privsyn.validation.suite import read_schema
 
@@ -74,7 +72,7 @@ def evaluate(
         PrivsynError: One that is retryable, where ``retried`` is set.
     """
     with traced(ctx, plan.id, "evaluate"):
-        if not (ctx.config.evaluate.enabled and sets_aside(open_plan(ctx, plan).source)):
+        if not (ctx.config.evaluate.enabled and open_plan(ctx, plan).source.has_holdout):
             refuse_withheld(ctx, plan)
             return None
         folder = ctx.workspace.internal(plan.id)
@@ -129,7 +127,7 @@ def _measure(
         plots = plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
-        folder / EVALUATION,
+        folder / layout.EVALUATION,
         {
             "release_id": plan.id,
             **({"verdict": words} if words else {}),
@@ -176,7 +174,7 @@ def _measured_with(folder: Path, digest: str) -> bool:
     if not (folder / layout.INSIDE_PAGE).is_file():
         return False
     try:
-        return bool(json.loads((folder / EVALUATION).read_bytes()).get(_SETTINGS) == digest)
+        return bool(json.loads((folder / layout.EVALUATION).read_bytes()).get(_SETTINGS) == digest)
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -192,10 +190,10 @@ def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> N
         private_folder(folder)
         measured: dict[str, object] = {"release_id": plan.id, "metrics": []}
         with suppress(OSError, ValueError):
-            measured = json.loads((folder / EVALUATION).read_bytes())
+            measured = json.loads((folder / layout.EVALUATION).read_bytes())
             measured.pop(_SETTINGS, None)
         measured["failed"] = dict(measured.get("failed") or {}) | {_ALL: reason}  # type: ignore[call-overload]
-        write_json_atomic(folder / EVALUATION, measured, mode=0o600)
+        write_json_atomic(folder / layout.EVALUATION, measured, mode=0o600)
         report(ctx, plan)
 
 
@@ -208,7 +206,7 @@ def not_measured(folder: Path | None) -> str | None:
     if folder is None:
         return None
     try:
-        measured = json.loads((folder / EVALUATION).read_bytes())
+        measured = json.loads((folder / layout.EVALUATION).read_bytes())
     except (OSError, ValueError):
         return "evaluation.json cannot be read"
     reason = measured.get("failed", {}).get(_ALL)

@@ -52,7 +52,6 @@ from privsyn.release.warnings import (
     publicly,
 )
 from privsyn.stages.base import Context
-from privsyn.stages.holdout import sets_aside
 
 
 def plan(
@@ -103,7 +102,7 @@ def plan(
         config.privacy.delta,
         config.account.adjacency.value,
         config.account.unit,
-        internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
+        internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
     )
     terms.refuse(config.account.name, of_which, request)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)

@@ -19,7 +19,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
 from privsyn.stages.draw import load_planned
-from privsyn.stages.holdout import sets_aside
 from privsyn.stages.measure import try_measuring
 
 
@@ -76,7 +75,7 @@ def check_evaluation(release: OpenPlan, backends: Backends) -> None:
         ModelError: One does not load, or cannot read or write a public text.
     """
     ctx = release.ctx
-    if not (ctx.config.evaluate.enabled and sets_aside(release.source)):
+    if not (ctx.config.evaluate.enabled and release.source.has_holdout):
         return
     hint = "Name another model, or set evaluate.enabled=false."
     try:

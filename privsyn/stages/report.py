@@ -31,7 +31,6 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
-from privsyn.stages.holdout import EVALUATION, sets_aside
 from privsyn.stages.measure import why_no_encoder
 from privsyn.stages.plan import longest
 from privsyn.students.settings import STUDENTS
@@ -77,7 +76,7 @@ def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
     texts = release.modality.name == Texts.name
     about = Availability(
         texts=texts,
-        held_out=sets_aside(release.source),
+        held_out=release.source.has_holdout,
         labelled=len(plan.dataset.labels) > 1,
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
@@ -160,7 +159,7 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
 def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
     """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
     try:
-        evaluation = json.loads((ctx.workspace.internal(name) / EVALUATION).read_bytes())
+        evaluation = json.loads((ctx.workspace.internal(name) / layout.EVALUATION).read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
     return evaluation if isinstance(evaluation, dict) else {}

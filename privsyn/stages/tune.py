@@ -35,9 +35,9 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.spelling import explain
+from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate, not_measured
-from privsyn.stages.holdout import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased
@@ -208,7 +208,7 @@ class _Project:
             raise ConfigError("evaluate.enabled is off.")
         if reason := not_measured(folder):
             return Trial(settings, {}, f"not measured: {reason}")
-        measured = json.loads((folder / EVALUATION).read_bytes())["metrics"]
+        measured = json.loads((folder / layout.EVALUATION).read_bytes())["metrics"]
         metrics = {metric["name"]: float(metric["value"]) for metric in measured}
         if _SCORE not in metrics:
             raise DataError("the texts of the trial have too few labels to tell settings apart.")

@@ -17,8 +17,8 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
+from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.report import report
 from privsyn.students.release import (
@@ -88,7 +88,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     if STUDENTS not in facts.derived:
         raise DataError(f"{name} is not a student.", hint="Make one with: privsyn distill RELEASE")
     planned = StudentPlan.from_facts(facts)
-    if not sets_aside(open_plan(ctx, planned.parent).source):
+    if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
     texts = _texts(held_out(ctx, planned.parent))
     with ctx.lineage.stage_run(name, "evaluate") as run:
@@ -96,7 +96,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         internal = ctx.workspace.internal(name)
         private_folder(internal)
         write_json_atomic(
-            internal / EVALUATION,
+            internal / layout.EVALUATION,
             {"release_id": name, "metrics": [metric.to_json() for metric in metrics]},
             mode=0o600,
         )

@@ -24,7 +24,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.sync import sync
+from privsyn.stages.upkeep import sync
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker
 from tests.integration.e2e.small_project import build_project, stand_in

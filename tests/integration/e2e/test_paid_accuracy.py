@@ -24,7 +24,7 @@ from privsyn.modalities.text import Texts
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.workdir import ACCURACY, HELD_OUT, journal_file, part_name
-from privsyn.stages import accuracy as stage
+from privsyn.stages import draw as stage
 from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate

@@ -31,7 +31,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
-from privsyn.stages.sweep import leftovers, sweep
+from privsyn.stages.upkeep import leftovers, sweep
 from privsyn.stages.validate import validate
 from privsyn.testing import NeverDraws
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins

@@ -35,10 +35,10 @@ from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
+from privsyn.stages.audit import held_out
 from privsyn.stages.certify import certify, export
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate, said
-from privsyn.stages.holdout import held_out
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish

@@ -42,7 +42,7 @@ from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.sweep import sweep
+from privsyn.stages.upkeep import sweep
 from privsyn.testing import NeverDraws
 from privsyn.vault import journal
 from privsyn.vault.journal import entries
