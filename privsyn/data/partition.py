@@ -286,6 +286,8 @@ def partition(
     """
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
+    if not seed:  # privacy: buckets would be those of every other release [B19]
+        raise ValueError("a partition needs the seed of its release")
     secret = UnitKey(key, seed)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)

@@ -542,6 +542,8 @@ def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
         partition(cfg, KEY, [Cell(0, "a", 0), Cell(0, "b", 0)], tmp_path / "out", 1, seed="s")
     with pytest.raises(ValueError, match="shards"):
         partition(cfg, KEY, CELLS, tmp_path / "out", 0, seed="s")
+    with pytest.raises(ValueError, match="needs the seed"):
+        partition(cfg, KEY, CELLS, tmp_path / "out", 1, seed="")
     with pytest.raises(ValueError, match="shard"):
         load_shard(tmp_path / "out", 3, CELLS, 3)
     assert not (tmp_path / "out").exists()
