@@ -58,7 +58,7 @@ def params(
     """params.yaml for a private file; without one that of the invented messages.
 
     Args:
-        answers: What the file's owner said of it.
+        answers: The owner's answers about the file.
         method: The one of ``pipeline``.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
         settings: Any others, ``a.b.c=value`` with values as JSON.
@@ -69,9 +69,9 @@ def params(
     text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
     text = _with_setting(text, "pipeline", [method])
     if answers is not None:
-        said = answers.settings() | dict(changes or {})
+        stated = answers.settings() | dict(changes or {})
         for section in ("dataset", "account"):
-            text = _with_section(text, section, said)
+            text = _with_section(text, section, stated)
         # The shipped patterns describe the invented messages.
         bounds = {
             "validation.max_chars": 4000,
