@@ -30,7 +30,6 @@ from privsyn.files import parse_json, read_file
 from privsyn.ledger.balances import Fill
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
-from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.schema import moment
 from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
 from privsyn.release.plan import Plan
@@ -197,20 +196,6 @@ def seal_reports(folder: Path) -> None:
     }
     with atomic_file(folder / VALIDATION, mode=0o644) as stream:
         stream.write(canonical(validation | {"seal": seal_of(validation)}))
-
-
-def note_reports(folder: Path, ledger: Ledger) -> None:
-    """Have the ledger note the reports of a validated folder.
-
-    Raises:
-        VerificationError: There is no certificate.
-        BudgetError: The ledger knows no such release.
-    """
-    _, certificate = read(folder)
-    release_id = origin(certificate)["plan"]["release_id"]
-    reports = {name: sha256_file(folder / name) for name in REPORTS if is_plain_file(folder / name)}
-    name = str(certificate.get("name", release_id))
-    ledger.releases.note_validation(release_id, name, digest(certificate), reports)
 
 
 def read(folder: Path) -> tuple[bytes, dict[str, Any]]:

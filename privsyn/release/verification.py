@@ -133,6 +133,20 @@ def authentic(checks: Sequence[Check]) -> bool:
     return bool(rows) and all(rows)
 
 
+def note_reports(folder: Path, ledger: Ledger) -> None:
+    """Have the ledger note the reports of a validated folder.
+
+    Raises:
+        VerificationError: There is no certificate.
+        BudgetError: The ledger knows no such release.
+    """
+    _, certificate = read(folder)
+    release_id = origin(certificate)["plan"]["release_id"]
+    reports = {name: sha256_file(folder / name) for name in REPORTS if is_plain_file(folder / name)}
+    name = str(certificate.get("name", release_id))
+    ledger.releases.note_validation(release_id, name, digest(certificate), reports)
+
+
 def covers_reports(folder: Path, ledger: Ledger) -> bool:
     """Whether a folder's reports are those that the ledger noted when it was validated."""
     _, certificate = read(folder)

@@ -26,9 +26,10 @@ from privsyn.data.journal import Journal
 from privsyn.data.partition import MARKER, shard_name
 from privsyn.errors import DataError, LeaseHeld, PrivsynError, ReleaseLost, StorageError
 from privsyn.filelock import file_lock
+from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.entries import Entry, State, lost
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.releases import Releases
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.vault import ReleaseVault, Vault
 
@@ -136,7 +137,7 @@ class Workdir:
     A stage uses its files within a ``with`` block.
 
     Args:
-        ledger: Of the release.
+        releases: The ledger's.
         entry: The release, as the ledger has it now.
         scratch: Its folder on this machine.
 
@@ -146,8 +147,8 @@ class Workdir:
         seed: See Run; known after either as well.
     """
 
-    def __init__(self, ledger: Ledger, entry: Entry, scratch: Path) -> None:
-        self._ledger, self._entry, self._scratch = ledger, entry, scratch
+    def __init__(self, releases: Releases, entry: Entry, scratch: Path) -> None:
+        self._releases, self._entry, self._scratch = releases, entry, scratch
         self._release_id = entry.release_id
         self.folder, self.shards, self.seed = scratch, 0, ""
 
@@ -193,7 +194,7 @@ class Workdir:
             LedgerUnavailable: It cannot be told now either.
         """
         if self._given_up():
-            entry = self._ledger.releases.lose(self._release_id, "given up after a draw")
+            entry = self._releases.lose(self._release_id, "given up after a draw")
             raise lost(self._release_id, entry.reason or "")
 
     def give_up(self, reason: str) -> str:
@@ -210,7 +211,7 @@ class Workdir:
         """
         teller = self._mark_given_up()
         try:
-            self._ledger.releases.lose(self._release_id, reason)
+            self._releases.lose(self._release_id, reason)
         except PrivsynError:
             if teller is not None:
                 return f"The ledger could not be told and is told by {teller}. "
@@ -293,7 +294,7 @@ class Workdir:
         return run
 
     def _begin(self, run: Run) -> None:
-        entry = self._ledger.releases.begin(self._release_id, str(self._scratch), run.nonce)
+        entry = self._releases.begin(self._release_id, str(self._scratch), run.nonce)
         # privacy: drawing twice from one journal would release two outputs for one charge.
         first = Path(entry.scratch or self._scratch)
         other = Run.load(first)
@@ -332,7 +333,7 @@ class Workdir:
         try:
             yield
         except ReleaseLost:
-            self._ledger.releases.lose(self._release_id, "a journal is gone")
+            self._releases.lose(self._release_id, "a journal is gone")
             raise
 
 
@@ -342,9 +343,11 @@ class VaultWorkdir(Workdir):
     What a process needs of it lies in a cache on its machine, within the ``with`` block.
     """
 
-    def __init__(self, ledger: Ledger, entry: Entry, scratch: Path, vault: Vault) -> None:
-        super().__init__(ledger, entry, scratch)
-        self._vault, self._open = vault, ExitStack()
+    def __init__(
+        self, releases: Releases, entry: Entry, scratch: Path, vault: Vault, draws: SealedDraws
+    ) -> None:
+        super().__init__(releases, entry, scratch)
+        self._vault, self._draws, self._open = vault, draws, ExitStack()
 
     def __enter__(self) -> Self:
         self._sealed = self._find()
@@ -400,22 +403,22 @@ class VaultWorkdir(Workdir):
 
     def create_journal(self, part: int | str, header: Mapping[str, Any]) -> None:
         """See Workdir."""
-        LedgerJournal.create(self._ledger.draws, self._sealed, part_name(part), header)
+        LedgerJournal.create(self._draws, self._sealed, part_name(part), header)
 
     def entries(self, part: int | str, header: Mapping[str, Any]) -> int:
         """See Workdir."""
-        return entries(self._ledger.draws, self._sealed, part_name(part))
+        return entries(self._draws, self._sealed, part_name(part))
 
     def journal(self, part: int | str, header: Mapping[str, Any], lease: Lease) -> Draws:
         """See Workdir."""
         with self._or_lost():
-            return LedgerJournal.open(self._ledger.draws, self._sealed, lease, header)
+            return LedgerJournal.open(self._draws, self._sealed, lease, header)
 
     def _outputs(self, part: int | str) -> bytes | None:
-        return kept(self._ledger.draws, self._sealed, part_name(part), _OUTPUTS)
+        return kept(self._draws, self._sealed, part_name(part), _OUTPUTS)
 
     def _find(self) -> ReleaseVault:
-        sealed = self._vault.find(self._ledger.draws, self._release_id)
+        sealed = self._vault.find(self._draws, self._release_id)
         if sealed is None:
             raise ReleaseLost(
                 f"release {self._release_id} has ended: its place in the vault is gone."
@@ -423,17 +426,17 @@ class VaultWorkdir(Workdir):
         return sealed
 
     def _pin(self, shards: int) -> Run:
-        return _run_of(self._vault.pin(self._ledger.draws, self._release_id, shards))
+        return _run_of(self._vault.pin(self._draws, self._release_id, shards))
 
     def _begin(self, run: Run) -> None:
         place = self._vault.place(self._release_id, run.nonce)
-        self._ledger.releases.begin(self._release_id, place, run.nonce)
+        self._releases.begin(self._release_id, place, run.nonce)
         self.shards, self.seed = run.shards, run.seed
 
     def _given_up(self) -> bool:
         return super()._given_up() or (
             self._entry.state is State.BEGUN
-            and self._vault.holds(self._ledger.draws, self._release_id, GIVEN_UP)
+            and self._vault.holds(self._draws, self._release_id, GIVEN_UP)
         )
 
     def _mark_given_up(self) -> str | None:

@@ -417,7 +417,7 @@ def find_workdir(ctx: Context, entry: Entry) -> Workdir:
     """
     scratch = ctx.workspace.scratch(entry.release_id)
     if entry.scratch is not None and "://" not in entry.scratch:
-        return Workdir(ctx.ledger, entry, scratch)
+        return Workdir(ctx.ledger.releases, entry, scratch)
     vault = ctx.vault
     if entry.scratch is not None and (vault is None or not vault.owns(entry.scratch)):
         named = "not set" if vault is None else vault.where
@@ -426,8 +426,8 @@ def find_workdir(ctx: Context, entry: Entry) -> Workdir:
             hint="Give this machine the setting that the others have.",
         )
     if vault is None:
-        return Workdir(ctx.ledger, entry, scratch)
-    return VaultWorkdir(ctx.ledger, entry, scratch, vault)
+        return Workdir(ctx.ledger.releases, entry, scratch)
+    return VaultWorkdir(ctx.ledger.releases, entry, scratch, vault, ctx.ledger.draws)
 
 
 def wipe_workdir(ctx: Context, entry: Entry) -> None:

@@ -14,7 +14,7 @@ from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times
@@ -104,7 +104,7 @@ def examine(
         | stated(ctx),
     )
     write_report(folder)
-    certificate.note_reports(folder, ctx.ledger)
+    verification.note_reports(folder, ctx.ledger)
     return result, quality
 
 

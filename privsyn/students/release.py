@@ -497,7 +497,7 @@ def _examine(ctx: Context, folder: Path) -> None:
         | stated(ctx),
     )
     write_report(folder)
-    certificate.note_reports(folder, ctx.ledger)
+    verification.note_reports(folder, ctx.ledger)
 
 
 def _check_model(folder: Path, performance: PerformanceConfig) -> list[verification.Check]:
