@@ -34,7 +34,7 @@ from pathlib import Path
 MODULES = (
     "scipy.stats", "torch", "transformers.modeling_utils", "sklearn.linear_model", "opendp.prelude",
     "mlflow.store.tracking.sqlalchemy_store", "great_expectations", "peft", "opacus",
-    "fastapi.testclient", "cadwyn", "libcst", "aiohttp",
+    "fastapi.testclient", "cadwyn", "libcst", "aiohttp", "networkx", "dulwich.repo",
 )  # fmt: skip
 ASK = """\
 #!{python} -IS

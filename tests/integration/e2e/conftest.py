@@ -106,8 +106,8 @@ def driven(
 
     def done(name: str, *command: str) -> None:
         project = found[name].project
-        # The command line, and everything of one method, starts as at a user's.
-        forks = name != "cli" and method != "invisible_ink"
+        # The command line and DVC start as at a user's for one method.
+        forks = name == "airflow" or method != "invisible_ink"
         ran = subprocess.run(
             [preloaded.python() if forks else sys.executable, *command],
             cwd=project.root,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.release.signature import public_key
+from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, DRIVERS, EMBEDDED, environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -80,7 +80,7 @@ def test_afterwards_dvc_has_nothing_to_do_and_the_version_is_published(driven, n
     # A student is a pipeline of its own, which the command line was not asked for.
     own = [f"{stage}@{method}" for stage in stages] if teaches(method) else []
     status = subprocess.run(
-        [sys.executable, "-m", "dvc", "status", *own],
+        [preloaded.python(), "-m", "dvc", "status", *own],
         cwd=driven[name].project.root,
         capture_output=True,
         text=True,

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import preloaded
+
 REPOSITORY = Path(__file__).parents[3]
 METHOD = "invisible_ink"
 
@@ -92,7 +94,7 @@ class Project:
     def dvc(self, *arguments: str) -> str:
         """A user's own DVC command; its output."""
         done = subprocess.run(
-            [sys.executable, "-m", "dvc", *arguments],
+            [preloaded.python(), "-m", "dvc", *arguments],
             cwd=self.root,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
