@@ -23,6 +23,7 @@ PARTITIONED = [
     "account.strict=false",
 ]
 """Of a dataset of its own, whose versions have a file each; the same people, for the test."""
+FEW = ["alerts.releases_left=9"]
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/train_on_release.py"
 
 
@@ -31,10 +32,10 @@ def runs(project):
     """Killed once while drawing; the same; too much for the account; the first announced again; a
     DAG of a user's own that makes it on its way; the example that trains on it."""
     orders = [
-        {"kill": True},
-        {},
+        {"kill": True, "set": FEW},
+        {"set": FEW},
         {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
-        {"set": ["schedule.invisible_ink.reannounce=true"]},
+        {"set": [*FEW, "schedule.invisible_ink.reannounce=true"]},
         *(
             {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
             for key in ("2026-09", "2026-10", "2026-09", "2026-09 or so")
