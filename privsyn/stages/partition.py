@@ -100,7 +100,8 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                     release.cells,
                     work.folder / BUCKETS,
                     files,
-                    seed=work.seed,
+                    # privacy: with the name, for a seed that was copied to another release
+                    seed=work.seed and f"{plan.id} {work.seed}",
                     before_finish=before_finish,
                     tally=tally,
                 )

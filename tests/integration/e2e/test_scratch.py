@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -237,6 +238,34 @@ def test_every_draw_is_counted_before_its_text_is_handed_on(make_project, monkey
     assert (part, samples) == ("shard-0", [])
     lines = (scratch / "journal-00000").read_bytes().count(b"\n") - 1
     assert steps == lines == ctx.ledger.leases.parts(planned.id)["shard-0"]
+
+
+# The seed of the buckets
+
+
+def allocation(project: Project, *, name: str, seed_of: Path | None = None) -> set[tuple]:
+    """Texts with their buckets in the release of another draw; with the run file of another."""
+    ctx = project.context(f"privacy.draw={name}", "privacy.epsilon=1", "performance.shards=1")
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    scratch = ctx.workspace.scratch(planned.id)
+    if seed_of is not None:
+        scratch.mkdir(parents=True)
+        shutil.copy(seed_of, scratch)
+    partition(ctx, planned)
+    assert len(json.loads((scratch / "run.json").read_text())["seed"]) == 64
+    lines = (scratch / "buckets" / "shard-00000.jsonl").read_text().splitlines()
+    return {(row["text"], row["unit"], row["cell"]) for row in map(json.loads, lines)}
+
+
+def test_two_releases_share_no_buckets_not_even_with_one_seed(make_project):
+    project = make_project(methods={"invisible_ink": {"texts_per_label": 64, "max_tokens": 2}})
+    first, other = (allocation(project, name=name) for name in "12")
+    run = next((project.root / ".privsyn" / "scratch").glob("*/run.json"))
+    copied = allocation(project, name="3", seed_of=run)
+    for one, two in combinations((first, other, copied), 2):
+        assert {row[:2] for row in one} == {row[:2] for row in two}
+        assert len({row[1] for row in one & two}) <= 5  # of 15 units or so, each alike 1 time in 64
 
 
 # Elsewhere
