@@ -189,9 +189,9 @@ class Cap:
         """
         charges = [*earlier, request]
         rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
-        if self.gaussian_budget:
+        if self.gaussian_budget and self._chances_fit(earlier):
             chances = self._chance and request.allocated
-            more = max(0, MOST_ALLOCATIONS - _chances(earlier)) if chances else MOST_COPIES
+            more = MOST_ALLOCATIONS - _chances(earlier) if chances else MOST_COPIES
             rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
             losses = [pure_loss(load(charge.event)) for charge in charges]
@@ -270,7 +270,8 @@ class Cap:
             return filter_epsilon(spent, self.delta, self.order or math.inf)
         bounds = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
         mu_squared = math.fsum(_known(charge) for charge in charges)
-        if self.split.gaussian and math.isfinite(mu_squared):
+        # privacy: chances beyond those that delta pays for leave no proof to the Gaussian filter
+        if self.split.gaussian and math.isfinite(mu_squared) and self._chances_fit(charges):
             gaussian = gaussian_epsilon(math.sqrt(mu_squared), self.delta * self.split.gaussian)
             bounds.append(gaussian)
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
@@ -284,7 +285,8 @@ class Cap:
             return guarantee(ZCDP(left / self.order), self.delta).epsilon
         if not earlier:
             return self.epsilon
-        spent = math.fsum(map(_known, earlier))
+        # Beyond its chances the Gaussian filter admits nothing more.
+        spent = math.fsum(map(_known, earlier)) if self._chances_fit(earlier) else math.inf
         mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
         return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
 

@@ -375,6 +375,19 @@ def test_the_chances_of_secret_buckets_run_out(monkeypatch):
     assert cap.share([charge, charge, charge]) < 1
 
 
+def test_chances_that_delta_does_not_pay_for_leave_the_gaussian_filter_no_say(monkeypatch):
+    """More than the most fit by Renyi losses alone, which then say what is spent and left."""
+    monkeypatch.setattr(caps, "MOST_ALLOCATIONS", 3)
+    cap, plain = (Cap.of(10.0, DELTA, split) for split in (SECRET, Split(gaussian=0.0)))
+    charge, other = cap.charge(allocated(0.05)), cap.charge(votes(6.0))
+    paid, beyond = [charge] * 3, [charge] * 4
+    assert cap.admits(paid, charge) == "renyi"
+    assert cap.spent_epsilon(paid) < plain.spent_epsilon(paid)
+    assert cap.spent_epsilon(beyond) == plain.spent_epsilon(beyond)
+    assert cap.room_epsilon(beyond) < plain.room_epsilon(beyond) < cap.room_epsilon(paid)
+    assert (cap.copies(paid, other), cap.copies(beyond, other)) == (2, 1)
+
+
 def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
     lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=30.0, split=SECRET))
     for number, event in enumerate((allocated(3.0), votes(3.0), allocated(1.0))):
