@@ -515,11 +515,12 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
 
 
 def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
-    """What it says of an attacker; earlier certificates say nothing."""
-    if "risk" not in certificate:
+    """What it says of an attacker; earlier certificates, before secret buckets, say nothing."""
+    known = without_secret(event)
+    if "risk" not in certificate and known == event:
         return []
     bounds = risk(event).figures()
-    right, known = _covers(certificate["risk"], bounds), without_secret(event)
+    right = _covers(certificate["risk"], bounds)
     if known != event:
         right &= _covers(certificate["risk_without_secret"], risk(known).figures())
     return [

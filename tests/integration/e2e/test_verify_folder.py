@@ -305,3 +305,70 @@ def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, mon
     forge(copy)
     code, shown = cli(monkeypatch, capsys, "verify", str(copy), *params)
     assert code == 4
+
+
+# Secret buckets
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A release whose cost counts on its buckets being secret."""
+    project = build_project(tmp_path_factory.mktemp("secret") / "project", privacy=SMALL)
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    assert planned.amplified
+    reserve(ctx, planned)
+    folder = finish(ctx, planned, Backends({"language": stand_in()}))
+    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
+    return folder
+
+
+SMALL = {"epsilon": 1.0, "delta": 1e-6}
+WITHOUT = "risk_without_secret"
+
+
+def told(sealed):
+    """A release that hides what it counts on."""
+    sealed["plan"] |= {"amplified": False, "epsilon_without_secret": None}
+    del sealed[WITHOUT]
+
+
+def swapped(sealed):
+    sealed["plan"]["adjacency"] = "replace_one"
+
+
+def unsaid(sealed):
+    del sealed["risk"], sealed[WITHOUT]
+
+
+@pytest.mark.parametrize(
+    ("edit", "check"),
+    [
+        (told, {"release id", "event"}),
+        (swapped, {"certificate is complete"}),
+        (unsaid, {"certificate is complete"}),
+        (lambda sealed: sealed.pop(WITHOUT), {"certificate is complete"}),
+        (lambda sealed: sealed[WITHOUT].clear(), {"risk"}),
+        (lambda sealed: sealed.update({WITHOUT: sealed["risk"]}), {"risk"}),
+        (lambda sealed: sealed.update({WITHOUT: 7}), {"certificate is complete"}),
+        (lambda sealed: sealed["plan"].update(amplified=False), {"derived facts"}),
+        (lambda sealed: sealed["plan"].update(epsilon_without_secret=None), {"without the secret"}),
+        (lambda sealed: sealed["plan"].update(epsilon_without_secret=1.0), {"without the secret"}),
+        (
+            lambda sealed: sealed["plan"].update(epsilon_without_secret="?"),
+            {"certificate is complete"},
+        ),
+        (
+            lambda sealed: sealed["plan"].update(event=sealed["plan"]["event"]["event"]),
+            {"event"},
+        ),
+    ],
+)
+def test_what_a_release_says_of_its_secret_buckets_is_checked(counted, tmp_path, edit, check):
+    folder = tmp_path / counted.name
+    shutil.copytree(counted, folder)
+    _, sealed = certificate.read(folder)
+    edit(sealed)
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    assert check <= set(failed(folder, None))
