@@ -29,7 +29,7 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Pat
         "    if step == '_write_shards': before(*args, **more)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "setattr(module, step, dying)\n"
-        "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
+        "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3, seed='s')\n"
     )
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3, seed="s")
     for step in ("Spill", "_write_shards", "write_json_atomic", "_move"):
@@ -54,7 +54,7 @@ from privsyn.data.records import Bucket, Cell, Private
 
 cfg = DatasetConfig(name="d", path=sys.argv[1], unit="u", max_records_per_unit=2)
 cells = [Cell(i, None, i) for i in range(100)]
-partition(cfg, bytes(32), cells, Path(sys.argv[2]), 4)
+partition(cfg, bytes(32), cells, Path(sys.argv[2]), 4, seed="s")
 status = Path("/proc/self/status")
 if status.exists():  # Linux counts what the parent held before exec into ru_maxrss
     print(int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) // 2**10)

@@ -50,10 +50,12 @@ def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkey
     train(ctx, planned, backends=backends)
     folder = finish(ctx, planned, backends)
     settle(ctx, planned)
-    assert len(calls) == 1
+    # Where secret buckets buy nothing, the plan is solved once more without them.
+    times = 2 if name == "invisible_ink" else 1
+    assert len(calls) == times
     checks = verification.verify(folder, ctx.ledger)
     assert [check for check in checks if not check.passed] == []
-    assert len(calls) == 2
+    assert len(calls) == times + 1
 
 
 @pytest.mark.parametrize(("name", "key"), SOLVED.items())
