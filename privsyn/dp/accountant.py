@@ -192,20 +192,31 @@ def loss_distribution_epsilon(event: Event, delta: float) -> float:
 def allocation_epsilon(event: Event, delta: float, points: int = random_allocation.POINTS) -> float:
     """Epsilon by the secret place of each unit alone [B19]; infinite for other events."""
     check_delta(delta)
-    mu, places, beside = _allocation(event)
-    if not delta or not math.isfinite(mu + beside):
+    mu, places, beside, pure = _allocation(event)
+    if not delta or not math.isfinite(mu):
         return math.inf
-    return random_allocation.epsilon(mu, places, delta, beside, points)
+    bounds = [math.inf]
+    if math.isfinite(beside):
+        bounds.append(random_allocation.epsilon(mu, places, delta, beside, points))
+    if math.isfinite(pure):  # pure losses add to any epsilon at the same delta
+        alone = random_allocation.epsilon(mu, places, delta, points=points)
+        bounds.append((alone + pure) * (1 + conversions.ROUNDING))
+    return min(bounds)
 
 
-def _allocation(event: Event) -> tuple[float, int, float]:
-    """Mu of one place, number of places, and squared mu of the other events of the sequence."""
+def _allocation(event: Event) -> tuple[float, int, float, float]:
+    """Mu of one place, number of places; squared mu and pure loss of the sequence's other events.
+
+    Infinite where there is none.
+    """
     drawn, others = allocated(event)
     # One place hides nothing: the plain price of its event is exact.
     if drawn is None or drawn.places == 1:
-        return math.inf, 1, math.inf
+        return math.inf, 1, math.inf, math.inf
     mu = math.sqrt(gaussian_mu_squared(drawn.event))
-    return mu, drawn.places, math.fsum(map(gaussian_mu_squared, others))
+    beside = math.fsum(map(gaussian_mu_squared, others))
+    pure = math.fsum(fold(other, pure_of_leaf) for other in others)
+    return mu, drawn.places, beside, pure if others else math.inf
 
 
 def profile(event: Event) -> list[tuple[float, float]]:
@@ -245,10 +256,11 @@ def profile(event: Event) -> list[tuple[float, float]]:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy
 
         points += sampled_gaussian_profile(parts, losses)
-    mu, places, beside = _allocation(event)
-    if math.isfinite(mu + beside):
-        amplified = random_allocation.deltas(mu, places, grid, beside)
-        points += zip(grid.tolist(), amplified.tolist(), strict=True)
+    mu, places, beside, pure = _allocation(event)
+    for squared, shift in ((beside, 0.0), (0.0, pure)):
+        if math.isfinite(mu + squared + shift):
+            amplified = random_allocation.deltas(mu, places, grid, squared)
+            points += zip((grid + shift).tolist(), amplified.tolist(), strict=True)
     if not points:  # only the Renyi curve is left
         points = [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]

@@ -16,7 +16,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import UnitKey
 from privsyn.display.releases import outcome
 from privsyn.dp.accountant import guarantee
-from privsyn.dp.events import Composed, Pure, load
+from privsyn.dp.events import Composed, Pure, RandomAllocation, load
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
@@ -68,6 +68,17 @@ def test_generator_and_accuracy_are_one_event_within_the_target(make_project):
     assert free.release_id != planned.release_id
     assert free.epsilon == pytest.approx(8.0, rel=1e-3)
     assert free.model_dump(mode="json")["paid_epsilon"] is None
+
+
+def test_a_release_that_counts_on_secret_buckets_pays_for_an_accuracy_too(make_project):
+    project = make_project(evaluate=PAID | {"paid": {"epsilon": 0.5}})
+    ctx = project.context("privacy.epsilon=3", "methods.invisible_ink.texts_per_label=20")
+    planned = plan(ctx, NAME, open_account=True)
+    generator, accuracy = load(planned.event).events
+    assert isinstance(generator, RandomAllocation)
+    assert accuracy == Pure(0.5)
+    assert planned.amplified
+    assert planned.epsilon <= 3 < planned.epsilon_without_secret
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from privsyn.dp import bounded_range, conversions, random_allocation
-from privsyn.dp.accountant import Guarantee, allocation_epsilon, epsilon_at, profile
+from privsyn.dp.accountant import (
+    Guarantee,
+    allocation_epsilon,
+    epsilon_at,
+    epsilon_without_secret,
+    profile,
+)
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate_range
@@ -297,3 +303,17 @@ def test_the_places_of_all_labels_are_priced_as_one():
     assert event == RandomAllocation(Disjoint((BoundedRange(0.4, 8),), 3), 5)
     assert facts.in_buckets(Pure(1.0), 1) == Disjoint((Pure(1.0),), 3)
     assert len(event.event.events) == 1
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.5, 1.0])
+def test_a_pure_step_beside_an_allocation_costs_its_loss_at_most(loss):
+    """As an accuracy that a release pays for: its squared mu alone would price it far above."""
+    allocation = RandomAllocation(BoundedRange(0.2, 48), 20)
+    alone = epsilon_at(allocation, 1e-6)
+    both = Composed((allocation, Pure(loss)))
+    assert alone < epsilon_at(both, 1e-6) <= alone + loss + 1e-9
+    told = epsilon_without_secret(both, 1e-6)
+    assert told > epsilon_at(both, 1e-6)
+    points = profile(both)
+    least = min(epsilon for epsilon, delta in points if delta <= 1e-6)
+    assert least <= (alone + loss) * 1.1  # of a grid
