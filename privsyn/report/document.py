@@ -130,9 +130,11 @@ class Block:
     def to_json(self) -> dict[str, Any]:
         """The block as plain JSON values; of a picture its digest."""
         values: dict[str, Any] = {"kind": self.kind, **self.options}
+        # Bytes are no JSON value; a digest is enough to compare the picture that the page embeds.
         if self.kind == "picture":
             digest = hashlib.sha256(values["png"]).hexdigest()
             return {"kind": self.kind, "title": values["title"], "sha256": digest}
+        # A histogram has no items: everything it draws is in its options.
         if self.kind != "histogram":
             values["items"] = [vars(one) if is_dataclass(one) else one for one in self.items]
         return values
@@ -199,6 +201,8 @@ class Document:
     footer: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        # privacy: the last stop before a page is written. A section that reads real records cannot
+        # end up on an outward page by a mistake of its author.
         inside = [section.key for section in self.sections if section.cls != LEAVES]
         if self.cls == LEAVES and inside:
             raise ValueError(f"a document that may leave the room holds {', '.join(inside)}")
@@ -240,6 +244,8 @@ def render(template: str, **values: Any) -> Markup:
         template: Its file.
         values: What its names stand for; a name without a value is an error.
     """
+    # Safe to mark: autoescape is on for every template, and values are data of whoever wrote the
+    # release, who is not trusted.
     return Markup(_environment().get_template(template).render(values))  # noqa: S704  is escaped
 
 
@@ -248,6 +254,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        # A misspelled name must fail here and not leave a gap in a report.
         undefined=StrictUndefined,
         finalize=_visible,
         trim_blocks=True,
@@ -269,6 +276,8 @@ def _visible(value: object) -> object:
     if hasattr(value, "__html__"):
         return value
     return "".join(
+        # U+2400 and on are the pictures of control characters. A raw one could hide text from a
+        # reader, or break the page.
         chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\t\n" else "\u2426" if c == "\x7f" else c
         for c in str(value)
     )
@@ -301,6 +310,7 @@ def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
         return Parts(f"{value}")
     if float(value).is_integer() and abs(value) < 1e7:
         return Parts(f"{int(value):,}")
+    # Not for costs: this format rounds to the nearest, which may be down.
     if 1000 <= abs(value) < 1e7 and not up:
         return Parts(f"{value:,.0f}")
     written = shown(value, digits=digits) if up else f"{value:.{digits}g}"
@@ -319,6 +329,7 @@ def _said(value: object) -> object:
 
 def _coded(words: str) -> Markup:
     """Words with what stands in backticks as code; all of it escaped."""
+    # Escape before the tags are added: the pieces may hold the owner's or a model's words.
     pieces = [escape(_visible(piece)) for piece in words.split("`")]
     if len(pieces) % 2 == 0:  # one backtick has no other
         return escape(_visible(words))
@@ -367,11 +378,13 @@ def histogram_chart(
         things: What is counted.
     """
     step = _tick(max(1, *counts))
+    # Rounded up to a whole step, so that the highest grid line lies above every bar.
     top = -(-max(1, *counts) // step) * step
     scale = (PLOT_BOTTOM - PLOT_TOP) / top
     slot = (WIDTH - LEFT) / len(counts)
     bars = []
     for i, count in enumerate(counts):
+        # The last bin also counts everything beyond the axis, so its span has no upper end.
         last = i == len(counts) - 1 and longer
         bars.append(
             {
@@ -383,6 +396,7 @@ def histogram_chart(
                 "height": count * scale,
             }
         )
+    # The median may lie beyond the axis; it is then marked at the axis' end.
     bins = min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts))
     return render(
         "histogram.html",
@@ -403,6 +417,8 @@ def label_chart(labels: Sequence[tuple[str, int]], of: str) -> Markup:
     """Things per name as horizontal bars, in the given order; at most twenty."""
     shown = list(labels[:MAX_BARS])
     most = max((count for _, count in shown), default=0) or 1
+    # About 7 units a letter in the page's font: SVG text does not wrap, so room is kept for the
+    # longest.
     name_width = min(150, 16 + 7 * max((len(_short(label)) for label, _ in shown), default=0))
     count_width = 12 + 7 * len(f"{most:,}")
     pitch = 36 if len(shown) <= 6 else 26 if len(shown) <= 10 else 21
@@ -414,6 +430,7 @@ def label_chart(labels: Sequence[tuple[str, int]], of: str) -> Markup:
             "short": _short(label),
             "count": count,
             "middle": i * pitch + pitch / 2 + 3,
+            # A label with few records still gets a visible bar; one with none gets nothing.
             "width": max(room * count / most, 1 if count else 0),
         }
         for i, (label, count) in enumerate(shown)
@@ -435,6 +452,7 @@ def _edge_labels(edges: Sequence[int], longer: int) -> list[tuple[float, str, st
     every = -(-bins // 6)
     last = bins - 1 if longer else bins
     labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
+    # The last label is always written, so one that would overlap it is left out.
     labels = [label for label in labels if last - label[0] >= every]
     if longer:
         return [*labels, (float(bins), f"{edges[-2]:,}+", "end")]

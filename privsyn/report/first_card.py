@@ -119,12 +119,14 @@ def _owner(known: Known) -> Answer:
     lines = [f"{name}: {_cut(value).rstrip('.')}." for name, value in fields.items() if value]
     if known.missing:
         lines.append(f"Not stated: {', '.join(known.missing)}.")
+    # A license and a purpose may be missing; without a name to ask, nobody answers for the data.
     bad = not (stated.curators and stated.contact)
     return Answer("Who answers for it?", " ".join(lines), "bad" if bad else "plain")
 
 
 def _private(known: Known) -> Answer:
     if known.cls != LEAVES:
+        # No epsilon here: a number beside predictable noise would be read as a guarantee.
         return Answer("How private is it?", "Not at all: see below.", "bad")
     epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
     by = scale_of(known.epsilon, known.risk.right)
@@ -137,6 +139,8 @@ def _private(known: Known) -> Answer:
 
 
 def _tone(known: Known) -> Tone:
+    # Where rows or files stand for people, epsilon protects one row, so that even a small one
+    # warns.
     weak = known.strength in (Strength.WEAK, Strength.NONE)
     return "bad" if weak or known.not_people else "plain"
 
@@ -160,6 +164,7 @@ def _hand_out(known: Known) -> Answer:
         return Answer(
             question, "No. It was drawn with noise that can be predicted, for tests only.", "bad"
         )
+    # The order matters: the strongest reason to refuse comes first, and only one is given.
     if known.passed is None:
         return Answer(question, "Not yet: it was not checked. Run `privsyn stage validate`.", "bad")
     if not known.passed:
@@ -190,6 +195,7 @@ def left_to_decide(known: Known) -> Iterator[str]:
     """What a person has to know or decide before the release is handed out."""
     owner = ", ".join(known.stated.curators) or "the owner of the data"
     if known.not_people:
+        # In lower case, since it goes on with a sentence.
         yield f"whether this is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"
     enough = (
         f"whether {known.strength} is enough for the use that is meant: {owner} answers for that"
@@ -210,6 +216,7 @@ def left_to_decide(known: Known) -> Iterator[str]:
         number = _count(len(known.unanswered), "question")
         yield f"{number} of the privacy review that nobody answered: {' '.join(known.unanswered)}"
     yield (
+        # A cap holds within one account. The same records under another account cost on top.
         "what else was released of the same data: this account's releases stay within epsilon "
         f"{shown(known.cap, digits=4)} together; other accounts are not counted"
     )
@@ -217,6 +224,8 @@ def left_to_decide(known: Known) -> Iterator[str]:
         yield f"what was not checked: {'; '.join(known.unchecked)}"
     if known.audited:
         yield (
+            # privacy: the audit's outcome depends on real records, so it is on no outward page.
+            # This page says only that there is an audit.
             "whether the internal audit let it out (`evaluate.audit: block`): a copy from "
             "quarantine is not to be handed out"
         )

@@ -52,9 +52,12 @@ def outward(folder: Path) -> Document:
         VerificationError: There is no certificate, or a file of the folder cannot be read.
         DataError: The synthetic file cannot be read.
     """
+    # One line each: the owner's words must not be able to look like another part of the page.
     facts = ReleaseFacts.read(folder, words=one_line)
     with _readable(folder):
         validation = _cautioned(_validation(folder), facts)
+        # What the owner states may change after the draw at no cost, so it is kept with the checks
+        # and not in the certificate.
         stated = DeploymentConfig.model_validate(validation.get("deployment") or {})
         facts = replace(facts, deployment=stated)
         release = public_facts(facts)
@@ -66,6 +69,7 @@ def outward(folder: Path) -> Document:
             ReportSection("short", "In short", LEAVES, (card,)),
             *_warnings(facts, validation),
             *_paid_accuracy(facts),
+            # Failed checks stand where everybody reads, passed ones among what specialists read.
             *([] if checks.for_specialists else [checks]),
             *records.sections(),
             *_exhibits(folder),
@@ -78,6 +82,8 @@ def outward(folder: Path) -> Document:
             _reviewed(review),
         ]
         return Document(
+            # No time, machine or path: `verify` makes the page again on another machine and
+            # compares it.
             cls=LEAVES,
             kicker="Report on synthetic data: may leave the room",
             title=f"{release['dataset']} {release['version']}".strip(),
@@ -124,6 +130,7 @@ def _readable(folder: Path) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
         raise VerificationError(
+            # privacy: the type alone. A message of a parser may quote the file.
             f"{folder} is not as privsyn writes a release: {type(error).__name__}.",
             hint=f"Check it with: privsyn verify {folder}",
         ) from None
@@ -165,8 +172,11 @@ def _short(
         instead_of=f"{plan.dataset.name} {plan.dataset.version}".strip(),
         document=str(plan.dataset.document or ""),
         cls=facts.kind,
+        # Only true is a pass: a number or a text in a file of an untrusted writer is none.
         passed=validation["success"] is True if validation else None,
         checks=len(validation.get("expectations", validation.get("checks", ()))),
+        # Expectations on labels or a schema that there are not do not apply, and a reader misses
+        # nothing. Those that begin with "No" are patterns that nobody asked to look for.
         unchecked=tuple(one for one in left_out if one.startswith("No ")),
         epsilon=facts.judged_epsilon,
         delta=plan.delta,
@@ -235,6 +245,7 @@ def _guarantee(facts: ReleaseFacts) -> ReportSection:
         f"{MOVES[plan.adjacency].format(unit=unit)}: the probability of any "
         "outcome grows at most by the factor e^epsilon, plus delta."
     )
+    # The guarantee covers all records of a unit together; a reader may think of one record.
     if used > 1:
         meaning += f" At most {used:,} records of each {unit} are used."
     blocks: list[Block] = [
@@ -313,6 +324,7 @@ def _checks(validation: Mapping[str, Any]) -> ReportSection:
         }
         for check in validation.get("expectations", validation.get("checks", ()))
     ]
+    # Stable: failed ones first, otherwise in the suite's order.
     items.sort(key=lambda check: check["passed"] is not False)
     blocks: list[Block] = [
         Block("checks", *items, left_out=[*map(str, validation.get("left_out", ()))])
@@ -344,11 +356,14 @@ def _checks(validation: Mapping[str, Any]) -> ReportSection:
 def _exhibits(folder: Path) -> list[ReportSection]:
     """The pictures among the exhibits; of many the first, the last and some between."""
     place = folder / layout.EXHIBITS
+    # A link could put another folder's pictures on the page, which may be private.
     if place.is_symlink() or not place.is_dir():
         return []
     files = [file for file in sorted(place.glob("*.png")) if certificate.is_plain_file(file)]
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1
+        # Evenly spaced, with both ends: a run's first and last population are what a reader
+        # compares.
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
     pictures = tuple(
         Block("picture", title=_caption(file.stem), png=read_file(file)) for file in files
@@ -449,6 +464,7 @@ def _settings(facts: ReleaseFacts) -> ReportSection:
 def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Settings without those of another kind of records than theirs."""
     modality = settings.get("modality")
+    # Settings hold the defaults of both kinds; those of the other kind had no effect on the draw.
     others = {"text", "image"} - {modality} if modality is not None else set()
     return {name: value for name, value in settings.items() if name not in others}
 
@@ -477,6 +493,7 @@ def _paid_accuracy(facts: ReleaseFacts) -> list[ReportSection]:
     if accuracy["value"] is not None:
         value = float(accuracy["value"])
         bars = [
+            # Two intervals of one value: the wider one adds the sampling of people to the noise.
             Bar(name, value, float(accuracy[low]), float(accuracy[high]), ours=True)
             for name, low, high in (
                 ("people like those tested", "low", "high"),

@@ -66,6 +66,7 @@ class Records:
             form = f"{failed} of {len(checks)} format checks failed."
         else:
             form = f"All {len(checks)} format checks passed, which say nothing of quality."
+        # Repeats within the release. Whether a record repeats a real one is for the internal audit.
         values = {number.name: number.value for number in self.numbers}
         if "duplicate share" in values and self.rows > 1:
             share = values["duplicate share"]
@@ -114,6 +115,8 @@ def records_of(folder: Path, facts: ReleaseFacts, validation: Mapping[str, Any])
         DataError: They cannot be read.
     """
     file = folder / facts.file
+    # The certificate names the file, and its writer is not trusted: no path out of the folder, and
+    # no link to another file of the reader.
     if file.parent != folder or not certificate.is_plain_file(file):
         raise VerificationError(f"{folder} lacks its records.", hint="Use a whole copy of it.")
     read = {layout.TEXT_ROWS: _texts, layout.IMAGE_ROWS: _images, layout.MODEL_ROWS: _model}
@@ -130,6 +133,7 @@ def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
     return tuple(
         Number(str(one["name"]).replace("_", " "), float(one["value"]), str(one["note"]))
         for one in noted
+        # privacy: numbers that were measured on real records have the class internal.
         if one.get("class", LEAVES) == LEAVES
     )
 
@@ -137,6 +141,7 @@ def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
 def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
     rows = read_rows(file)
     summary = profile(rows, facts.plan.dataset.labels)
+    # An id begins with the release's name, which stands at the top of the page already.
     before = f"{facts.name}-"
     charts = _charts(summary.words, summary.median, "words per text", "texts", summary.labels)
     items = tuple(
@@ -157,6 +162,7 @@ def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
     Names and values are those of synthetic records alone: no schema and no real record is read.
     """
     summary = fields(objects(texts))
+    # A free text may happen to be JSON now and then; fields say something of a release of records.
     if not summary.fields or 2 * summary.objects < len(texts):
         return ()
     sentence = f"{summary.objects:,} of {len(texts):,} texts are JSON objects."
@@ -190,6 +196,7 @@ def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number
         for size, count in summary.sizes
     )
     sheet = sample_sheet(folder, summary)
+    # The sheet has rows for the first labels alone, so there may be more labels than rows.
     names = [name for name, _ in summary.labels][: len(summary.samples) // COLUMNS]
     caption = (
         f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
