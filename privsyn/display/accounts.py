@@ -33,6 +33,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
             )
             for entry in statement.releases
         ]
+        # A column that no row fills gets no name either, so that it takes no room.
         why = "why" if any(entry.reason for entry in statement.releases) else ""
         who = "by" if any(entry.reserved_by for entry in statement.releases) else ""
         table(
@@ -62,6 +63,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 ],
                 title=f"{spec.name}: decisions",
             )
+        # A schedule that is refused every hour would push everything else off the screen.
         refused = statement.refusals[-REFUSALS_SHOWN:]
         if refused:
             table(

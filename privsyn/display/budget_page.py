@@ -144,6 +144,8 @@ class BudgetPage:
         ledger = ctx.ledger
         edited = None
         try:
+            # Checked first and raised last: an edited ledger must still be seen, with the warning
+            # above it.
             ledger.check()
         except VerificationError as error:
             edited = error
@@ -157,6 +159,7 @@ class BudgetPage:
             fits: tuple[str, ...] = ()
             if usual is None:
                 fits = ("No release yet: the first one says what the usual size is.",)
+            # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
                 preview = ledger.accounts.preview(statement.spec, load(usual.event))
                 fits = tuple(_fits(statement, usual, preview, crons.get(name, ()), self.now))
@@ -170,6 +173,7 @@ class BudgetPage:
                         for entry in reversed(statement.releases[-ROWS:])
                     ),
                     fits,
+                    # privacy: other refusals follow from the private file, such as that it changed.
                     tuple(r for r in statement.refusals if r.error in PUBLIC_REFUSALS)[-REFUSALS:],
                 )
             )
@@ -195,8 +199,10 @@ def crons_of(ctx: Context) -> dict[str, list[str]]:
 def usual_release(entries: Sequence[Entry]) -> Entry | None:
     """The release whose event is the commonest of the newest charged ones; of a draw the newest."""
     charged = [entry for entry in entries if entry.charged][-USUAL:]
+    # Compared as text: an event is a nested mapping, which has no hash.
     names = [json.dumps(dict(entry.event), sort_keys=True) for entry in charged]
     counts = Counter(names)
+    # The index breaks ties, so that the newest of equally common events is taken.
     best = max(range(len(names)), key=lambda i: (counts[names[i]], i), default=None)
     return None if best is None else charged[best]
 
@@ -214,6 +220,7 @@ def _fits(
         ]
     what = "release" if copies == 1 else "releases"
     sentences = [f"Room for at least {copies:,} more {what} {size}."]
+    # With a period the account refills, so copies may fit later though the next one does not now.
     if balance.period is not None and not preview.fits:
         sentences.append(
             f"The next one fits only when earlier ones are older than {balance.period.days} days."
@@ -227,6 +234,7 @@ def _fits(
     elif (pace := _pace(statement.releases)) is not None:
         days = pace / timedelta(days=1)
         try:
+            # Many copies at a slow pace go beyond the year 9999, where dates end.
             until = now + pace * copies
         except OverflowError:
             until = None
@@ -240,6 +248,7 @@ def _fits(
 def _pace(entries: Sequence[Entry]) -> timedelta | None:
     """Mean time between the newest charged releases; None for fewer than three."""
     moments = [entry.reserved_at for entry in entries if entry.charged][-USUAL:]
+    # Two moments are one gap, which is no pace yet; a clock that was set back gives none.
     if len(moments) < 3 or moments[-1] <= moments[0]:
         return None
     return (moments[-1] - moments[0]) / (len(moments) - 1)
@@ -262,6 +271,7 @@ def _row(
     who = entry.reserved_by or {}
     run = None
     if runs is not None and who.get("dag_id") and who.get("run_id"):
+        # A run's id holds colons and a plus sign, and its text comes from whoever started the run.
         run = f"{runs}/dags/{quote(who['dag_id'])}/runs/{quote(who['run_id'], safe='')}"
     noted = noted_run(ctx.workspace, entry.release_id)
     ui = web_address(ctx.config.services.mlflow_ui)
@@ -276,6 +286,7 @@ def _row(
 
 def web_address(text: str | None) -> str | None:
     """An address of the web, without its last slash; None for anything else."""
+    # Only http: a javascript: address from the config would run in the page of whoever clicks it.
     return text.rstrip("/") if text and urlsplit(text).scheme in ("http", "https") else None
 
 
@@ -292,6 +303,7 @@ def file_reports(ctx: Context, folder: Path) -> Reports:
 
     def report(entry: Entry) -> str | None:
         page = layout.page_of(ctx.workspace.release(entry.release_id))
+        # Relative, so that the page and its releases can be moved or served together.
         return quote(os.path.relpath(page, folder)) if page.is_file() else None
 
     return report

@@ -146,6 +146,7 @@ class Comparison(Displayable):
 
     def _notes(self) -> tuple[str, ...]:
         measures = sorted({utility.by for utility in self._measured.values()})
+        # The advice to compare on public data stands on every page that shows an internal number.
         notes = [NOTE] if self.internal else [HIDDEN] if measures else []
         if self.internal and measures:
             notes.append(
@@ -167,6 +168,8 @@ class Comparison(Displayable):
             (one.method, one.epsilon, utility.value, utility.low, utility.high)
             for one, utility in self._measured.items()
         ]
+        # The lines are those of one release: all are of one dataset, so the real records and the
+        # public model's texts are much the same for all of them.
         first = next(iter(self._measured.values()))
         lines = {
             "public model alone": first.public,
@@ -180,7 +183,9 @@ class Comparison(Displayable):
         """For JSON."""
         releases = [asdict(one) for one in self.releases]
         for release in releases:
+            # For programs: texts would drown the numbers, and each release's file has them all.
             del release["samples"]
+        # The result holds the utility whatever was shown, so it carries the note on it, too.
         notes = list(replace(self, internal=True)._notes())
         return {
             "class": "internal", "dataset": self.dataset, "releases": releases, "notes": notes
@@ -221,6 +226,8 @@ def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Co
         raise DataError("there is no release to compare.", hint="Make some: privsyn run")
     parents = [open_parent(ctx, name) for name in dict.fromkeys(names)]
     for parent in parents:
+        # privacy: samples are shown, so a release that failed its suite or waits for its audit is
+        # out.
         refuse_unreleased(parent.folder, ctx)
     datasets = sorted({parent.plan.dataset.name for parent in parents})
     if len(datasets) > 1:
@@ -241,6 +248,7 @@ def paid(ctx: Context) -> list[str]:
         folder.name
         for folder in folders
         if folder is not None
+        # One in quarantine lies elsewhere.
         and folder == ctx.workspace.release(folder.name)
         and layout.passed(folder)
         and not ReleaseFacts.read(folder).is_derived
@@ -249,6 +257,7 @@ def paid(ctx: Context) -> list[str]:
 
 def write(ctx: Context, comparison: Comparison) -> Path:
     """Write the page of a comparison into the state folder, mode 0600: it is internal."""
+    # The same releases get the same page: comparing twice leaves one internal file, not two.
     listed = "\n".join(release.name for release in comparison.releases)
     folder = ctx.workspace.internal(f"compare-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
     private_folder(folder)
@@ -277,6 +286,7 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
 def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
     """A few records, evenly spaced; of images there is nothing to say in words."""
     records = read_rows(parent)
+    # Evenly spaced, not picked: the choice depends on the number of rows alone.
     step = max(1, len(records) // SAMPLES)
     return tuple(
         (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")
@@ -290,6 +300,7 @@ def _utility(file: Path, modality: str) -> Utility | None:
     try:
         measured = json.loads(file.read_bytes())["metrics"]
         values = {str(metric["name"]): float(metric["value"]) for metric in measured}
+    # Not measured here, or not readable: a comparison goes on without the number.
     except (OSError, ValueError, LookupError, TypeError):
         return None
     simple = "by TF-IDF" if modality == "text" else "by pixels"

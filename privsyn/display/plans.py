@@ -68,6 +68,7 @@ class Planned(Displayable):
         planned = plan(ctx, method)
         earlier = None
         if internal:
+            # privacy: how long a draw took depends on the records, so only their owner may see it.
             from privsyn.stages.draw import last  # late: loads all that draws
 
             earlier = last(ctx, planned)
@@ -156,6 +157,7 @@ def _number(plan: Plan, public_size: int | None) -> str:
     """How many records there will be, how long, and beside how many people."""
     fewest, most = plan.row_bounds
     parts = [f"{most:,}" if fewest == most else f"{most:,} at most"]
+    # The price of a text grows with its tokens, so the budget sets tokens and not texts.
     if "texts_at_worst" in plan.derived and fewest != most:
         worst = int(plan.derived["texts_at_worst"])
         parts.append(f"the budget pays for {worst:,} of full length, and more where they are short")
@@ -185,6 +187,7 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
 def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
     """What a person has to approve of a release."""
     sentences = []
+    # A release that is reserved already was approved or needed no approval: it is not asked again.
     above = terms.spend_above
     if account.entry is None and above is not None and _judged(plan, account) > above:
         sentences.append(f"its cost is reserved (epsilon above {above:g})")
@@ -234,8 +237,10 @@ def share_taken(account: Preview) -> str:
     """The part of an account's whole budget that a release takes. These parts add up."""
     if account.entry is not None:
         return "nothing more"
+    # An event without a bound at the account's order has no share of it.
     if not math.isfinite(account.loss):
         return "what the account cannot account for"
+    # Asked with no charges: not even an empty account could pay for it.
     if any(not one.cap.fits((), one.request) for one in account.filters):
         return "more than the account's whole budget"
     return f"{percent(account.takes)} of the account's whole budget"

@@ -87,6 +87,7 @@ def show_progress(
     Yields:
         What hears of counts, and by ``under_way`` of stages.
     """
+    # rich needs ipywidgets to redraw in a notebook; IPython's own display handle needs nothing.
     if console.is_jupyter:
         with _in_notebook(clock) as update:
             yield update
@@ -153,6 +154,7 @@ class _RowProgress:
 
     def _row(self, stage: str) -> TaskID:
         if self._under_way:
+            # Counts belong to the innermost stage: those that are around it wait for it.
             return self._under_way[-1][1]
         if stage not in self._by_name:
             self._by_name[stage] = self._new(stage)
@@ -164,6 +166,7 @@ class _RowProgress:
     def _count_no_more(self, stage: str, row: TaskID) -> None:
         """All is counted and the stage goes on, as where a model was fetched and is loaded now."""
         task = next(task for task in self._bars.tasks if task.id == row)
+        # rich stops the spinner and the clock of a finished task, and this one still works.
         task.total = task.finished_time = None
         self._bars.update(row, description=stage, things="", left="")
 
@@ -194,6 +197,7 @@ class Rate:
             # The count went back: another part began, so earlier times say nothing about it.
             heard.clear()
             self._start = None
+        # A window of moments, not a mean over all: speed changes as texts grow and caches fill.
         heard.append((now, done))
         self._start = self._start or heard[0]
         while len(heard) > 2 and (
@@ -268,6 +272,7 @@ class _Cell:
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
         left = _left(self._paces, stage, done, total, self._clock())
+        # Counts replace the row of the stage under way, whose name they may not share.
         self._rows[self._under_way[-1] if self._under_way else stage] = (
             f'<div>{escape(stage)} <progress value="{done}" max="{max(total, 1)}"></progress> '
             f"{done:,} of {total:,} {escape(things)}"
@@ -309,6 +314,7 @@ class _LineProgress:
         """Said by whoever times the stage."""
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
+        # Whole parts of the total: how many lines a log gets is fixed by public counts.
         part = LINES * done // max(total, 1)
         if self._shown.get(stage) == part:
             return

@@ -50,6 +50,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         facts = ReleaseFacts.read(folder)
         lines["synthetic data"] = Verbatim(short(folder / layout.ARTIFACT))
         lines[plan.things] = str(facts.rows)
+        # The sparse vector technique charges for the private tokens that it lets through alone.
         if "public_tokens" in facts.drawn:
             tokens = facts.drawn["tokens"]
             share = facts.drawn["public_tokens"] / max(1, tokens)
@@ -105,6 +106,7 @@ def summary(console: Console, ctx: Context, plan: Plan, *, internal: bool) -> No
     """
     lines = outcome(ctx, plan)
     if not internal:
+        # privacy: output that is no terminal is kept in a log or a CI job, which others may read.
         lines = {name: text for name, text in lines.items() if name not in _OF_RECORDS}
         lines["internal numbers"] = Verbatim(f"privsyn report {plan.id}")
     facts(console, lines, title="Release")
@@ -127,6 +129,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     if report.is_file():
         commands["report (internal)"] = f"xdg-open {short(report)}"
     commands["accounts"] = "privsyn ledger show"
+    # Offer to start a server only for the project's own database and only if none runs.
     if ctx.config.services.mlflow is None and not _answers(ctx.config.services.mlflow_ui):
         port = urlsplit(ctx.config.services.mlflow_ui).port
         listen = f" --port {port}" if port else ""
@@ -140,6 +143,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
             commands["keep in git"] = (
+                # A parent's .gitignore may cover the pointer; without -f git would refuse it.
                 f"git add {'-f ' if ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
             )
         commands["bring back"] = f"dvc pull {pointer}"
@@ -152,8 +156,10 @@ def _answers(address: str) -> bool:
     if parts.hostname not in ("127.0.0.1", "localhost"):
         return True
     try:
+        # One second: a summary must not hang on a port that a firewall drops.
         socket.create_connection((parts.hostname, parts.port or 80), timeout=1).close()
     except OSError:
+        # Refused or timed out: either way nobody can open the link.
         return False
     return True
 
@@ -181,6 +187,7 @@ def _utility(ctx: Context, plan: Plan) -> str:
     words = verdict(metrics)
     if words is None:
         return ", ".join(sentences) or f"in {short(file)}"
+    # Without labels there is no classifier, so nothing was measured by TF-IDF.
     if "downstream.accuracy" not in metrics:
         return ". ".join((words, ", ".join(sentences)))
     return f"{words}. By TF-IDF: {', '.join(sentences)}"

@@ -31,6 +31,7 @@ class Verbatim(str):
 
 def at_a_terminal(console: Console) -> bool:
     """Whether a person sees what is printed, and no file keeps it: colours may be forced on one."""
+    # Not console.is_terminal: FORCE_COLOR makes rich call a log file a terminal.
     return console.file.isatty()
 
 
@@ -79,6 +80,7 @@ def table(
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if title:
         show(console, *(Text(line, "bold") for line in _lines(console, title, 0)))
+    # In a pipe a table is as wide as it needs to be: programs read it line by line.
     room = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
     folds = _folds(widths, room)
     for number, row in enumerate(cells):
@@ -94,6 +96,7 @@ def _folds(widths: Sequence[int], room: int) -> list[list[int]]:
         if folds[-1] and used + GAP + width > room:
             folds.append([])
             used = INDENT
+        # Only columns after the first of a line have a gap before them.
         used += width + (GAP if folds[-1] else 0)
         folds[-1].append(column)
     return folds
@@ -111,6 +114,7 @@ def _folded(
                 yield before + line
             continue
         fits = max(NARROWEST, room - INDENT)
+        # Ids and paths in a cell must stay whole, so that they can be copied.
         rest = textwrap.wrap(line, fits, break_long_words=False, break_on_hyphens=False)
         yield before + rest[0]
         yield from (" " * INDENT + further for further in rest[1:])
@@ -210,6 +214,7 @@ class Displayable:
 
 def _lines(console: Console, value: str, indent: int) -> list[str]:
     """A value as lines: one of what is to be copied, and of everything in a pipe."""
+    # A line break in a value would look like another row to a program that reads the pipe.
     if isinstance(value, Verbatim) or not console.is_terminal:
         return [" ".join(value.split()) if not isinstance(value, Verbatim) else value]
     room = max(NARROWEST, console.width - indent)
