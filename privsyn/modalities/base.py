@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from privsyn.validation.profile import Profile
     from privsyn.validation.settings import ValidationConfig
 
+# The imports above serve annotations alone: who only reads records needs no model library.
 T = TypeVar("T")
 
 Generator = Literal["image"]

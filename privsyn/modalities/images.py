@@ -132,6 +132,7 @@ class Images:
         if isinstance(value, dict):  # as the datasets library writes images
             value = value.get("bytes")
         if isinstance(value, Path):
+            # A folder holds other files, too, such as notes; those are counted and not opened.
             if not is_image(value):
                 return Unusable(OTHER_FILE)
             value = read_file(value)
@@ -140,6 +141,8 @@ class Images:
             pixels = read_image(value, self.form.size, self.form.mode, self.form.span)
         elif isinstance(value, np.ndarray):
             pixels = from_array(value, self.form.size, self.form.mode, self.form.span)
+        # privacy: a range taken from the data would be an unpaid query, so the owner sets it. The
+        # span is shown to the owner alone.
         if isinstance(pixels, Deep):
             return Unusable(DEEP, (pixels.low, pixels.high))
         return Unusable(IMAGE) if pixels is None else to_content(pixels)
@@ -172,6 +175,7 @@ class Images:
             place = {"file": file, "sha256": hashlib.sha256(content).hexdigest()}
             named.append({key: row[key] for key in ("id", "label") if key in row} | place)
         artifact = write_jsonl_atomic(folder / layout.ARTIFACT, named)
+        # The same suffix as of texts: the media type tells a reader that rows name files.
         return replace(artifact, media_type=layout.IMAGE_ROWS)
 
     def released(self, folder: Path, row: Mapping[str, Any]) -> bytes:
@@ -209,6 +213,7 @@ class Images:
         """By pixels."""
         from privsyn.evaluation.images import image_classifier
 
+        # A generator: one image of the release is in memory at a time.
         pairs = load_images(artifact.parent, read_image_rows(artifact))
         classify = image_classifier([(pixels, of) for pixels, of in pairs if of is not None])
         return lambda content: classify(decode(content))
@@ -231,6 +236,8 @@ class ImageSamples:
         try:
             return decode(content)
         except ValueError:
+            # privacy: a damaged record must not stop a draw, or whether it stops would tell of one
+            # record.
             return None
 
     def pack(self, samples: Sequence[Pixels]) -> bytes:
@@ -254,6 +261,7 @@ class ImageSamples:
 
     def sheet(self, population: Sequence[Sequence[Pixels]]) -> bytes:
         """One row of images per label; ten rows where there are no labels."""
+        # A contact sheet has whole rows, so the label with the fewest images sets their length.
         columns = min(SHEET_COLUMNS, *map(len, population))
         rows = 1 if len(population) > 1 else SHEET_COLUMNS
         shown = [image for group in population for image in group[: rows * columns]]

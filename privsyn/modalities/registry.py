@@ -48,4 +48,5 @@ def modality_of(dataset: Described) -> Modality:
 def drawn_with(roles: Collection[str]) -> type[Texts] | type[Images]:
     """What a method draws that needs models of these roles."""
     drawn = (kind for kind in MODALITIES.values() if kind.generator in roles)
+    # Methods of texts need a role that other methods use, too, so no role tells them.
     return next(drawn, Texts)

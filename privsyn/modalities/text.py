@@ -109,6 +109,7 @@ class Texts:
 
     def record(self, values: Sequence[Any]) -> str | Unusable:
         """The text; none where a column holds none."""
+        # A column may hold braces in its values: only `dataset.text` is read as a form.
         if len(values) == 1 and not PLACEHOLDER.search(self.text):
             text = as_text(values[0])
             return Unusable(f"text: {fault(values[0])}") if text is None else text
@@ -118,6 +119,8 @@ class Texts:
             if text is None:
                 return Unusable(f"text ({column}): {fault(value)}")
             texts[column] = text
+        # A function and not a template: backslashes in a record would be read as references. One
+        # pass, so that braces in a record are not filled in again.
         return PLACEHOLDER.sub(lambda match: texts[match[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:
@@ -160,6 +163,7 @@ class Texts:
         from privsyn.evaluation.embeddings import fidelity
         from privsyn.evaluation.structured import structure
 
+        # A row without a text counts as an empty one: it is the suite that refuses it.
         texts = [row.text or "" for row in read_rows(artifact)]
         return fidelity(texts) + ([] if schema is None else structure(texts, schema))
 
