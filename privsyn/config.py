@@ -91,6 +91,7 @@ class ServicesConfig(Section):
     @classmethod
     def _is_a_store(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
+            # Refused here, before anything is spent, and not when the first file is to be stored.
             check_url(value, f"services.{info.field_name}")
         return value
 
@@ -266,6 +267,8 @@ class Config(Section):
         }
         urls = [(name, _url(at)) for name, at in places.items() if at]
         for (name, url), (other, its) in combinations(urls, 2):
+            # Two parts of a dataset may lie in one folder; only stores delete, and only stores are
+            # shared.
             if other.startswith("services.") and overlap(url, its):
                 raise ValueError(
                     f"{other}={its} and {name}={url} overlap: use separate folders, neither of "
@@ -295,6 +298,7 @@ class Config(Section):
     @property
     def first_method(self) -> str:
         """Default method: the first of the pipeline that makes releases."""
+        # `distill` may come first in a pipeline, but makes no release.
         return next((name for name in self.pipeline if name in METHODS), FIRST)
 
     def method(self, name: str) -> Any:
@@ -327,6 +331,7 @@ def environment_overrides() -> tuple[str, ...]:
     except ValueError:
         items = None
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        # Not quoted: the variable may hold a password.
         raise ConfigError(f'{OVERRIDES} must be a JSON list such as ["privacy.epsilon=4"].')
     return tuple(items)
 
@@ -360,6 +365,7 @@ def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(raw, Mapping):
         raise ConfigError("params.yaml must be a mapping with dataset, account, privacy, methods.")
     try:
+        # Overrides write into it, and YAML aliases may make two sections one object.
         merged = _deep_copy(raw)
     except RecursionError:  # also a YAML alias that contains itself
         raise ConfigError(f"params.yaml {_DEEP}") from None
@@ -398,6 +404,7 @@ def _override(raw: dict[str, Any], item: str) -> None:
     node = raw
     for part in parts[:-1]:
         child = node.get(part)
+        # A section that is null or on no line in the file becomes one.
         if not isinstance(child, dict):
             child = node[part] = {}
         node = child
@@ -415,6 +422,7 @@ def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
+        # Methods are plain mappings in Config, so a misspelled name is looked for in each of them.
         methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
         raise ConfigError(explain(model, error, prefix, {} if prefix else methods)) from None
     except RecursionError:

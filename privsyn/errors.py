@@ -81,6 +81,7 @@ class Defect(PrivsynError):
             return ConfigError(NO_HOME, hint=SET_HOME)
         if missing := MissingExtra.of(error):
             return missing
+        # privacy: file and line of the innermost frame, never its values nor the message.
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         return cls(
@@ -99,6 +100,7 @@ class ConfigError(PrivsynError):
 EXTRAS = {
     **dict.fromkeys(
         (
+            # Whatever a run imports after its cost is charged stands here or in the core.
             "torch",
             "transformers",
             "peft",
@@ -155,6 +157,7 @@ def require_generate() -> None:
         MissingExtra: A package of the extra ``generate`` is not installed.
     """
     for module, extra in EXTRAS.items():
+        # Not `images`: a release of texts does without.
         if extra in ("generate", "pipeline") and not installed(module):
             raise MissingExtra(module, "generate")
 

@@ -21,6 +21,7 @@ def file_lock(path: Path, *, timeout: float) -> FileLock:
     Raises:
         OSError: The folder cannot be made.
     """
+    # The folder may hold private records, and a lock may be the first file in it.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return FileLock(
         path,

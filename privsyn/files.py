@@ -25,6 +25,7 @@ def open_file(path: Path) -> BinaryIO:
     Raises:
         OSError: It cannot be opened, or is not a regular file.
     """
+    # Opened first and checked on the open file: a check by name could be of another file.
     stream = open(path, "rb", opener=_at_once)
     if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         return stream
@@ -66,6 +67,7 @@ def parse_yaml(content: bytes) -> Any:
         return yaml.load(content.decode("utf-8"), Loader=_EachKeyOnce)  # noqa: S506  # a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
+        # privacy: the line's number alone. The parser's own message quotes the text around it.
         where = f" at line {mark.line + 1}" if mark else ""
         if isinstance(error, _KeyTwice):
             raise ValueError(f"names {error.problem} twice, again{where}.") from None
@@ -82,6 +84,7 @@ class _EachKeyOnce(yaml.SafeLoader):
     """Refuses a mapping that names a key twice. Keys merged by ``<<`` may be overridden."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # On nodes and not on the built mapping: merged keys of `<<` come later and are no repeats.
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
@@ -159,6 +162,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _marked(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
     for item in metadata:
+        # The outermost mark counts: a setting can say more than the type it is made of.
         if isinstance(item, OnDisk):
             yield name, item
             return
@@ -177,6 +181,7 @@ def _marked(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[t
 
 def _local(value: Any) -> Any:
     """A path of this machine, with ``~`` expanded. A URL is refused."""
+    # `_source` has read it as an address already.
     if isinstance(value, Address):
         return value
     if isinstance(value, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
@@ -193,6 +198,7 @@ def _local(value: Any) -> Any:
 
 def _source(value: Any) -> Any:
     if not isinstance(value, str | os.PathLike):
+        # YAML reads a file that is called 2024 as a number.
         raise ValueError("must be a path or an address; put a number in quotes")
     return _local(source(value)) if isinstance(value, str) else value
 

@@ -110,8 +110,10 @@ def check_url(url: str, setting: str) -> None:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
+    # Nothing of the URL is quoted below: before it is parsed nobody knows which part is a secret.
     hint = "Use file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://..."
     local = parts.scheme == "file"
+    # In a bucket's URL an @ in the path may be a password that was put in the wrong place.
     secret = "@" in parts.netloc if local else "@" in url or ":" in parts.netloc
     if secret or parts.query or parts.fragment:
         raise ConfigError(
@@ -126,6 +128,7 @@ def check_url(url: str, setting: str) -> None:
 
 def _checked(name: str) -> str:
     path = PurePosixPath(name)
+    # Names are made of ids that others may have written: none may lead out of the store.
     if path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./-]*", name):
         raise ValueError(f"{name!r} is not a name of an object")
     return name
@@ -133,6 +136,7 @@ def _checked(name: str) -> str:
 
 def _some(folder: str) -> str:
     if not _checked(folder).strip("./"):
+        # An empty name is a prefix of every object.
         raise ValueError("refusing to delete a whole store")
     return folder
 
@@ -148,9 +152,12 @@ class FolderStore:
         """Store the bytes of a file as a file of the folder."""
         target = self._folder / _checked(name)
         try:
+            # Level by level: mkdir gives its mode to the last folder alone, and parents would be
+            # readable.
             for folder in reversed([f for f in target.parents if f.is_relative_to(self._folder)]):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             source.seek(0)
+            # Written aside and renamed, so that no reader sees half an object.
             with atomic_file(target) as out:
                 while part := source.read(PART_BYTES):
                     out.write(part)
@@ -206,6 +213,8 @@ class BucketStore:
     @property
     def _store(self) -> Any:
         if self._made is None:
+            # Late: a project may name a store on a machine that never uses it and lacks the
+            # library.
             try:
                 from obstore.exceptions import BaseError
                 from obstore.store import from_url
@@ -231,6 +240,7 @@ class BucketStore:
         """Store the bytes of a file as an object, with retries."""
 
         def once() -> None:
+            # A failed attempt has read some of the file.
             source.seek(0)
             self._store.put(_checked(name), source, chunk_size=PART_BYTES, max_concurrency=2)
 
@@ -271,6 +281,7 @@ class BucketStore:
 
     def remove(self, name: str) -> None:
         """Delete an object."""
+        # Deleting twice is fine: a wipe that was killed is run again from its start.
         with suppress(NoSuchObject), self._translated("delete", name):
             self._store.delete(_checked(name))
 
@@ -295,6 +306,7 @@ class BucketStore:
                 with self._translated(action, name):
                     return once()
             except passing:
+                # The last attempt: its error is what the user gets.
                 if pause is None:
                     raise
                 time.sleep(pause)
@@ -332,6 +344,7 @@ class BucketStore:
             kind = type(error).__name__
             denied = kind in ("PermissionDeniedError", "UnauthenticatedError")
             raise StorageError(
+                # The type of the error alone: a server's answer may hold signed URLs or keys.
                 f"cannot {action} {name or 'objects'} in {self.where}: {kind}.",
                 hint="Check the credentials in the environment and what they may do."
                 if denied
@@ -340,6 +353,7 @@ class BucketStore:
 
 
 def _state(item: Any) -> str:
+    # All four: not every store gives a version, and some give no strong e-tag.
     return f"{item['size']} {item['e_tag']} {item['version']} {item['last_modified']}"
 
 
@@ -353,4 +367,5 @@ def missing(where: str, name: str) -> NoSuchObject:
 def _plain_http() -> dict[str, Any]:
     """Allow plain HTTP if the environment names such an endpoint, as for a local store."""
     named = (os.environ.get(key, "") for key in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    # Refused otherwise: records and credentials would travel in the clear.
     return {"allow_http": True} if any(url.startswith("http://") for url in named) else {}

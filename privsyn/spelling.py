@@ -156,6 +156,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     ('label', 'user_id', None)
     """
     target = key.casefold()
+    # Reversed, so that of two names that differ in case the first one wins.
     folded = {name.casefold(): name for name in reversed(known)}
     alike = difflib.get_close_matches(target, folded, n=max(1, len(folded)), cutoff=_ALIKE)
     slips = difflib.get_close_matches(target, folded, n=1, cutoff=_SLIP)
@@ -187,6 +188,7 @@ def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
 
 def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str | None:
     """The only known key of the same section with the last part of an unknown key, or None."""
+    # Within one top section only: epsilon of an account and of a release are different things.
     top = list(map(str, location[: 0 if prefix else 1]))
     if len(location) == len(top):
         return None

@@ -110,6 +110,7 @@ class Constant(NoNoise):
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
         """The same index for any scores."""
         super().noisy_max(scores, scale, sensitivity)
+        # In range for any vector, and by its length alone, which is public.
         return min(self._choice, len(scores) - 1)
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
@@ -149,6 +150,7 @@ class Dies(SeededNoise):
         super().__init__(seed)
         self.calls = 0
         self._at = at
+        # A MemoryError can come at any line, and no stage takes it for a mistake of the user.
         self._error = error or MemoryError()
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
@@ -231,6 +233,7 @@ class NullJournal:
             ValueError: It is not an int64 array of this size.
         """
         values = draw()
+        # As the real journal does, so that a method with a wrong shape fails in its own tests.
         if values.dtype != np.int64 or values.shape != (size,):
             raise ValueError(f"{key}: {values.dtype} of shape {values.shape}, not int64[{size}]")
         return values

@@ -41,6 +41,7 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     folder = Path(folder)
+    # privacy: the run's tags will say that these bytes have the guarantee, so they are checked.
     verification.raise_failed(folder, verification.verify(folder, None))
     facts = ReleaseFacts.read(folder)
     run = run_id or (active.info.run_id if (active := mlflow.active_run()) else None)
@@ -51,6 +52,7 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
     client = mlflow.MlflowClient()
     dataset = Dataset(
         name=facts.name,
+        # MLflow refuses longer digests.
         digest=facts.sha256[:MAX_DIGEST],
         source_type="local",
         # The file's name alone: a path would show where the release is stored.
