@@ -37,6 +37,7 @@ def refuse_misfits(
     try:
         bound = form.bind(*given, **named)
     except TypeError:
+        # Python's own message counts `self` and quotes names that the user did not write.
         raise _unbound(work, form, names, given, named) from None
     for key, value in bound.arguments.items():
         parameter = form.parameters[key]
@@ -44,6 +45,8 @@ def refuse_misfits(
             continue
         several = parameter.kind is parameter.VAR_POSITIONAL
         for one in value if several else (value,):
+            # Annotations are texts here (`from __future__`), so pandas is not imported to check a
+            # frame.
             kinds = [part.strip() for part in str(parameter.annotation).split("|")]
             if not any(_fits(one, kind) for kind in kinds):
                 raise ConfigError(
@@ -66,6 +69,7 @@ def _unbound(
     for key in named:
         if key not in names and not open_end:
             argument = repr(key) if looks_like_name(key) else "of that name"
+            # Not quoted otherwise: a key that came from a dict of records may be private text.
             near = nearest(key, names)
             return ConfigError(
                 f"{name} has no argument {argument}; it has {', '.join(names) or 'none'}.",
@@ -122,6 +126,7 @@ def _fits(value: Any, kind: str) -> bool:
         case "bool":
             return isinstance(value, bool)
         case "int":
+            # True is an int in Python, and texts=True would make one text.
             return isinstance(value, Integral) and not isinstance(value, bool)
         case "float":
             return isinstance(value, Real) and not isinstance(value, bool)
@@ -136,6 +141,7 @@ def _fits(value: Any, kind: str) -> bool:
         case "Rows":
             return are_rows(value)
         case _:
+            # By name along the bases, so that a subclass fits and no optional package is imported.
             class_name = kind.rpartition(".")[2]
             return any(base.__name__ == class_name for base in type(value).__mro__)
 
@@ -162,6 +168,7 @@ def _in_words(kinds: Collection[str]) -> str:
 
 def _shown(value: Any) -> str:
     """A value where it is a word or a number; of anything else what it is."""
+    # privacy: a long text may be a record that was passed in the wrong place.
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str) and (not value or looks_like_name(value)):

@@ -32,6 +32,7 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
     def held(*args: P.args, **kwargs: P.kwargs) -> T:
         failure: BaseException
         try:
+            # Inside the try: its error must lose its frames as well, which hold the arguments.
             refuse_misfits(work, args, kwargs)
             return work(*args, **kwargs)
         except PrivsynError as error:
@@ -43,6 +44,7 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
         if os.environ.get("PRIVSYN_DEBUG"):
             raise failure
         del args, kwargs  # a verbose traceback shows what the names of this frame stand for
+        # The raise below adds this frame alone, whose arguments are deleted.
         failure.__cause__ = failure.__context__ = failure.__traceback__ = None
         raise failure
 

@@ -86,6 +86,7 @@ def check_columns(
             not strings or come twice.
         DataError: A column is missing, or of a type that holds no texts, labels or ids.
     """
+    # Names are looked at before any value: a wrong call reads no record.
     names = list(frame.columns)
     if frame.columns.nlevels > 1 or len(set(names)) < len(names):
         raise ConfigError(
@@ -121,6 +122,8 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
         dtype = dtype.categories.dtype
     elif isinstance(dtype, pd.ArrowDtype):
         dtype = _values_of(dtype)
+    # A missing id turns a column of whole numbers to floats, and large ids lose digits: two people
+    # may then have one id.
     if setting == "unit" and dtype.kind == "f":
         raise float_unit(
             called,
@@ -132,9 +135,11 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
     if dtype.kind in _TAKEN.get(setting, "OUS"):
         if dtype.kind != "O":
             return
+        # An object column holds anything. All of it is looked at, so that no single record decides.
         values = [value for value in map(_plain, column) if value is not None]
         if not values or any(_is_usable(value, setting) for value in values):
             return
+        # Names of types alone, never a value.
         type_name = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
     way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
     raise DataError(
@@ -191,8 +196,10 @@ def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
         ConfigError: There is a file of that version with other records.
         StorageError: Disk full or no permission.
     """
+    # Each level for itself: a parent that mkdir makes on the way would be readable by all.
     private_folder(target.parent.parent)
     private_folder(target.parent)
+    # With the process id: two processes that write one version do not share a draft.
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         write_jsonl_atomic(draft, _rows(frame, columns), mode=0o600)
@@ -211,6 +218,7 @@ def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
+    # Most versions differ in size, which needs no reading.
     if one.stat().st_size != other.stat().st_size:
         return False
     with open_file(one) as first, open_file(other) as second:
@@ -222,6 +230,7 @@ def _same(one: Path, other: Path) -> bool:
 
 def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     texts = {name for setting, name in columns.items() if setting not in ("label", "unit")}
+    # A column may be both text and label, and is written once.
     names = list(dict.fromkeys(columns.values()))
     for values in zip(*(frame[name] for name in names), strict=True):
         yield {
@@ -257,6 +266,7 @@ def _as_json(value: Any, *, text: bool) -> Any:
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):
+        # An empty list is no text, label or id for the reader, which drops the row and counts it.
         return value if is_readable(value) else []
     if isinstance(value, float):
         return value if abs(value) < float("inf") else []

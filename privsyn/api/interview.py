@@ -74,6 +74,7 @@ class ProjectAnswers:
         since later rows would move up.
         """
         name = self.name or name_of(self.path)
+        # Adjacency follows: add_remove needs ids that stay the same when a unit is gone.
         removable = self.unit is not None
         content: dict[str, Any] = (
             {"dataset.text": self.text, "dataset.document": self.document}
@@ -115,6 +116,7 @@ def delta_for(public_size: int | None) -> float:
     >>> [delta_for(size) for size in (None, 1500, 400_000, 10**7, 10**12)]
     [1e-06, 1e-06, 1e-07, 1e-08, 1e-09]
     """
+    # Below 1 / size: else publishing one whole record would satisfy the guarantee.
     digits = 6 if public_size is None else math.ceil(1.1 * math.log10(max(public_size, 1)))
     return float(f"1e-{min(max(digits, 6), 9)}")
 
@@ -214,6 +216,8 @@ def ask_for(
                 except PrivsynError as wrong:
                     answer = ask(f"{wrong} {question}", proposal or "").strip()
             refuse({field: answer})
+        # privacy: who is protected and which labels there are is never `sure`: a person has to say
+        # it.
         elif sure and proposal:
             answer = proposal
         else:

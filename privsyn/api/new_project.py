@@ -83,6 +83,7 @@ def params(
                 text = _with_setting(text, f"methods.private_evolution.{key}", value)
         for key, value in answers.stated().items():
             text = _with_setting(text, key, value)
+    # Before a line is written: a misspelled setting leaves the file as it was.
     config = parse_config(yaml.safe_load(text), settings)
     sized: list[str] = []
     if answers is not None and answers.texts is not None:
@@ -91,11 +92,13 @@ def params(
         key, _, value = item.partition("=")
         text = _with_setting(text, key, json.loads(value))
     parse_config(yaml.safe_load(text))
+    # What was put together from text must be what was meant: it is read back once more.
     return text
 
 
 def yaml_of(value: Any) -> str:
     """A value on one line of YAML; a word that YAML would read as something else is quoted."""
+    # YAML 1.1 reads 1e-06 as text and 1.0e-06 as a number.
     if isinstance(value, float):
         return f"{value:.1e}" if value < 1e-3 else str(value)
     dumped: str = yaml.safe_dump(
@@ -124,6 +127,7 @@ def _with_setting(text: str, key: str, value: Any) -> str:
             return _with_setting(text, ".".join(parents[: depth + 1]), whole)
         start, stop = at + 1, _end(lines, at + 1, depth)
     at, _ = _find(lines, start, stop, len(parents), name)
+    # Lines are edited, not dumped: a YAML writer would lose the comments that explain the settings.
     line = f"{'  ' * len(parents)}{name}: {yaml_of(value)}"
     if at is None:
         lines.insert(stop, line)
@@ -165,6 +169,7 @@ def _with_section(text: str, section: str, settings: Mapping[str, Any]) -> str:
             comment = COMMENTS.get(key)
             lines.append(f"{line:32}  # {comment}" if comment else line)
     block = "\n".join(lines) + "\n"
+    # A function as the replacement: backslashes in a path would be read as references.
     changed, count = re.subn(rf"(?m)^{section}:\n(?:[ \t].*\n)+", lambda _: block, text)
     if count != 1:
         raise AssertionError(f"the template has {count} sections {section}")
@@ -206,6 +211,7 @@ def write(
     for file in sorted(file for file in (TEMPLATE / "dags").iterdir() if file.is_file()):
         contents[f"dags/{file.name}"] = file.read_text(encoding="utf-8")
     contents |= PROJECT_FILES
+    # Outside of git DVC refuses to start without this.
     if not in_git(folder.absolute()):
         contents[".dvc/config.local"] = "[core]\n    no_scm = true\n"
     written, unchanged = [], []

@@ -21,6 +21,8 @@ def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _plain(key: str, value: Any) -> str:
     try:
+        # JSON is YAML, which the overrides are read as, and it quotes what YAML would read as
+        # another type.
         return json.dumps(str(value) if isinstance(value, Path) else value)
     except (TypeError, ValueError):
         raise ConfigError(

@@ -236,6 +236,7 @@ class Project(Displayable):
         }
         answered = {key: value for key, value in given.items() if value or key in ("label", "unit")}
         size = (account or {}).get("public_size")
+        # Any other value is left to the setting's own check, which names account.public_size.
         if isinstance(size, int) and size > 0:
             answered["public_size"] = size
         images = image_size is not None
@@ -256,11 +257,14 @@ class Project(Displayable):
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, text, label, unit, prefix=interview.ARGUMENT)
             answered["name"] = name or interview.name_of(root.resolve())
+            # The path is a stand-in: dataset.path is set below, relative to the project.
             answers = interview.ProjectAnswers(path=Path("frame"), **answered)
             place = frames.place(answered["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes, further)
             target = root.resolve() / place
+            # The frame is written after .gitignore and before params.yaml: git never sees it, and a
+            # project that cannot be loaded is begun again.
             new_project.write(root, written, lambda: frames.keep(frame, columns, target))
         return cls(root)
 
@@ -371,8 +375,11 @@ class Project(Displayable):
 
         shown = planned.plan
         with show_progress(Console(stderr=True)) as progress:
+            # The plan's own day: a notebook that is open past midnight must not make another
+            # release.
             ctx = replace(self._context(planned.settings), day=planned.day, on_progress=progress)
             made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
+            # Before anything is charged: what is spent is what a person was shown.
             _refuse_another(shown.model_dump(), made.model_dump())
             carry_out(ctx, made, published=publish, on_note=log.warning)
         return self._release(made.id, planned.settings)
@@ -438,6 +445,7 @@ class Project(Displayable):
         return Release(folder, lambda also: self._context((*settings, *also)))
 
     def _context(self, settings: Sequence[str]) -> Context:
+        # The nearest wins: a call's settings over the project's, those over the machine's.
         overrides = [*environment_overrides(), *self._settings, *settings]
         origin = {"driver": "python", "user": os_user()}
         return open_context(self._folder / PARAMS_FILE, overrides, day=self._day, origin=origin)

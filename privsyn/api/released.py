@@ -49,6 +49,7 @@ class Release(Displayable):
         self._of = context
         self._facts = ReleaseFacts.read(folder, words=one_line)
         try:
+            # Read now: a forged or newer certificate fails here, and not in a notebook's display.
             _ = self.name, self._tables(), self._facts.is_images
         except (LookupError, TypeError, ValueError, AttributeError):
             newer = certificate.made_by_newer(self._facts.certificate)
@@ -80,6 +81,7 @@ class Release(Displayable):
     @property
     def certificate(self) -> dict[str, Any]:
         """Its certificate: public facts of what was spent, on what, and how to check it."""
+        # A copy: whoever changes it must not change what this object tells of the release.
         copied: dict[str, Any] = json.loads(certificate.canonical(self._facts.certificate))
         return copied
 
@@ -139,6 +141,7 @@ class Release(Displayable):
                 for row in rows
             ]
         names = list(rows[0]) if rows else []
+        # Types are stated: `datasets` would guess them from the values of the first rows.
         features = {name: Image() if name == "image" else Value("string") for name in names}
         return Dataset.from_list(rows, features=Features(features))
 
@@ -156,6 +159,7 @@ class Release(Displayable):
         pictures = []
         for row in self._rows_checked():
             with Image.open(self._folder / row["file"]) as picture:
+                # PIL reads pixels late, and the file is closed at the end of the block.
                 pictures.append((row.get("label"), picture.copy()))
         return pictures
 
@@ -277,6 +281,8 @@ class Release(Displayable):
                 hint=f"transformers reads it: {self._folder / layout.MODEL}",
             )
         verification.raise_failed(self._folder, verification.verify(self._folder, None))
+        # privacy: a release that waits for its audit is on disk, and no row of it may be read by
+        # this.
         refuse_unreleased(self._folder, None if self._of is None else self._of(()))
         with (self._folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
             return [json.loads(line) for line in stream]
@@ -355,6 +361,7 @@ class Report:
         """One of the pages in a frame of its own, which runs no script."""
         page = self.internal if self.shows_internal and self.internal else self.page
         whole = escape(page.read_text(encoding="utf-8"), quote=True)
+        # An empty sandbox runs no script and sends no form, whoever wrote the page.
         frame = (
             f'<iframe sandbox="" srcdoc="{whole}" style="width:100%;height:480px;border:1px solid '
             '#ccc"></iframe>'
