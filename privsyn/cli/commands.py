@@ -113,6 +113,8 @@ class LoadedCommands(Mapping[str, Any]):
             if isinstance(command, typer.Typer):
                 loaded = typer.main.get_group(command)
             else:
+                # privacy: pretty exceptions print the values of local variables, which may be
+                # records.
                 alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
                 alone.command(name)(command)
                 loaded = typer.main.get_command(alone)
@@ -137,6 +139,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        # click looks a command up in this mapping, so importing can wait until one is named.
         self.commands = LoadedCommands()  # type: ignore[assignment]  # nobody adds to it
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -156,6 +159,8 @@ class CommandGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, which names all commands and imports none."""
         self._helping = True
+        # click makes every command to list it; while this is set they have a name and a summary
+        # alone.
         super().format_help(ctx, formatter)
         self._helping = False
 
@@ -177,6 +182,7 @@ class CommandGroup(TyperGroup):
                 raise
             from privsyn.spelling import nearest
 
+            # A person who mistypes is not sent to a command for schedulers or repair.
             known = [name for name, (panel, *_) in COMMANDS.items() if panel != INNER]
             meant = _MEANT.get(args[0].casefold()) or nearest(args[0], known) if args else None
             if meant in COMMANDS:
@@ -246,6 +252,7 @@ def die_with_task() -> None:
     a SIGKILL at its death. The child does so itself: between fork and exec only C is safe.
     """
     task = os.environ.pop(TASK, None)  # what this process starts is no child of the task
+    # prctl is Linux's: elsewhere a task that is killed may leave its child behind.
     if task is not None and sys.platform == "linux":
         set_death_signal = 1
         ctypes.CDLL(None, use_errno=True).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
@@ -257,6 +264,7 @@ def main() -> NoReturn:
     """Run the command line. A user's mistake is one line and an exit code, never a traceback."""
     die_with_task()
     try:
+        # In standalone mode typer would print errors itself and end the process with its own codes.
         code = app(standalone_mode=False)
     except PrivsynError as error:
         print(_error_line(error), file=sys.stderr)
@@ -264,6 +272,7 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
+        # Before the check for PRIVSYN_DEBUG: a mistyped option is no defect and needs no traceback.
         if isinstance(error, _UsageError):
             _say_usage(error)
             sys.exit(2)
@@ -288,6 +297,8 @@ def _say_usage(error: Any) -> None:
         return
     context = error.ctx
     hint = f" See: {context.command_path} --help" if context else ""
+    # A mistyped value is quoted by click and may hold line breaks, and a log takes each line for
+    # itself.
     message = _one_line(error.format_message())
     if setting := _setting_meant(error):
         message = f"No such option: {error.option_name}. A setting is given by its name: {setting}."

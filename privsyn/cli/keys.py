@@ -47,8 +47,10 @@ def keys_new(
         configured = None if named is None else ctx.path(named)
     file = path or configured
     if file is None:
+        # Looked up only where no place was named: a container may have no home.
         with at_home():
             file = user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
+    # A place that the settings name was chosen by the operator, who may keep keys in a repository.
     anywhere = configured is not None and file.resolve() == configured.resolve()
     if vault:
         rows = {

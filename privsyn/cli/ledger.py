@@ -48,6 +48,7 @@ def ledger_show(
     except VerificationError as error:  # what an edited ledger says of a balance may be false
         edited = error
         show(err, "The ledger was edited: what follows may be false, and nothing is spent on it.")
+    # Shown all the same: an owner has to see what an edited ledger says to repair it.
     if as_json:
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
@@ -61,6 +62,7 @@ def ledger_show(
             )
     if note := ctx.ledger.clock_note():
         show(err, note)
+    # Last, so that the exit code says it to a script whatever was printed.
     if edited is not None:
         raise edited
 
@@ -252,6 +254,7 @@ def _decide(
     # Whatever a scheduler set for this process: who decides here is the user of this machine.
     ctx.origin = {"driver": "cli", "user": os_user()}
     name = ctx.workspace.release_id(release)
+    # A release may be known to the ledger alone, where it was drawn on another machine.
     asked_for = (
         ctx.ledger.approvals.find_request(name) is not None
         or ctx.ledger.releases.find(name) is not None
@@ -261,6 +264,7 @@ def _decide(
     question = question_of(ctx, name, what)
     approver = by or os_user()
     if approved:
+        # A second row that says the same would make the chain harder to audit.
         _refuse_again(ctx, question, approver)
     rows = {key: Verbatim(value) for key, value in question.facts.items()}
     facts(out, rows, title=question.subject)

@@ -37,6 +37,7 @@ def list_models() -> None:
     rows = []
     here = {folder.name: size for folder, _, size in models}
     for model in PACKAGED.values():
+        # A fetch that was killed leaves a folder, which is not the model.
         size = here.get(model.name, 0) if is_fetched(model) else 0
         rows.append(
             (

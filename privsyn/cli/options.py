@@ -90,6 +90,7 @@ def context_of(
     """The project that a command works on, with what the environment overrides."""
     from privsyn.stages.base import open_context
 
+    # In this order: what the user of a command says holds over what the machine says.
     settings = [*environment_overrides(), *(overrides or ())]
     return open_context(
         params,
@@ -128,6 +129,7 @@ def chosen(
     config = load_config(params, [*environment_overrides(), *given])
     names = [name for name in config.pipeline if name in METHODS] if every else []
     names = names or [method or config.first_method]
+    # The user's own -S come last and hold where --texts would set the same.
     return [*(item for name in names for item in for_texts(config, name, texts)), *given]
 
 
@@ -149,6 +151,7 @@ def ranks() -> Iterator[Group | None]:
     if place is None:
         yield None
         return
+    # Only rank 0 goes on: two processes that run the stages would both ask for the lease.
     with joined(place) as group:
         if place.rank > 0:
             from privsyn.models.training.multi_gpu import serve

@@ -62,6 +62,7 @@ def _write_new(target: Path, write: Callable[[Path], T]) -> T:
         return write(target)
     if target.is_dir():
         raise ConfigError(f"--out={target} is a folder.", hint="Name a file in it.")
+    # Written elsewhere and compared: a file of the same name may be somebody's own records.
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / target.name
         written = write(draft)
@@ -138,6 +139,7 @@ def init(
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
+    # On the command line a word has to stand for "there is none".
     if options.get("label") in interview.NOTHING:
         options["label"] = None
     if rows_are_units:
@@ -145,6 +147,7 @@ def init(
     if unit == interview.NONE:
         options["unit"] = None
     new_project.refuse_existing(folder)
+    # In a pipe nobody answers: a missing option is an error instead of a hang.
     ask = _ask if sys.stdin.isatty() else None
     answers = interview.ask_for(data.expanduser(), options, ask) if data is not None else None
     params = new_project.params(answers, method or FIRST)

@@ -45,6 +45,7 @@ def compare(
     from privsyn.display.comparison import paid, write
 
     ctx = context_of(params, overrides)
+    # Students and further records are left out by default: they cost nothing of their own.
     names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
     comparison = put_beside(ctx, names, internal=True)
     page = write(ctx, comparison)
@@ -80,6 +81,7 @@ def export(
     folder = workspace_of(params).existing(release)
     ctx = context_of(params, None) if params.is_file() else None
     book = None if ctx is None else ctx.ledger_at_hand
+    # The form is part of the name, so that two exports of a release stand side by side.
     place = target or params.parent / "exports" / f"{folder.name}-{form}"
     made = write_export(folder, form, place, ledger=book, ctx=ctx, licence=licence)
     show(out, f"{form} in {made}; nothing was pushed. Its card: {made / 'README.md'}")

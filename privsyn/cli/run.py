@@ -198,6 +198,8 @@ def run(
         entry = ctx.ledger.releases.find(planned.id)
         if entry is None or not entry.charged:
             for caution in planned.warnings:
+                # In a pipe stderr is often dropped, and a caution on the guarantee must be on
+                # record.
                 note(err if at_a_terminal(err) else out, caution)
 
     began = time.monotonic()
@@ -214,8 +216,10 @@ def run(
             on_plan=cautions,
             on_note=lambda text: note(err, text),
         )
+    # privacy: numbers of real records are shown to a person and never written to a pipe or log.
     summary(out, ctx, planned, internal=at_a_terminal(out))
     if at_a_terminal(err):
+        # privacy: how long a run took depends on the records.
         show(err, f"took {duration(time.monotonic() - began)}")
 
 
@@ -258,6 +262,7 @@ def verify(
     folder = _reading(releases, params).existing(release)
     book = None
     if ledger is not None:
+        # Never made: an empty new ledger would say that it does not know the release.
         book = open_existing(ledger)
     elif params.is_file():
         book = context_of(params, None).ledger_at_hand
@@ -271,6 +276,7 @@ def verify(
         lines = {f"{marks[check.passed]:{width}}{check.name}": check.detail for check in checks}
         facts(out, lines, style="")
     verification.raise_failed(folder, checks)
+    # Printed first, then raised: whoever verifies sees the checks that passed, too.
     authentic = verification.authentic(checks)
     signed = next((check for check in checks if check.name == verification.SIGNED), None)
     if not as_json:
@@ -329,6 +335,7 @@ def check(
             *sizes(ctx, next(iter(counts_by_file.values())), method),
         ):
             note(out, advice)
+    # The table is printed first: it says why records were dropped.
     if not all(counts["kept"] for counts in counts_by_file.values()):
         empty = next(path for path, counts in counts_by_file.items() if not counts["kept"])
         raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")
@@ -415,6 +422,7 @@ def record(
     if params.is_file():
         ctx = context_of(params, overrides)
         stated = ctx.config.deployment
+        # `ctx.ledger` would make a new ledger in a project that has none.
         if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
             ledger = ctx.ledger
     elif overrides:
@@ -437,9 +445,11 @@ def _from_folder_alone(folder: Path, to: Path) -> None:
     from privsyn.release import verification
     from privsyn.report.outward import outward
 
+    # A file more in the folder would make the release fail its own verification.
     if to.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"--out={to} lies in the release.", hint="Name a file elsewhere.")
     verification.raise_failed(folder, verification.verify(folder, None))
+    # A page of changed records would look like one of the certified ones.
     page = outward(folder).to_html()
     with atomic_file(to, mode=0o644) as stream:
         stream.write(page.encode())

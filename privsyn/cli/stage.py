@@ -114,6 +114,7 @@ def stage_generate(
         planned = _read_plan(plan_file, params, overrides)
         ctx = context_of(params, overrides, progress=progress, group=group)
         if group is not None and (shard is not None or not isinstance(planned, Plan)):
+            # Helpers wait in a collective call; without this they would wait until it times out.
             group.close()  # the rest is one process's work
         if not isinstance(planned, Plan):
             draw_student(ctx, planned)
@@ -122,6 +123,8 @@ def stage_generate(
                 generate(ctx, planned, shard)
         else:
             draw_and_settle(ctx, planned)
+            # With overrides that shape the output it is not what params.yaml says, and dvc.lock
+            # must not claim that it is.
             if ctx.as_filed:
                 export(ctx, planned)
 
@@ -209,6 +212,7 @@ def _read_plan(path: Path, params: Path, overrides: list[str] | None) -> Plan | 
         return read_plan(read_file(path))
     except FileNotFoundError:
         store = context_of(params, overrides).workspace.store if params.is_file() else None
+        # Not a file: on another machine than the planner's, --plan is a release's id.
         stored = None if store is None else store.plan(str(path))
         if stored is not None:
             return stored

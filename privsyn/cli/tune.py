@@ -89,6 +89,7 @@ def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
     for item in tries:
         setting, equals, text = item.partition("=")
         try:
+            # As -S reads values, so that what was tried can be copied from the result.
             values = yaml.safe_load(text)
         except yaml.YAMLError:
             values = None
