@@ -264,7 +264,7 @@ class Project(Displayable):
             written = new_project.params(answers, method or FIRST, changes, further)
             target = root.resolve() / place
             # The frame is written after .gitignore and before params.yaml: git never sees it, and a
-            # project that cannot be loaded is begun again.
+            # failed call leaves no project behind.
             new_project.write(root, written, lambda: frames.keep(frame, columns, target))
         return cls(root)
 

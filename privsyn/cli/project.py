@@ -139,7 +139,7 @@ def init(
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
-    # On the command line a word has to stand for "there is none".
+    # The command line cannot pass None, so a word stands for it.
     if options.get("label") in interview.NOTHING:
         options["label"] = None
     if rows_are_units:

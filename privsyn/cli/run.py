@@ -422,7 +422,7 @@ def record(
     if params.is_file():
         ctx = context_of(params, overrides)
         stated = ctx.config.deployment
-        # `ctx.ledger` would make a new ledger in a project that has none.
+        # `ctx.ledger` would make a new ledger in a project without one.
         if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
             ledger = ctx.ledger
     elif overrides:

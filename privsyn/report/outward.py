@@ -172,7 +172,7 @@ def _short(
         instead_of=f"{plan.dataset.name} {plan.dataset.version}".strip(),
         document=str(plan.dataset.document or ""),
         cls=facts.kind,
-        # Only true is a pass: a number or a text in a file of an untrusted writer is none.
+        # Only true is a pass: an untrusted writer may put a number or a text here.
         passed=validation["success"] is True if validation else None,
         checks=len(validation.get("expectations", validation.get("checks", ()))),
         # Expectations on labels or a schema that there are not do not apply, and a reader misses
