@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from privsyn.dp.accountant import guarantee
+from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Pure, dump
 from privsyn.errors import BudgetError, ConfigError, PrivsynError, VerificationError
 from privsyn.methods.base import Backends
@@ -213,3 +214,33 @@ def test_verify_holds_a_release_to_its_target(tmp_path):
 
     assert failed(planned.target_epsilon) == set()
     assert "guarantee" in failed(planned.epsilon / 2)
+
+
+SECRET = {"privacy": {"epsilon": 1.0}, "methods": {"invisible_ink": METHODS["invisible_ink"]}}
+PAID = {"enabled": True, "paid": {"epsilon": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "amplified"),
+    [
+        ({}, True),
+        ({"account": {"adjacency": "replace_null"}}, True),
+        ({"account": {"adjacency": "replace_one"}}, False),
+        ({"account": {"amplification": False}}, False),
+        ({"privacy": {"epsilon": 8.0}}, False),  # for so few tokens the secret buys nothing
+        ({"evaluate": PAID}, True),
+    ],
+)
+def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(tmp_path, changes, amplified):
+    ctx = build_project(tmp_path / "project", **SECRET | changes).context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    event = planned.privacy_event()
+    assert planned.amplified == amplified == (without_secret(event) != event)
+    allowed = "privacy" in changes or amplified
+    assert (ctx.account.split.allocation > 0) == allowed
+    known = guarantee(without_secret(event), planned.target_delta).epsilon
+    assert planned.epsilon <= planned.target_epsilon
+    assert planned.epsilon_without_secret == (known if amplified else None)
+    assert (known > planned.target_epsilon) == amplified
+    reserve(ctx, planned)
+    assert ctx.ledger.verify().entries == 1

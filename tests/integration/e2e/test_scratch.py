@@ -243,8 +243,10 @@ def test_every_draw_is_counted_before_its_text_is_handed_on(make_project, monkey
 # The seed of the buckets
 
 
-def allocation(project: Project, *, name: str, seed_of: Path | None = None) -> set[tuple]:
-    """Texts with their buckets in the release of another draw; with the run file of another."""
+def allocation(
+    project: Project, *, name: str, seed_of: Path | None = None
+) -> tuple[str, set[tuple]]:
+    """Seed and texts with their buckets, of the release of a draw; with the run file of another."""
     ctx = project.context(f"privacy.draw={name}", "privacy.epsilon=1", "performance.shards=1")
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
@@ -253,16 +255,19 @@ def allocation(project: Project, *, name: str, seed_of: Path | None = None) -> s
         scratch.mkdir(parents=True)
         shutil.copy(seed_of, scratch)
     partition(ctx, planned)
-    assert len(json.loads((scratch / "run.json").read_text())["seed"]) == 64
+    seed = json.loads((scratch / "run.json").read_text())["seed"]
     lines = (scratch / "buckets" / "shard-00000.jsonl").read_text().splitlines()
-    return {(row["text"], row["unit"], row["cell"]) for row in map(json.loads, lines)}
+    return seed, {(row["text"], row["unit"], row["cell"]) for row in map(json.loads, lines)}
 
 
 def test_two_releases_share_no_buckets_not_even_with_one_seed(make_project):
     project = make_project(methods={"invisible_ink": {"texts_per_label": 64, "max_tokens": 2}})
-    first, other = (allocation(project, name=name) for name in "12")
+    (seed, first), (another, other) = (allocation(project, name=name) for name in "12")
+    assert seed != another
+    assert len(seed) == len(another) == 64
     run = next((project.root / ".privsyn" / "scratch").glob("*/run.json"))
-    copied = allocation(project, name="3", seed_of=run)
+    again, copied = allocation(project, name="3", seed_of=run)
+    assert again in (seed, another)
     for one, two in combinations((first, other, copied), 2):
         assert {row[:2] for row in one} == {row[:2] for row in two}
         assert len({row[1] for row in one & two}) <= 5  # of 15 units or so, each alike 1 time in 64

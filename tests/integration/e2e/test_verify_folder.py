@@ -10,10 +10,12 @@ import shutil
 import pytest
 
 from privsyn.data.artifacts import sha256_file
+from privsyn.dp.accountant import shown
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate, write_report
@@ -320,6 +322,9 @@ def counted(tmp_path_factory):
     reserve(ctx, planned)
     folder = finish(ctx, planned, Backends({"language": stand_in()}))
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
+    said = ReleaseFacts(certificate.read(folder)[1]).odds[-1]
+    assert "counts on a secret" in said
+    assert f"for them epsilon is {shown(planned.epsilon_without_secret, digits=4)}." in said
     return folder
 
 

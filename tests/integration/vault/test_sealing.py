@@ -121,6 +121,14 @@ def test_a_digest_in_a_name_cannot_be_guessed_without_the_key():
     assert KEY.digest(b"7") != hashlib.blake2b(b"7", digest_size=15).hexdigest()
 
 
+def test_buckets_are_filled_by_a_seed_that_is_gone_with_the_key():
+    again = ReleaseKey.unwrapped("r1", KEY.wrapped(bytes(32)), bytes(32))
+    assert again.seed == KEY.seed  # of two machines
+    assert KEY.seed != ReleaseKey.new("r1").seed
+    assert len(KEY.seed) == 64
+    assert KEY.seed not in repr(KEY)
+
+
 def test_what_a_key_is_called_is_no_part_of_it():
     key = secrets.token_bytes(32)
     assert not any(key[i : i + 4].hex() in key_id(key) for i in range(29))

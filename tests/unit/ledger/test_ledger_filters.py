@@ -357,6 +357,7 @@ def test_secret_buckets_weigh_less_where_delta_is_set_aside_for_them():
     assert 0.05 < counted.mu_squared < told.mu_squared / 4
     assert told.loss == counted.loss
     assert told.allocated
+    assert Cap.of(10.0, DELTA, SECRET).charge(Composed((event, Pure(0.1)))).allocated
     assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).allocated
 
 

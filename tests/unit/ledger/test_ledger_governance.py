@@ -182,6 +182,21 @@ def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, terms, asked, s
     assert lite.releases.refusals()[-1].error == "PolicyBroken"
 
 
+def test_an_audit_finds_a_cost_that_counts_on_what_its_terms_forbid(lite: Ledger) -> None:
+    lite.accounts.open(RENYI)
+    ask(lite, "r1", SECRET)
+    body = {key: value for key, value in lite.history()[-1].body.items() if key in PRICES}
+    lite.accounts.open(held(amplification=False))
+    assert lite.verify().entries == 1  # it was allowed then
+    with lite.database.write() as connection:
+        lite.database.append(connection, "clinic", "r2", "RESERVED", body)
+    with pytest.raises(VerificationError, match=r"set account\.amplification=false"):
+        lite.verify()
+
+
+PRICES = ("method", "event", "loss", "period_loss", "mu_squared", "epsilon", "delta")
+
+
 def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
     """Whoever names privacy.delta would else choose the epsilon that the rules see."""
     wide = guarantee(LARGE, 0.3)
