@@ -319,7 +319,7 @@ def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
     assert set(planned.models) == {"base"}
     assert stage._template(ctx, planned).public == "<|start|>Topic: {label}\nText:"
     assert stage._template(ctx, plan_student(project.context(), written)) is None  # one of its own
-    with pytest.raises(ModelError, match="its logits are to be followed"):
+    with pytest.raises(ModelError, match="the student follows its logits"):
         plan_student(
             project.context("methods.distill.init=random", "methods.distill.distill_logits=true"),
             written,  # which names no base model
@@ -335,7 +335,7 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
         distill(ctx, folder.name)
     with pytest.raises(ConfigError, match="has none"):
         distill(project.context("methods.distill.distill_logits=true"), parent.name)
-    with pytest.raises(DataError, match="no student"):
+    with pytest.raises(DataError, match="is not a student"):
         evaluate_student(ctx, parent.name)
     with pytest.raises(ConfigError, match="is not a directory"):
         distill(project.context("methods.distill.init=nowhere"), parent.name)
@@ -431,5 +431,5 @@ def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
     digests = [sha256_file(made / "model" / "model.safetensors") for made in (folder, alone)]
     assert digests[0] != digests[1]
     other = save_tiny(tmp_path / "other", seed=2)
-    with pytest.raises(ModelError, match="its logits are to be followed"):
+    with pytest.raises(ModelError, match="the student follows its logits"):
         distill(project.context(f"models.language={other}"), parent.id)
