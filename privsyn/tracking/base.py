@@ -195,6 +195,7 @@ MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
 
 def as_key(name: str) -> str:
     """A name without the punctuation that MLflow refuses."""
+    # MLflow refuses keys of more than 250 characters, too.
     return re.sub(r"[^\w.\-/ ]", "_", name)[:250]
 
 
@@ -210,6 +211,7 @@ def quoted(value: str) -> str:
     Raises:
         ConfigError: It holds a quote.
     """
+    # Refused and not removed: a filter for another name would find another release's run.
     if "'" in value:
         raise ConfigError(f"the name of a release, stage or model may not hold a quote: {value!r}.")
     return f"'{value}'"

@@ -54,6 +54,7 @@ _CONNECT_SECONDS = 5
 def connect(uri: str) -> Any:
     """An MlflowClient for a tracking URI. The first call imports MLflow, in about four seconds."""
     for name, value in _ENVIRONMENT.items():
+        # Before the import, at which MLflow starts its telemetry.
         os.environ.setdefault(name, value)
     _reach(uri)
     from mlflow.tracking import MlflowClient
@@ -185,6 +186,7 @@ class MlflowTracker:
         if run_id:
             with self._guard():
                 run = self._client.get_run(run_id)
+                # Setting a status again would move the end of the run.
                 if run.info.status != status:
                     self._client.set_terminated(run_id, status, _public_time(run))
 
@@ -203,6 +205,7 @@ class MlflowTracker:
                 # Another process wrote one of them in between. MLflow never overwrites one.
                 if error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
+            # Read again: one refused parameter makes MLflow drop the whole batch, others included.
             known = self._client.get_run(run_id).data.params
             self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
         self.set_tags(
@@ -228,6 +231,7 @@ class MlflowTracker:
             known = run.data.metrics
             now = _public_time(run) or int(time.time() * 1000)
             new = {as_key(k): float(v) for k, v in metrics.items()}
+            # MLflow appends: a metric that a repeated stage wrote again would become a curve.
             fresh = [Metric(k, v, now, step) for k, v in new.items() if known.get(k) != v]
             if fresh:
                 self._client.log_batch(run_id, metrics=fresh)
@@ -259,6 +263,7 @@ class MlflowTracker:
             return
         digest = version
         if len(version) > MAX_DIGEST:
+            # Of the version's name, which is public, and never of the data.
             digest = hashlib.sha256(version.encode()).hexdigest()[:MAX_DIGEST]
         with self._guard():
             from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -285,6 +290,7 @@ class MlflowTracker:
             return ""
         written = {as_key(key): shortened(value, MAX_TAG) for key, value in tags.items()}
         with self._guard(), self._lock():
+            # A stage that is run again finds its version and uploads nothing.
             if not self._versions(name, run_id, written):
                 self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
                 self._make_model(name)
@@ -299,6 +305,7 @@ class MlflowTracker:
                 if self._versions(name, run_id, written)[0] != int(made.version):
                     self._client.delete_model_version(name, str(made.version))
             number = str(self._versions(name, run_id, written)[0])
+            # A suite with other bounds may pass what an earlier one withdrew.
             if WITHDRAWN in self._client.get_model_version(name, number).tags:
                 self._client.delete_model_version_tag(name, number, WITHDRAWN)
             self._name_newest(name)
@@ -394,6 +401,7 @@ class MlflowTracker:
                 result = self._make_experiment()
             shown = {f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS})}
             for name, value in ({KIND: TRAINING} | shown).items():
+                # Only where it is missing: a user may have arranged the columns.
                 if name not in result.tags:
                     client.set_experiment_tag(result.experiment_id, name, value)
         if result.lifecycle_stage != "active":
@@ -452,6 +460,8 @@ class MlflowTracker:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Take turns with other processes at a local store; a server does not need it."""
+        # Already locked by this tracker: `_run` opens the experiment within its own lock, and flock
+        # on a second handle would wait for itself.
         if self._file is None or self._locked:
             yield
             return
