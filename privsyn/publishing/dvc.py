@@ -43,6 +43,7 @@ def folder_md5(folder: Path) -> str:
         for path in folder.rglob("*")
         if path.is_file()
     ]
+    # Order and spelling of this JSON are DVC's: any other bytes would be another hash.
     listing.sort(key=lambda item: item["relpath"])
     return _md5(json.dumps(listing, sort_keys=True).encode()) + ".dir"
 
@@ -62,6 +63,7 @@ def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
         return []
     if _load(root / "plans" / f"{method}.json").get("release_id") != release_dir.name:
         return []
+    # Every byte: dvc.lock states that these files are what the stages make of params.yaml.
     for folder in (root / "synthetic" / method, root / "reports" / method):
         for path in folder.rglob("*"):
             if path.is_dir():
@@ -196,14 +198,19 @@ class DvcPublisher:
         day = _day(release_dir)
         with self._turn():
             self._dvc.prepare()
+            # Before `dvc add`, which would write the new hash into the pointer.
             _refuse_other_bytes(release_dir, pointer)
             self._dvc.run("add", _relative(release_dir, self.root))
             revision = self._sealed(release_dir, pointer)
             stages = current_stages(self.root, method, release_dir) if method else []
             if stages:
+                # --force: DVC would ask whether changed outputs are meant, and there is nobody to
+                # answer.
                 self._dvc.run("commit", "--force", *stages)
             elif method:
                 log.info("synthetic/%s holds another release: dvc.lock does not change", method)
+            # Pushed before it is committed to git: a commit never names files that the remote
+            # lacks.
             self._push(revision.pointer, *stages)
             commit = None
             # privacy: the time at which a release is finished depends on its records, so only the
@@ -228,6 +235,7 @@ class DvcPublisher:
             config.read([folder / "config", folder / "config.local"], encoding="utf-8")
         name = self.remote or config.get("core", "remote", fallback=None)
         url = config.get(f"'remote \"{name}\"'", "url", fallback=None)
+        # A relative path in DVC's config is relative to the .dvc folder.
         if url and "://" not in url:
             check_writable((folder / url).resolve())
 
@@ -244,6 +252,7 @@ class DvcPublisher:
         folder = self.root / "releases" / release_id
         with self._turn():
             self._dvc.prepare()
+            # `dvc pull` would replace a folder whose content its cache knows without asking.
             if folder.exists() and folder_md5(folder) != revision.md5:
                 raise VerificationError(
                     f"releases/{release_id} differs from what was published.",
@@ -251,6 +260,7 @@ class DvcPublisher:
                 )
             remote = ["--remote", self.remote] if self.remote else []
             self._dvc.run("pull", *remote, revision.pointer)
+            # DVC's own check is a setting of the remote, which a project may have switched off.
             if not folder.is_dir() or folder_md5(folder) != revision.md5:
                 raise VerificationError(
                     f"remote {revision.remote!r} returned other content than was published.",
@@ -328,6 +338,8 @@ class DvcPublisher:
     def _sealed(self, release_dir: Path, pointer: Path) -> DvcRevision:
         """Write the digests that must never change into the new pointer."""
         content = _read_pointer(pointer)
+        # Digests must be of the bytes that DVC has stored, and another process may have written
+        # since.
         if content["outs"][0]["md5"] != folder_md5(release_dir):
             raise PublishError(
                 f"{release_dir} changed while it was published.", hint="Publish again."

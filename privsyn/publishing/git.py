@@ -96,6 +96,7 @@ class DvcCommand:
 
 def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishError | ConfigError:
     """DVC's own error in one line, with the next step."""
+    # A remote's URL may hold a password, and this text ends up in logs.
     text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
     match = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
     reason = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
@@ -144,12 +145,14 @@ def commit_files(root: Path, files: Sequence[str], message: str, day: str) -> st
     present = [file for file in files if (root / file).exists()]
     # --force: the setting asks for the commit, even if a .gitignore has the folder of releases.
     _git(root, "add", "--force", "--", *present)
+    # Nothing to commit is an error for git, and a repeated publish has nothing.
     if _git(root, "status", "--porcelain", "--", *present):
         _git(root, "commit", "--quiet", "--message", message, "--", *present, day=day)
     return _git(root, "rev-parse", "HEAD")
 
 
 def _git(root: Path, *arguments: str, day: str | None = None) -> str:
+    # Both dates: git shows the author's and stores the committer's.
     at = f"{day}T00:00:00+0000"
     dates = {} if day is None else {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
     done = subprocess.run(
