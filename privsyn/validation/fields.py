@@ -89,6 +89,7 @@ def number(value: Any) -> float | None:
 def written(value: Any) -> str:
     """A value for people: encodable text of at most 40 characters."""
     text = value if isinstance(value, str) else spelt(value)
+    # Through UTF-16: a model may write half of a surrogate pair, which no page can encode.
     text = text[: MOST_CHARS + 1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4].rstrip()} ..."
 
@@ -104,6 +105,7 @@ def spelt(value: Any) -> str:
 def _field(name: str, values: Sequence[Any]) -> Field:
     different = Counter(map(spelt, values))
     numbers = [read for value in values if (read := number(value)) is not None]
+    # Few different numbers are codes, such as grades, and are counted one by one.
     if len(different) > MOST_VALUES and 2 * len(numbers) > len(values):
         counts = _ranges(numbers)
         if rest := len(values) - len(numbers):
@@ -121,6 +123,7 @@ def _field(name: str, values: Sequence[Any]) -> Field:
 def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
     """Numbers per range; all ranges have the same round width."""
     low, high = min(numbers), max(numbers)
+    # 1e-12: all numbers may be the same, and the logarithm of 0 does not exist.
     power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
     width = next(
         step * power

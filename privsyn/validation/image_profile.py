@@ -161,6 +161,7 @@ def _row(line: bytes, folder: Path) -> ImageRow:
         well_formed=None not in (id_, file, digest) and isinstance(fields.get("label"), str | None),
     )
     raw = None if file is None else _read(folder / file)
+    # Before decoding: only bytes that the row names reach the PNG decoder.
     if raw is None or hashlib.sha256(raw).hexdigest() != digest:
         return row
     try:
@@ -175,6 +176,7 @@ def _row(line: bytes, folder: Path) -> ImageRow:
         mode="L" if pixels.ndim == 2 else "RGB",
         mean=float(pixels.mean()),
         spread=int(pixels.max()) - int(pixels.min()),
+        # With the shape: 2 x 8 and 4 x 4 pixels may have the same bytes.
         pixels_sha256=hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest(),
     )
 
@@ -189,6 +191,8 @@ def _string(value: object) -> str | None:
 def _read(file: Path) -> bytes | None:
     try:
         with file.open("rb") as stream:
+            # One byte more than allowed: a file of any size is told from a fitting one without
+            # reading it.
             raw = stream.read(MOST_BYTES + 1)
     except OSError:
         return None
@@ -211,6 +215,7 @@ def _samples(rows: Sequence[ImageRow], labels: Sequence[str]) -> Iterator[str | 
     for label in labels[:MOST_ROWS]:
         chosen = _spaced([row for row in readable if row.label == label], COLUMNS)
         yield from (row.file for row in chosen)
+        # Filled up, so that each row of the sheet stays one label.
         yield from [None] * (COLUMNS - len(chosen))
 
 

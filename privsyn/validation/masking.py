@@ -47,8 +47,10 @@ def masked(text: str, cfg: ValidationConfig) -> str:
                     break
         return part
 
+    # Masking the raw JSON could cut a key or an escape, and the text would no longer parse.
     if text.lstrip().startswith(("{", "[{")):
         try:
+            # Values alone: a key that looks like a number is part of the schema.
             return json.dumps(_walked(json.loads(text), replaced), ensure_ascii=False)
         except (ValueError, RecursionError):
             pass

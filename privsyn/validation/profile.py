@@ -97,6 +97,7 @@ def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
     lengths = sorted(len(row.text.split()) for row in rows if row.text is not None)
     seen = Counter(row.label for row in rows if row.label is not None)
     counted = [(label, seen.pop(label, 0)) for label in labels]
+    # Together: the names of labels that nobody declared are the model's words.
     if labels and (others := sum(seen.values())):
         counted.append(("(not declared)", others))
     return Profile(
@@ -162,6 +163,7 @@ def histogram(lengths: Sequence[int]) -> Histogram:
     first = low // width
     counts = [0] * (high // width - first + 1)
     for length in lengths:
+        # Texts beyond the 99th percentile go into the last bin.
         counts[min(length // width - first, len(counts) - 1)] += 1
     edges = tuple((first + i) * width for i in range(len(counts) + 1))
     return Histogram(edges, tuple(counts), sum(length >= edges[-1] for length in lengths))
@@ -170,6 +172,7 @@ def histogram(lengths: Sequence[int]) -> Histogram:
 def _samples(rows: Sequence[Row]) -> tuple[Row, ...]:
     readable = [row for row in rows if row.text]
     count = min(SAMPLES, len(readable))
+    # The middles of equal parts: the first rows may all be of one label.
     chosen = [readable[(2 * i + 1) * len(readable) // (2 * count)] for i in range(count)]
     return tuple(
         Row(row.id, _cut(row.text or ""), row.label, row.well_formed, row.text_is_json)

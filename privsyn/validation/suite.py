@@ -51,6 +51,7 @@ class Suite:
             ]
             for expectation in self.expectations
         ]
+        # Without names and notes: two suites that check the same have the same digest.
         canonical = json.dumps(filled, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -117,6 +118,7 @@ def load_suite(
             left_out.append(str(config.get("description") or config["type"]))
     if not chosen:
         raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
+    # A user's suite cannot leave out how many rows there are and what a row is.
     structure = [
         {key: item[key] for key in FIELDS if key in item}
         for item in _read_suite(shipped, None, files)["expectations"][:STRUCTURE]
