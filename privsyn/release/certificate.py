@@ -88,10 +88,12 @@ def build(
     method, _ = plan.load_method()
     body: dict[str, Any] = {
         "schema": SCHEMA,
+        # Fails closed: any noise source that is not known to be secure gives no guarantee.
         "class": "dp-release" if noise == "opendp" else "not-private",
         # privacy: the day its cost was set aside. How long a drawing took depends on the data, and
         # who makes releases one after the other sets this one's cost aside when the last is done.
         "reserved_on": day_of(reserved),
+        # What is excluded does not shape the output, and would make equal releases differ.
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "risk": risk(load(plan.event)).figures(),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
@@ -107,11 +109,13 @@ def build(
         "software": _software(root),
     }
     if plan.amplified:
+        # Both figures: a reader may not trust that the buckets of units stayed secret.
         known = without_secret(load(plan.event))
         body["risk_without_secret"] = risk(known).figures()
     if accuracy is not None:
         body["accuracy"] = dict(accuracy)
     if approval is not None:
+        # privacy: the hash leads to the row in the ledger; the approver's name is not published.
         body["ledger"]["approval"] = {"hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
@@ -153,6 +157,7 @@ def derive(
         "name": name,
         "derived": dict(how),
         "artifact": _described(artifact),
+        # Whole and not by digest: whoever gets the student can check the cost without the parent.
         "parents": [dict(parent)],
         "software": _software(root),
     }
@@ -280,6 +285,7 @@ def _git_commit(root: Path) -> str | None:
             ["git", "-C", str(root), "rev-parse", "HEAD"],
             capture_output=True,
             text=True,
+            # A git on a dead network drive must not hold up a release that is paid for.
             timeout=10,
             check=False,
         )
@@ -326,6 +332,7 @@ def agree(stated: Any, computed: Any) -> bool:
             and all(agree(stated[key], value) for key, value in computed.items())
         )
     if isinstance(computed, float):
+        # Last digits differ between processors and versions of numpy and scipy.
         return isinstance(stated, int | float) and isclose(
             stated, computed, rel_tol=1e-9, abs_tol=1e-9
         )

@@ -107,6 +107,7 @@ class ReleaseFacts:
 
     # --- as the certificate has them --------------------------------------------------------------
 
+    # Cached: each is parsed from JSON and asked for by many sentences.
     @cached_property
     def paid(self) -> Mapping[str, Any]:
         """The certificate of the release that was paid for: this one, or its parent's."""
@@ -134,6 +135,8 @@ class ReleaseFacts:
         Raises:
             VerificationError: It is not.
         """
+        # The certificate's writer is not trusted, and file systems allow names of 255 bytes with
+        # endings.
         if not re.fullmatch(NAME, self.name) or len(self.name) > 120:
             raise VerificationError(f"the certificate names a release {self.name[:80]!a}.")
         return self.name
@@ -208,9 +211,9 @@ class ReleaseFacts:
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """The accuracy that it paid for; empty where it has none.
+        """The accuracy that it paid for; empty if it paid for no accuracy.
 
-        What is made from the release has none: it was not what was tested.
+        Empty for what is made from the release, too: the test was of the release.
         """
         return dict(self.certificate.get("accuracy") or {})
 
@@ -383,6 +386,7 @@ class ReleaseFacts:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """Which mechanisms read the records, each once."""
+        # A dict keeps the order of the event tree and drops repeats.
         words = {_MECHANISMS[type(leaf)]: None for leaf in leaves(self.plan.privacy_event())}
         return tuple(words)
 

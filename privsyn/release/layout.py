@@ -37,7 +37,7 @@ SIGNATURE = "signature.dsse.json"
 
 VALIDATION, QUALITY = "validation.json", "quality.json"
 REPORT_PAGE, REPORT_JSON = "report.html", "report.json"
-"""Of the report that may leave the room."""
+"""Of the outward report, which may be handed out."""
 
 REPORTS = (VALIDATION, REPORT_PAGE, REPORT_JSON, QUALITY)
 """Written after the certificate, by validation; the ledger notes their digests."""
@@ -48,6 +48,7 @@ QUARANTINE = "quarantine"
 
 def in_quarantine(folder: Path) -> bool:
     """Whether a release lies in the quarantine of a project, or is a link into one."""
+    # Both: a link elsewhere may lead into the quarantine, and the quarantine itself may be a link.
     return QUARANTINE in (folder.absolute().parent.name, folder.resolve().parent.name)
 
 
@@ -62,4 +63,5 @@ def passed(folder: Path) -> bool | None:
         success = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
+    # Only true is a pass: the file may have been edited.
     return success is True

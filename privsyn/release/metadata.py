@@ -63,6 +63,7 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
     """The Croissant description with its RAI fields; None of a release that is a model."""
     if facts.is_model:
         return None
+    # JSON needs no escapes for Markdown, which would show as backslashes.
     facts = replace(facts, words=one_line)
     names = facts.deployment.curators or (UNSTATED,)
     filled: dict[str, Any] = _filled(
@@ -129,6 +130,7 @@ def card(facts: ReleaseFacts, front: Mapping[str, Any], form: str) -> str:
 def to_json(described: dict[str, Any]) -> str:
     """A description as JSON that may stand inside a page: markup is written as escapes."""
     text = json.dumps(described, indent=2, ensure_ascii=True)
+    # A page embeds this in a script element, which "</script>" in a text would end.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026") + "\n"
 
 
@@ -166,6 +168,7 @@ def _filled(value: Any, known: Mapping[str, Any]) -> Any:
         return [_filled(one, known) for one in value]
     if not isinstance(value, str):
         return value
+    # Rendering gives text: a list or a number would be printed into it.
     if alone := re.fullmatch(r"\{\{((?:(?!\}\}).)*)\}\}", value):
         return _environment().compile_expression(alone[1], undefined_to_none=False)(**known)
     return _environment().from_string(value).render(known)

@@ -46,6 +46,7 @@ class DatasetIdentity(Section):
     @property
     def subject(self) -> Subject:
         """What prompts may say of the records. Names of code (card_arrival) are said in words."""
+        # Models read words better than names of code; the label that is released stays as declared.
         spoken = {label: " ".join(label.split("_")).strip() for label in self.labels}
         changed = {label: text for label, text in spoken.items() if text and text != label}
         return Subject(self.document, tuple((changed | self.label_descriptions).items()))
@@ -198,6 +199,7 @@ class Plan(Section):
     def priced_again(self) -> tuple[Event, Mapping[str, float]]:
         """Event and derived numbers with nothing taken from the plan's: solved from the target."""
         method, settings = self.load_method()
+        # Nothing of the plan's numbers is used: a forged plan must not price itself.
         mechanism = method.calibrate(settings, self.target, self.facts)
         return then_accuracy(mechanism.event, self.accuracy), dict(mechanism.derived)
 
@@ -253,11 +255,13 @@ def release_id(identity: Mapping[str, Any]) -> str:
 
 
 def _model(use: Mapping[str, Any]) -> dict[str, Any]:
+    # The same files in another folder, or on another machine, give the same release.
     digested = str(use["revision"]).startswith("sha256:")
     return {key: value for key, value in use.items() if key != "source" or not digested}
 
 
 def identity_digest(value: Mapping[str, Any]) -> str:
     """SHA-256 of what names a release or a student, as canonical JSON."""
+    # One form of bytes per content: neither the order of keys nor spaces may change an id.
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

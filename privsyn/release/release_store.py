@@ -121,6 +121,7 @@ def is_of_release(file: Any) -> bool:
     above, slash, name = file.rpartition("/")
     if not slash:
         return name in _PLAIN
+    # One level alone, no hidden files: a manifest cannot place a file that a shell or git reads.
     return above in layout.FOLDERS and bool(name) and not name.startswith(".") and "\0" not in name
 
 
@@ -194,6 +195,7 @@ class ReleaseStore:
         same = old is not None and old[0] == place
         manifest = self._upload(folder, lies, place, stored if same else set())
         number = 1 if old is None else old[1].change + 1
+        # Nothing changed: a reader that is following this manifest goes on with it.
         if same and old is not None and manifest.files == old[1].files and old[1].lies == lies:
             manifest = old[1]
         else:
@@ -219,6 +221,7 @@ class ReleaseStore:
         Raises:
             StorageError: The store cannot be reached or refuses.
         """
+        # Written once the release is paid for, so that another machine can go on with it.
         raw = json.dumps(plan.model_dump(mode="json"), indent=2).encode()
         self._plans.put(f"{plan.id}.json", io.BytesIO(raw))
 
@@ -231,6 +234,7 @@ class ReleaseStore:
             VerificationError: It is no plan, or of another release.
             StorageError: The store cannot be reached.
         """
+        # A name from a command line must not become a path in the store.
         raw = _content(self._plans, f"{name}.json") if _NAME.fullmatch(name) else None
         if raw is None:
             return None
@@ -296,6 +300,7 @@ class ReleaseStore:
             StorageError: The store cannot be reached, or the disk is full.
         """
         current = self._current(name, certified)
+        # A manifest may be replaced while its files are fetched; then the new one is read.
         while current is not None:
             try:
                 return self._fetch(current, root, certified, check)
@@ -323,6 +328,8 @@ class ReleaseStore:
         other = root / (QUARANTINE if manifest.lies == RELEASES else RELEASES) / name
         if _held(target) == manifest.files:
             return target
+        # A hidden name, which no listing of releases shows, in the same folder, so that it can be
+        # renamed.
         building = target.with_name(f".{name}.{secrets.token_hex(4)}.fetched")
         sources = {sha: folder / file for folder in (target, other)
                    for file, sha in _held(folder).items()}  # fmt: skip
@@ -333,6 +340,7 @@ class ReleaseStore:
                 check(building)
             set_modes(building, private=manifest.lies == QUARANTINE)
             set_times(building)
+            # It may have moved to or from quarantine: it must be in one place only.
             for earlier in (target, other):
                 shutil.rmtree(earlier, ignore_errors=True)
             building.replace(target)
@@ -354,6 +362,8 @@ class ReleaseStore:
         """Place and manifest of a release; the newer one while it moves between places."""
         both = [(place, self._read(place, name, _MANIFEST)) for place in self._at]
         known = [(place, manifest) for place, manifest in both if manifest is not None]
+        # While it moves, both places have a manifest: the new one is written before the old one
+        # goes.
         return max(known, key=lambda item: item[1].change, default=None)
 
     def _draft(self, name: str, certified: str) -> tuple[str, Manifest] | None:
@@ -375,6 +385,7 @@ class ReleaseStore:
         _, sealed = certificate.read(folder)
         files = _held(folder)
         for file, sha in files.items():
+            # Files first and the manifest last: a reader never sees a manifest without its files.
             if sha not in stored:
                 with (folder / file).open("rb") as stream:
                     self._at[place].put(f"{folder.name}/files/{sha}", stream)
@@ -393,6 +404,7 @@ class ReleaseStore:
         What a run left that died on the way goes too. What privsyn did not write stays there.
         """
         name, there = manifest.name, set(self._at[place].names(manifest.name))
+        # Deleting by an old manifest could remove files that a newer one names.
         if self._found(name) != (place, manifest):
             return  # changed meanwhile: whoever did it tidies up
         keep = {f"{name}/{_draft(manifest.certificate)}"}
@@ -418,6 +430,8 @@ class ReleaseStore:
             else:
                 with part.open("xb") as stream:
                     self._at[place].get(f"{manifest.name}/files/{sha}", stream)
+            # Checked as it is written: the store's own checksums do not reach back to the
+            # certificate.
             if sha256_file(part) != sha:
                 raise VerificationError(
                     f"{SETTING}: {file} of {manifest.name} is not what its manifest names.",
@@ -449,6 +463,7 @@ def set_times(folder: Path, release: Path | None = None) -> None:
     _, sealed = certificate.read(release)
     day = datetime.fromisoformat(certificate.origin(sealed)["reserved_on"]).replace(tzinfo=UTC)
     content = json.dumps(_held(release), sort_keys=True).encode()
+    # In seconds past midnight UTC. A function of public bytes, so it says nothing more.
     past = int(hashlib.sha256(content).hexdigest(), 16) % _DAY_SECONDS
     at = (day.timestamp() + past,) * 2
     for path in (*folder.rglob("*"), folder):

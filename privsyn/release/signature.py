@@ -49,6 +49,8 @@ def load(file: Path) -> CryptoSigner:
     pem = read_key(file, "signing.key")
     passphrase = os.environ.get(PASSPHRASE_VARIABLE)
     try:
+        # An empty passphrase counts as unset: the library refuses one for a key that is not
+        # encrypted.
         return CryptoSigner(load_pem_private_key(pem, passphrase.encode() if passphrase else None))
     except TypeError:
         wants = "is not encrypted, and a passphrase is set" if passphrase else "is encrypted"
@@ -94,6 +96,7 @@ def new(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> 
     from securesystemslib.signer import SSlibKey
 
     public = file.with_name(f"{file.stem}{PUBLIC}")
+    # privacy: a private key in a folder that is published or in git would leave with it.
     check_place(file, refused, "signing.key")
     if not anywhere:
         refuse_repository(file, "signing.key")
@@ -188,6 +191,7 @@ def files(folder: Path) -> dict[str, str]:
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
     for place, inside, names in os.walk(folder):
+        # os.walk lists links to folders as folders and does not enter them: they would go unsigned.
         links = [name for name in inside if (Path(place) / name).is_symlink()]
         for name in sorted([*names, *links]):
             path = Path(place) / name
@@ -209,6 +213,7 @@ def sign(folder: Path, signer: CryptoSigner) -> str:
     _, sealed = read(folder)
     key = signer.public_key
     if check(folder, sealed, key)[0]:
+        # Signing again could change the bytes and so the published digests, at no gain.
         return str(key.keyid)
     payload = json.dumps(statement(folder, sealed), sort_keys=True, separators=(",", ":")).encode()
     envelope = Envelope(payload, PAYLOAD, {})
@@ -269,6 +274,7 @@ def _envelope(folder: Path) -> Envelope | None:
         raw = read_file(folder / SIGNATURE)
         envelope = Envelope.from_dict(parse_json(raw))
         notes = any(one.unrecognized_fields for one in envelope.signatures.values())
+        # One form of bytes alone: fields that nobody checks could carry anything.
         same = canonical(envelope.to_dict()) == raw and not notes
     except FileNotFoundError:
         return None
@@ -282,6 +288,7 @@ def _envelope(folder: Path) -> Envelope | None:
 
 
 def _signer(envelope: Envelope) -> str:
+    # A second signature could be shown as the expected one while the first is checked.
     if len(envelope.signatures) != 1:
         raise VerificationError(
             f"{SIGNATURE} holds {len(envelope.signatures)} signatures, and a release has one"
@@ -327,6 +334,7 @@ def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int
         ours = statement(folder, sealed)
         known = payload["_type"] == STATEMENT and payload["predicateType"] == PREDICATE
         signed = {field: payload["predicate"].get(field) for field in ours["predicate"]}
+        # A name that is there twice would hide one of its digests in the dict above.
         whole = known and len(named) == len(payload["subject"])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         whole = False

@@ -127,9 +127,9 @@ def _incomplete(error: Exception) -> Check:
 
 
 def authentic(checks: Sequence[Check]) -> bool:
-    """Whether a ledger vouches for a release, besides its agreeing with itself."""
+    """Whether a ledger confirms a release. Without one it only agrees with itself."""
     rows = [check.passed for check in checks if check.name.startswith("ledger ")]
-    # Without a ledger there are no such rows, and a release is only consistent.
+    # Without a ledger the only such row is None, and the release is no more than consistent.
     return bool(rows) and all(rows)
 
 
@@ -151,6 +151,7 @@ def covers_reports(folder: Path, ledger: Ledger) -> bool:
     """Whether a folder's reports are those that the ledger noted when it was validated."""
     _, certificate = read(folder)
     plan = Plan.from_certificate(origin(certificate))
+    # Read by name: a release without a note in the ledger has no such check, and is not covered.
     results = {check.name: check.passed for check in _reports(folder, plan, certificate, ledger)}
     return results.get(NOTED) is True and False not in results.values()
 
@@ -168,7 +169,7 @@ _UNREADABLE = (*_BROKEN, PrivsynError)
 
 
 def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
-    """Folder of a finished release, as the store has it and the ledger vouches for it.
+    """Folder of a finished release, as the store holds it and the ledger confirms it.
 
     Returns:
         The folder; None where the release is neither here nor stored.
@@ -178,6 +179,7 @@ def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
         StorageError: The store cannot be reached.
     """
     if workspace.store is None:
+        # Without a store the folder here is the only copy: there is nothing to compare it with.
         return workspace.here_in(name)
     entry = ledger.releases.find(name)
 
@@ -242,6 +244,7 @@ def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *REPORTS}
     wrong = []
     for path in sorted(folder.iterdir()):
+        # A link to a folder could bring in files that change after they were checked.
         if path.name in FOLDERS:
             fine = path.is_dir() and not path.is_symlink()  # what is in them is checked by digest
         else:
@@ -462,6 +465,7 @@ def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     # Solved again from settings and target, with nothing taken from the certificate.
     event, derived = plan.priced_again()
+    # From the recomputed event and never from the stated one.
     cost = guarantee(event, plan.target_delta)
     rows = plan.mechanism().rows
     noise = certificate["noise"]
@@ -482,6 +486,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         ),
         Check(
             "guarantee",
+            # The stated cost may be rounded up, and never down; 1e-12 is float noise.
             cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
             and cost.delta <= plan.delta,
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
@@ -564,8 +569,10 @@ def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     if mechanism is None or stated is None:
         missing = "paid for" if stated is not None else "on the certificate"
         return [Check(name, False, f"is not {missing}")]
+    # The two draws cannot be recomputed; everything that is said of them can.
     drawn = [stated[key] for key in ("right", "wrong")]
     computed = accuracy_figures(mechanism, *drawn)
+    # bool is an int for isinstance, and a float would pass with a fraction of a step.
     same = all(type(value) is int for value in drawn) and agree(stated, computed)
     paid = f"its own epsilon={shown(computed['epsilon'])} is part of the event"
     return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
@@ -595,6 +602,7 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
     if entry is None:
         return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
     paid, history = origin(certificate), ledger.history(plan.id)
+    # As of the reservation: later releases change the balance, and the certificate does not.
     figures = ledger.releases.reservation(plan.id)[1].figures()
     offspring = []
     if paid is not certificate:
@@ -658,6 +666,7 @@ def _approvals(
     named = paid["ledger"].get("approval")
     if named is not None:
         approvals = [one for one in decisions if {"hash": one.hash} == named]
+        # A row of another decision has a hash, too, and may not stand for this approval.
         fine = bool(approvals) and approvals[0].what is What.SPEND and approvals[0].approved
         detail = (
             f"by {approvals[0].approver}, row {approvals[0].seq}"
@@ -669,6 +678,7 @@ def _approvals(
         one for one in decisions if one.what is What.PUBLISH and one.digest == digest(certificate)
     ]
     if about:
+        # Decisions can be revoked: the last one on exactly this certificate counts.
         last = about[-1]
         verb = "approved" if last.approved else "REJECTED"
         detail = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"

@@ -53,6 +53,8 @@ def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) ->
 
 def judged(target: float, spent: float) -> float:
     """The epsilon by which words judge a release: as asked for, or its cost if clearly less."""
+    # Calibration seldom meets the target exactly: a cost within 5 percent of it counts as the
+    # target.
     return spent if spent < 0.95 * target else target
 
 
@@ -327,6 +329,7 @@ def publicly(dataset: DatasetConfig, account: AccountConfig) -> TrainedOn | None
     """By ``account.public_size``; None where it is not set."""
     if account.public_size is None:
         return None
+    # privacy: from the public estimate, never from the file: advice is printed and followed.
     units = account.public_size * (1 - dataset.holdout)
     records = int(units * dataset.max_records_per_unit)
     return TrainedOn(units, records, f"account.public_size={account.public_size}", public=True)

@@ -194,6 +194,7 @@ class Workdir:
             LedgerUnavailable: It cannot be told now either.
         """
         if self._given_up():
+            # The mark was left while the ledger was down. It is told now, before anything is drawn.
             entry = self._releases.lose(self._release_id, "given up after a draw")
             raise lost(self._release_id, entry.reason or "")
 
@@ -209,6 +210,8 @@ class Workdir:
         Returns:
             What is left to do where the ledger could not be told, as a sentence; else nothing.
         """
+        # crash safety: marked before the ledger is told, or a crash between the two could draw
+        # again.
         teller = self._mark_given_up()
         try:
             self._releases.lose(self._release_id, reason)
@@ -260,6 +263,8 @@ class Workdir:
         Raises:
             ReleaseLost: The journal is gone, and now the release is.
         """
+        # A missing journal cannot be told from one that was deleted to draw again, so it ends the
+        # release.
         with self._or_lost(), Journal.open(journal_file(self.folder, part), header) as journal:
             return len(journal)
 
@@ -276,6 +281,7 @@ class Workdir:
         """The run of this scratch, or a new one with so many shards."""
         run = Run.load(self._scratch)
         if run is None:
+            # Mode 0700 before the first file: the run holds the secret of the buckets.
             private_folder(self._scratch)
             mine = Run(secrets.token_hex(16), shards, secrets.token_hex(32))
             # A complete draft, then a link: of two processes that start at once exactly one pins
@@ -429,6 +435,7 @@ class VaultWorkdir(Workdir):
         return _run_of(self._vault.pin(self._draws, self._release_id, shards))
 
     def _begin(self, run: Run) -> None:
+        # The place says which vault and key: another vault cannot pass for this one.
         place = self._vault.place(self._release_id, run.nonce)
         self._releases.begin(self._release_id, place, run.nonce)
         self.shards, self.seed = run.shards, run.seed
@@ -444,6 +451,8 @@ class VaultWorkdir(Workdir):
         teller = None
         with suppress(OSError, StorageError):
             write_json_atomic(self._scratch / GIVEN_UP, {}, mode=0o600)
+            # The local mark alone binds this machine only; the vault's, tried next, binds all of
+            # them.
             teller = "the next run on this machine, which has to be before one on any other"
         with suppress(PrivsynError):
             self._sealed.put_bytes(GIVEN_UP, b"")
@@ -473,6 +482,7 @@ def _cache(scratch: Path) -> Iterator[Path]:
         private_folder(scratch)
         # Kills leave caches behind. A cache whose lock is free belongs to no live process.
         wipe_dead(scratch.parent)
+        # Held for the life of the cache: a lock that is free says that its process is dead.
         mine = file_lock(folder.with_suffix(".lock"), timeout=0)
         mine.acquire()
     try:

@@ -103,6 +103,8 @@ class Workspace:
         releases: dict[str, str] = {}
         for file in self._certificates():
             with suppress(OSError, ValueError, LookupError, TypeError):
+                # What was made from a release has no plan at the top and costs nothing: it is
+                # passed over.
                 releases[file.parent.name] = read_json(file)["plan"]["account"]
         for pointer in (self.root / "releases").glob("*.dvc"):
             with suppress(OSError, yaml.YAMLError, LookupError, TypeError, RecursionError):
@@ -112,6 +114,7 @@ class Workspace:
     def finished(self) -> list[str]:
         """Ids of all releases that lie or are published here, in order of name."""
         pointers = (self.root / "releases").glob("*.dvc")
+        # A pointer counts: the release was published, and its folder can be restored.
         return sorted({*self.here(), *(file.stem for file in pointers)})
 
     def here(self) -> list[str]:
