@@ -218,7 +218,7 @@ _MOST = 4
 def settings_called(
     model: type[BaseModel], name: str, further: Mapping[str, type[BaseModel]]
 ) -> str:
-    """Settings of all sections that end in a name, in words; empty if there are none."""
+    """Settings of all sections that end in a name, in words; empty if there is no such setting."""
     return _endings(model, (name,), further) or ""
 
 

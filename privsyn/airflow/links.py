@@ -102,7 +102,7 @@ class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]
 
 
 class ReleaseReportLink(BaseOperatorLink):  # type: ignore[misc]
-    """To the report of the release, as it may leave the room."""
+    """To the outward report of the release."""
 
     name = "Release report"
     xcom_key = "link_release_report"

@@ -1,4 +1,4 @@
-"""Airflow plugin: reports of releases that may leave the room, and the budget page, on its server.
+"""Airflow plugin: outward reports of releases, and the budget page, on the Airflow server.
 
 Registered through the entry point ``airflow.plugins``. Every Airflow process loads plugins, the
 parsers among them, so the web framework is imported at the first request.

@@ -88,7 +88,7 @@ def projects(place: Path | None = None) -> list[Project]:
     project NAME. Those of the second kind share a ledger and a folder of releases.
 
     Raises:
-        ConfigError: There is none, a name does not fit into ids, or two are alike.
+        ConfigError: There is no project, a name does not fit into ids, or two are alike.
     """
     place = place or params_file()
     if not place.is_dir():

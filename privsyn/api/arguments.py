@@ -91,7 +91,7 @@ def _unbound(
 
 
 def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Refuse a further argument that is no setting by its dotted name: a slip in an argument's.
+    """Refuse a further argument without a dot: it is a misspelled argument and not a setting.
 
     Raises:
         ConfigError: As said.

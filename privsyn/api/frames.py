@@ -42,7 +42,7 @@ def as_frame(data: Any) -> pd.DataFrame:
     """The data as a frame. Of dicts every value stays what it is: a missing id makes no floats.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is of another type.
     """
     import pandas as pd
 

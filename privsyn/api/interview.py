@@ -174,7 +174,7 @@ Ask = Callable[[str, str], str]
 """Asks a person a question, with a proposal that Enter takes; an empty one: Enter takes nothing."""
 NONE = "none"
 NOTHING = (NONE, "-")
-"""Answers that say that there is none."""
+"""Answers that stand for nothing."""
 _COLUMNS = ("text", "label", "unit")
 """Answers that name columns."""
 OPTION, ARGUMENT = "--", "argument "

@@ -232,7 +232,7 @@ def write(
             written.append(ignored)
         if keep is not None:
             keep()
-        # Last: a project without params.yaml is none, and can be begun again.
+        # Last: a folder without params.yaml is not a project, so a failed init can be repeated.
         _write(folder / "params.yaml", params_text)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from None

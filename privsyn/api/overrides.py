@@ -14,7 +14,7 @@ def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Settings by dotted name as ``a.b.c=value``.
 
     Raises:
-        ConfigError: A value is none that a setting can have. It is not shown.
+        ConfigError: No setting can have such a value. The value is not shown.
     """
     return tuple(f"{key}={_plain(key, value)}" for key, value in settings.items())
 

@@ -195,7 +195,7 @@ class Project(Displayable):
             label: Column of the label.
             labels: All labels: public.
             document: What a text is, in public words for the prompts: a bug report.
-            protects: What such a one is called: patient.
+            protects: What one of them is called, such as patient.
             name: Of dataset and account; by default the file's, for a frame the folder's.
             version: Opaque and public name of this state of the data.
             image_size: Of images: side in pixels they are brought to.

@@ -93,7 +93,7 @@ class Release(Displayable):
             ledger: URL of a ledger to ask; by default the project's.
 
         Returns:
-            All that was looked at. Its ``authentic`` says whether a ledger vouches for it.
+            All checks. ``authentic`` says whether a ledger confirms who made it.
 
         Raises:
             VerificationError: Something does not agree, or is no part of the release.
@@ -165,7 +165,7 @@ class Release(Displayable):
 
     @guarded
     def report(self, *, internal: bool = False) -> Report:
-        """What it is worth: the page that may leave the room, shown inline in a notebook.
+        """The outward report, which may be handed out; a notebook shows it inline.
 
         Beside it, where the project measured it against held-out real records, the internal page,
         which is named and not shown: a notebook travels further than its author thinks.
@@ -325,7 +325,7 @@ class Verification(Displayable):
 
     @property
     def authentic(self) -> bool:
-        """Whether a ledger vouches for it, besides its agreeing with itself."""
+        """Whether a ledger confirms it. Without one it only agrees with itself."""
         return verification.authentic(self.checks)
 
     def _tables(self) -> tuple[Table, ...]:
@@ -345,7 +345,7 @@ class Report:
     """The pages about a release.
 
     Attributes:
-        page: What may leave the room, with the release.
+        page: The outward report: it may be handed out with the release.
         internal: What stays inside; None where it was not measured.
         shows_internal: Whether it shows that one.
     """

@@ -46,7 +46,7 @@ class Utility:
     Attributes:
         value: Accuracy on held-out real records of a classifier that learned from the release, or,
             without labels, their nearness.
-        low: Lower end of its 95% interval; None where it has none.
+        low: Lower end of its 95% interval; None without an interval.
         high: Upper end.
         public: The same, of what the public model writes alone; None where it was not measured.
         real: The same, of as many real records.

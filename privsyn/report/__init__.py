@@ -1,1 +1,1 @@
-"""The two documents of a release: the one that may leave the room, and the one that stays."""
+"""The two reports of a release: the outward one may be handed out, the internal one stays."""

@@ -1,8 +1,7 @@
 """A document about a release: sections made of blocks, as one HTML page and as JSON.
 
-Both come from the same objects, so they say the same. A section says who may see it; a document
-that may leave the room refuses one that must not. To add to a document, make a section of the
-blocks below.
+Both come from the same objects, so they say the same. A section says who may see it; an outward
+document refuses an internal section. To add to a document, make a section of the blocks below.
 """
 
 from __future__ import annotations

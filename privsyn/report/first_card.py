@@ -1,4 +1,4 @@
-"""The first card of the report that may leave the room: what was checked, what a person decides.
+"""The first card of the outward report: what was checked, and what a person decides.
 
 A tool can say that nothing it checks forbids handing a release out. Whether the protection is
 enough for a use is for a person to say, so the card never says yes, and names what is not known.

@@ -1,4 +1,4 @@
-"""The document that may leave the room: all of it from what lies in the release folder.
+"""The outward report, which may be handed out: all of it from the release folder.
 
 A release is the output of the mechanism and a certificate holds public facts, so every word here
 is post-processing or public, and whoever has the folder can make the document again.
