@@ -174,6 +174,17 @@ def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records
     assert len({secret.check for secret in names.values()}) == 3
 
 
+def test_a_unit_lies_in_buckets_of_one_number_whatever_its_labels() -> None:
+    """One place of [B19]: all that a unit adds to a release lies in it."""
+    rows: list[Row] = [(f"u{i // 2}", LABELS[i % 2], f"u{i // 2}:{i}") for i in range(60)]
+    number = {f"cell {cell.index}": cell.bucket for cell in CELLS}
+    layout = lay_out(rows, holdout=0.0)
+    assert len(layout) == 30
+    places = [{number[cell] for cell, _ in contents} for contents in layout.values()]
+    assert all(len(place) == 1 for place in places)
+    assert set.union(*places) == {0, 1, 2}
+
+
 def test_a_nulled_row_moves_no_other_where_rows_are_units() -> None:
     def contents(rows: Sequence[Row], without: str | None) -> list[Content]:
         layout = lay_out(rows, unit=None)
