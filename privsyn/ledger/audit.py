@@ -40,7 +40,7 @@ from privsyn.ledger.chain import (
     digest,
     key_digest,
     project,
-    walk,
+    read,
 )
 from privsyn.ledger.decisions import Decision, What, cost_digest, standing
 from privsyn.ledger.entries import Change, State
@@ -142,8 +142,9 @@ class _History:
 def _replay(connection: Connection, *, costs: bool) -> _History:
     history = _History(costs)
     try:
-        for row in walk(connection):
-            _check_link(row, history.seq, history.head)
+        for stored in connection.execute(sa.select(schema.history).order_by(schema.history.c.seq)):
+            _check_link(stored, history.seq, history.head)
+            row = read(stored)
             _check_time(row, history)
             if row.change == OPENED:
                 _open(row, history)
@@ -160,7 +161,12 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
             else:
                 _move(row, history)
             history.seq, history.head, history.at = row.seq, row.hash, row.at
-    except (KeyError, TypeError, ValueError) as error:  # what follows from an edited value
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # what follows from an edited value
         _fail(f"history row {history.seq + 1} cannot be read ({type(error).__name__})")
     heads = connection.execute(sa.select(schema.head.c.seq, schema.head.c.hash)).all()
     if [tuple(row) for row in heads] != [(history.seq, history.head)]:
@@ -176,7 +182,7 @@ def _fail(message: str) -> NoReturn:
     raise broken(message)
 
 
-def _check_link(row: Change, seq: int, head: str) -> None:
+def _check_link(row: sa.Row[Any], seq: int, head: str) -> None:
     if row.seq != seq + 1:
         _fail(f"history row {seq + 1} is missing")
     if row.previous != head:
