@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from privsyn.errors import ConfigError
 from privsyn.ledger import schema
-from privsyn.ledger.chain import BEFORE
-from privsyn.ledger.entries import State
+from privsyn.ledger.chain import BEFORE, DECISIONS, NOTES, OPENED, RENAMED, REQUESTED, TERMS
+from privsyn.ledger.entries import NAME, State
 
 LONGEST_NAME = 63
 """Bytes of a name in PostgreSQL; longer ones it cuts."""
@@ -54,6 +54,7 @@ def grants(role: str, schema: str = "public") -> str:
     to, within = _quoted("--role", role), _quoted("--schema", schema)
     lines = [
         "BEGIN;",
+        "SET LOCAL client_min_messages = warning;",
         f"REVOKE CREATE ON SCHEMA {within} FROM PUBLIC, {to};",
         f"GRANT USAGE ON SCHEMA {within} TO {to};",
     ]
@@ -87,14 +88,16 @@ def _quoted(option: str, name: str) -> str:
 def _moves() -> str:
     """The states a release may be in before each change, as SQL over ``before`` and NEW."""
     cases = []
-    for change, earlier in BEFORE.items():
+    for change, earlier in {**BEFORE, **dict.fromkeys(NOTES, (State.COMMITTED,))}.items():
         known = ", ".join(f"'{state}'" for state in earlier if state is not None)
         unknown = " OR before IS NULL" if None in earlier else ""
         cases.append(f"WHEN '{change}' THEN before IN ({known}){unknown}")
-    return f"CASE NEW.change {' '.join(cases)} ELSE true END"
+    others = ", ".join(f"'{change}'" for change in (OPENED, RENAMED, TERMS, REQUESTED, *DECISIONS))
+    return f"CASE NEW.change {' '.join(cases)} ELSE NEW.change IN ({others}) END"
 
 
 _WORDS: Mapping[str, Any] = {
+    "name": NAME.pattern,
     "states": ", ".join(f"'{state}'" for state in State),
     "moves": _moves(),
     "fixed": " OR ".join(f"NEW.{name} IS DISTINCT FROM OLD.{name}" for name in FIXED),
@@ -139,6 +142,17 @@ IF NEW.change = 'TERMS' AND jsonb_exists(NEW.body::jsonb, 'reason') AND NOT pg_h
 END IF;
 IF NOT coalesce({moves}, false) THEN
   RAISE EXCEPTION 'privsyn: a release does not go from % to %', before, NEW.change;
+END IF;
+IF NEW.at !~ '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9]{{2}}(:[0-9]{{2}}){{2}}[.][0-9]{{6}}Z$' OR
+  NEW.at <> to_char(NEW.at::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') OR
+  NEW.account !~ '^{name}$' OR NEW.release_id !~ '^{name}$' OR NEW.body !~ '^[ -~]+$' THEN
+  RAISE EXCEPTION 'privsyn: row % is not written as privsyn writes', NEW.seq;
+END IF;
+IF NEW.hash <> encode(sha256(convert_to(NEW.previous || chr(10) || '{{"account":"' || NEW.account
+  || '","at":"' || NEW.at || '","body":' || NEW.body || ',"change":"' || NEW.change
+  || '","release_id":' || coalesce('"' || NEW.release_id || '"', 'null')
+  || ',"seq":' || NEW.seq || '}}', 'UTF8')), 'hex') THEN
+  RAISE EXCEPTION 'privsyn: row % does not have the hash of what it says', NEW.seq;
 END IF;
 RETURN NEW; END;""",
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
@@ -18,8 +20,9 @@ from privsyn.errors import (
     ConfigError,
     DataError,
     LedgerUnavailable,
+    VerificationError,
 )
-from privsyn.ledger import schema
+from privsyn.ledger import chain, schema
 from privsyn.ledger.database import _parse
 from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import DatasetSource, State
@@ -30,6 +33,7 @@ from privsyn.ledger.spec import Terms
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 SPEC = dataclasses.replace(PURE, epsilon=30.0)
+PAGE = (Path(__file__).parents[3] / "docs/governance.md").read_text()
 
 
 class Roles(NamedTuple):
@@ -87,6 +91,18 @@ def test_every_table_has_its_privileges() -> None:
     assert set(PRIVILEGES) == set(schema.metadata.tables.values())
 
 
+def test_the_page_names_what_the_app_may_do_with_every_table() -> None:
+    rows = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `ledger_")]
+    words = {"SELECT": "read", "INSERT": "add", "UPDATE": "change", "DELETE": "delete"}
+    told = {name.strip(" `"): may.strip() for names, may in rows for name in names.split(",")}
+    assert told.pop("ledger_head") == "read, move on"
+    assert told == {
+        table.name: ", ".join(words[word] for word in re.findall("[A-Z]+", privileges))
+        for table, privileges in PRIVILEGES.items()
+        if table is not schema.head
+    }
+
+
 def test_the_app_does_all_its_work(ledger: Ledger) -> None:
     cost = Guarantee(1.0, 1e-6)
     ledger.releases.void("r2", "not wanted")
@@ -104,7 +120,7 @@ def test_the_app_does_all_its_work(ledger: Ledger) -> None:
     ledger.releases.lose("r2", "given up")
     ledger.releases.derive("r1", "c" * 64, "d" * 64)
     ledger.releases.note_validation("r1", "r1", "b" * 64, {"validation.json": "e" * 64})
-    ledger.accounts.rename_unit_column("clinic", "person_id", "the export has another name")
+    ledger.accounts.rename_unit_column("clinic", "person_id", 'der Export heißt "id" 😀')
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r3", Pure(100.0))
     audit = ledger.verify()
@@ -222,7 +238,120 @@ def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> No
     assert ledger.releases.refusals()[0].refused_by == {"user": "bob", "db_user": role}
     with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
         run(roles.app, APPENDED.format(by="'{}'"))
-    run(roles.app, APPENDED.format(by=BY))  # a false row may still be written, in one's own name
+    # a false row may still be written, in one's own name
+    add(roles, ledger, "REQUESTED", {"digest": "f" * 64})
+    assert ledger.verify().rows == 6
+
+
+LONG = {
+    "digest": 'é\u2028😀\x7f\t"\\/',
+    "x": [5e-324, 1e23, 0.1 + 0.2, 1e16, -0.0, 2**70],
+    "": None,
+}
+
+
+def add(
+    roles: Roles, ledger: Ledger, change: str, body: Mapping[str, Any] | str, **other: Any
+) -> None:
+    """Write a row and move the head as SQL of the app's, with the hash that the row has."""
+    import psycopg
+
+    last, by = ledger.history()[-1], {"db_user": _parse(roles.app).username}
+    text = body if isinstance(body, str) else chain.canonical({**body, "by": by})
+    row = {"seq": last.seq + 1, "at": last.at, "account": "clinic", "release_id": None}
+    row |= {"change": change, "body": text, "previous": last.hash} | other
+    if "hash" not in row:
+        row["hash"] = chain.digest(**row)
+    url = _parse(roles.app)
+    with psycopg.connect(
+        host=url.host,
+        port=url.port,
+        user=url.username,
+        dbname=url.database,
+        options=str(url.query["options"]),
+    ) as connection:
+        names = ", ".join(f"%({name})s" for name in row)
+        connection.execute(f"INSERT INTO ledger_history ({', '.join(row)}) VALUES ({names})", row)  # noqa: S608
+        connection.execute("UPDATE ledger_head SET seq = %(seq)s, hash = %(hash)s", row)
+
+
+@pytest.mark.parametrize(
+    ("change", "other", "why"),
+    [
+        ("REQUESTED", {"hash": "ab" * 32}, "does not have the hash"),
+        ("REQUESTED", {"previous": "ab" * 32}, "does not follow the end"),
+        ("REQUESTED", {"seq": 7}, "does not follow the end"),
+        ("REQUESTED", {"at": "2100-02-30T00:00:00.000000Z"}, "out of range"),
+        ("REQUESTED", {"at": "2100-02-03T24:00:00.000000Z"}, "as privsyn writes"),
+        ("REQUESTED", {"at": "3"}, "as privsyn writes"),
+        ("REQUESTED", {"account": 'a"'}, "as privsyn writes"),
+        ("REQUESTED", {"release_id": "é"}, "as privsyn writes"),
+        ("UPGRADED", {}, "does not go from <NULL> to UPGRADED"),
+        ("NOTE", {}, "does not go from"),
+        ("VOID", {"release_id": "r1"}, "does not go from COMMITTED to VOID"),
+        ("DERIVED", {"release_id": "r2"}, "does not go from RESERVED to DERIVED"),
+    ],
+)
+def test_a_row_that_would_break_the_chain_is_refused(
+    roles: Roles, ledger: Ledger, change: str, other: dict[str, Any], why: str
+) -> None:
+    import psycopg
+
+    with pytest.raises((psycopg.errors.RaiseException, psycopg.errors.DataError), match=why):
+        add(roles, ledger, change, {"digest": "f" * 64}, **other)
+    assert ledger.verify().rows == 5
+
+
+@pytest.mark.parametrize("body", [LONG, LONG | {"long": "ü" * 1_000_000}], ids=["odd", "long"])
+def test_the_trigger_computes_the_hash_that_privsyn_computes(
+    roles: Roles, ledger: Ledger, body: dict[str, Any]
+) -> None:
+    import psycopg
+
+    with pytest.raises(psycopg.errors.RaiseException, match="does not have the hash"):
+        add(roles, ledger, "REQUESTED", body, release_id="r.9:_-", hash="ab" * 32)
+    add(roles, ledger, "REQUESTED", body, release_id="r.9:_-")
+    assert ledger.verify().rows == 6
+    assert ledger.history()[-1].body["x"] == body["x"]
+
+
+def test_a_body_with_another_spelling_breaks_nothing(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    by = chain.canonical({"db_user": _parse(roles.app).username})
+    with pytest.raises(psycopg.errors.RaiseException, match="as privsyn writes"):
+        add(roles, ledger, "REQUESTED", f'{{"digest":"é","by":{by}}}')
+    add(roles, ledger, "REQUESTED", f'{{"x": 1.00, "x": 1e0, "digest":"d", "by": {by}}}')
+    assert ledger.verify().rows == 6
+
+
+def repair(first: int) -> str:
+    """The SQL of the page, for a row."""
+    (sql,) = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    assert sql.count(":= 6;") == 1
+    return sql.replace(":= 6;", f":= {first};")
+
+
+def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    ledger.accounts.rename_unit_column("clinic", "person_id", "another name")
+    ledger.accounts.open(
+        dataclasses.replace(SPEC, unit_column="person_id", terms=Terms(spend_above=9.0))
+    )
+    before = ledger.verify()
+    add(roles, ledger, "APPROVED", {"digest": "f" * 64}, release_id="r1")  # nobody asked for it
+    add(roles, ledger, "REQUESTED", {"digest": "f" * 64})
+    with pytest.raises(VerificationError, match="row 8"):
+        reserve(ledger, "r3")
+    for first in range(1, 8):  # the account, releases, its column, its terms
+        with pytest.raises(psycopg.errors.RaiseException, match="rests on these rows"):
+            run(roles.owner, repair(first))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(roles.app, repair(8))
+    run(roles.owner, repair(8))
+    assert ledger.verify() == before
+    test_nor_does_the_owner_by_mistake(roles, ledger)  # the triggers are there again
 
 
 def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
