@@ -14,6 +14,8 @@ def _refuse_older() -> None:
         ImportError: It is. Airflow shows it as the import error of each DAG file.
     """
     try:
+        # By the package's metadata: importing Airflow takes seconds, and every process would pay
+        # for it.
         installed = version("apache-airflow-core")
     except PackageNotFoundError:
         return

@@ -33,7 +33,7 @@ class Message:
         event: refused, failed_validation, lost or few_left.
         text: In a sentence.
         account: The account.
-        release_id: The release; None where there was none yet.
+        release_id: The release; None before there is one.
         dag_id: The DAG.
         run_id: Its run.
         url: Page of the run; empty where Airflow's address is not configured.
@@ -116,6 +116,7 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
 
     ti = context["ti"]
     try:
+        # An alert about a plan that failed must still be sent, only without a release.
         plan: Any = context["task"].planned()
     except PrivsynError:  # a failed plan leaves none
         plan = None
@@ -132,6 +133,7 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
 
 def _send(message: Message, notifier: Mapping[str, Any]) -> None:
     """Send a message by a notifier of Airflow, whose templates see the message alone."""
+    # A copy: params.yaml's own mapping serves the next message, too.
     arguments = dict(notifier)
     module, _, name = arguments.pop("class").rpartition(".")
     sender = getattr(import_module(module), name)(**arguments)

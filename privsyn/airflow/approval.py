@@ -33,8 +33,8 @@ ASKED = "asked"
 class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     """Waits until somebody approves, and has the ledger record it; goes on where nothing is asked.
 
-    Fails closed: there is no default answer, no answer in time is a refusal, a rejection fails the
-    task, and an answer that nobody's name is on, or to another question than there is now, is none.
+    Fails closed: there is no default answer, no answer in time is a refusal, and a rejection fails
+    the task. An answer without a name, or to a question that has changed since, does not count.
 
     Args:
         hours: How long an answer is waited for.
@@ -74,7 +74,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         raise NotImplementedError
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
-        """See StageOperator. The comment is no setting."""
+        """See StageOperator. The comment does not count as a setting."""
         values = {key: value for key, value in context["params"].items() if key != COMMENT}
         return super().settings({**context, "params": values})
 
@@ -83,6 +83,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         question = StageOperator.execute(self, context, stage)
         if question is None:
             return
+        # Set now and not in the constructor: what is asked is known only once there is a plan.
         self.subject, self.body = question.subject, question.page
         try:
             ApprovalOperator.execute(self, context)
@@ -119,14 +120,18 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
                 advice="Clear this task to ask again, or approve with: privsyn approve",
             )
         user = event.get("responded_by_user") or {}
+        # The ledger records who decided: an answer without a name cannot be recorded.
         if not user.get("name"):
             raise StageFailed("the answer has nobody's name on it.", kind=ApprovalNeeded)
+        # Fails closed: any other answer, an empty one included, is a rejection.
         approved = list(event.get("chosen_options") or ()) == [self.APPROVE]
         question = self.question(ctx)
         if question is None:
             if approved:
                 return None, "approved meanwhile, or the account cannot pay any more"
             question = self.subject_of(ctx)  # a rejection undoes what was approved meanwhile
+        # What was approved is one cost or one certificate. If either has changed, a person must see
+        # it.
         if question.digest != asked:
             raise StageFailed(
                 f"{question.name} is not what it was when {user['name']} was asked.",

@@ -123,6 +123,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
             raise
         except StageFailed as error:
+            # Only kept here, and raised at the end, outside of every except block.
             failure = error
         except PrivsynError as error:
             failure = StageFailed.of(error)
@@ -180,6 +181,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """
         from privsyn.release.plan import Plan
 
+        # A DAG that does not render templates as native objects hands on a text.
         if not isinstance(self.plan, Mapping):
             raise ConfigError("the run has no plan.", hint="Clear the task plan and what follows.")
         return Plan.model_validate(dict(self.plan))
@@ -277,5 +279,6 @@ def address(ti: Any) -> str:
     from airflow.sdk.configuration import conf
 
     base = conf.get("api", "base_url", fallback="").rstrip("/")
+    # A run's id holds colons and a plus sign, which mean something else in an address.
     path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
     return f"{base}{path}" if base.startswith("http") else ""

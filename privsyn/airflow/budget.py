@@ -37,6 +37,7 @@ class PlanOperator(StageOperator):
             f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
         )
+        # Also kept on the operator: the OpenLineage listener reads it after the task.
         self.plan = planned.model_dump(mode="json")
         return self.plan, summary
 
@@ -106,10 +107,13 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
     """
     group = ti.task_id.rpartition(".")[0]
     prefix = f"{group}." if group else ""
+    # By the API: a worker of Airflow 3 has no access to the database.
     task_states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states = {task: state for task, state in task_states.items() if task.startswith(prefix)}
 
     def done(task: str) -> bool:
+        # Skipped is fine only where the task said itself that there was nothing new to publish. A
+        # task that somebody's mark has skipped did nothing.
         if states.get(task) == "skipped":
             return bool(ti.xcom_pull(task_ids=task, key=UNCHANGED))
         return bool(states.get(task) == "success")

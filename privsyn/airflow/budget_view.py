@@ -73,6 +73,7 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         try:
             opened.append(_Open(project, _context(project)))
         except PrivsynError as error:
+            # privacy: a project that the user may not read is not named, not even as broken.
             if project in allowed:
                 page.problem(f"{project.name or 'params.yaml'}: {error}")
     crons: dict[tuple[str, str], list[str]] = {}
@@ -82,6 +83,7 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
     done: set[tuple[str, str]] = set()
 
     def add(one: _Open, only: Collection[str], name: str | None) -> None:
+        # Two projects may share an account, which is shown once.
         done.update((one.ledger, account) for account in only)
         try:
             page.add(
@@ -102,6 +104,8 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
             add(one, {one.account}, one.project.name)
     for one in opened:
         sharing = {other.project for other in opened if other.ledger == one.ledger}
+        # privacy: a project that does not load may share this ledger, and who may read it is not
+        # known then.
         if len(opened) == len(everyone) and sharing <= set(allowed):
             with suppress(PrivsynError):  # it is on the page already
                 names = {account.name for account in one.ctx.ledger.accounts.all()}

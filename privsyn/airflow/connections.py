@@ -49,7 +49,7 @@ _KINDS = {
 
 @contextmanager
 def connected(connection_id: str | None) -> Iterator[None]:
-    """Have a connection's credentials in the environment, and what was there before afterwards.
+    """Set a connection's credentials in the environment for a block, and restore it afterwards.
 
     Args:
         connection_id: ``services.connection``; None changes nothing.
@@ -85,6 +85,7 @@ def credentials(connection_id: str) -> dict[str, str | None]:
         extra = None
     if not isinstance(extra, Mapping):
         raise ConfigError(f"{where}: its extra is no JSON object.", hint="Mend it in Airflow.")
+    # Refused and not ignored: an extra such as a role to assume changes whose rights are used.
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ConfigError(
@@ -105,6 +106,8 @@ def _connection(connection_id: str) -> Any:
     try:
         return BaseHook.get_connection(connection_id)
     except Exception as error:  # of several kinds, by where Airflow looks for it
+        # The raise is outside of the block: Airflow's own message may quote a secrets backend's
+        # address.
         kind = type(error).__name__
     raise ConfigError(
         f"services.connection={connection_id}: Airflow gives no such connection ({kind}).",
@@ -116,6 +119,8 @@ def _connection(connection_id: str) -> Any:
 def _set(values: Mapping[str, str | None]) -> None:
     for name, value in values.items():
         if value is None:
+            # A variable of the machine would be used beside the connection's and mix two
+            # identities.
             os.environ.pop(name, None)
         else:
             os.environ[name] = value

@@ -29,6 +29,7 @@ class DistillOperator(ChildOperator):
         planned = self.planned()
         student = plan_student(ctx, planned)
         with self.environment(ctx, context) as environment:
+            # Published and measured by tasks of their own, which can be retried alone.
             self.run_child(environment, STUDENTS, planned.id, "--no-publish", "--no-evaluate")
         return student.id, f"{student.id} is trained, certified and checked"
 

@@ -86,6 +86,8 @@ def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
         ConfigError: It is the only project: then the file has the import error.
     """
     if project.name is None:
+        # An import error is where an operator looks first. With several projects it would hide the
+        # others.
         raise error
     with DAG(
         dag_id=project.dag_id(kind),
@@ -119,6 +121,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         doc_md=_doc(config, method, schedule, project.dvc_pool),
         schedule=schedule_of(schedule),
         start_date=START,
+        # Each missed date would be a release, and a charge, at once.
         catchup=False,
         is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
@@ -163,6 +166,8 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             )
             chain.validate >> distill >> chain.evaluate
             chain.validate >> baseline
+            # Measured before it is published; the trigger rule of publish says whether a failed
+            # measurement holds it back.
             [distill, baseline] >> measure >> (chain.approve_publish or chain.publish)
             chain.publish >> publish_student >> chain.settle
             distill >> publish_student
@@ -183,7 +188,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
 
 
 def alerted(config: Config, project: Project) -> dict[str, Any]:
-    """Airflow's arguments of tasks that tell of their end, where there is anybody to tell."""
+    """Airflow's arguments of tasks that send alerts; empty without notifiers."""
     if not (config.alerts.tell and config.alerts.notifiers):
         return {}
     alert = Alert(str(project.params))
@@ -324,6 +329,7 @@ def release_chain(
         from privsyn.airflow.approval import ApproveSpendOperator
 
         spend = ApproveSpendOperator(**at("approve_spend"), hours=approval.hours, **shared)
+        # Before reserve: a rejection must leave nothing set aside.
         plan >> spend >> reserve
     if approval.publish:
         from privsyn.airflow.approval import ApprovePublishOperator
@@ -412,6 +418,7 @@ def release_task(
             folder = workspace.locate(made["release_id"])
             return function(Release.open(folder or workspace.release(made["release_id"])))
 
+        # Airflow shows the user's name and documentation for the task, not this wrapper's.
         consume.__name__, consume.__doc__ = name, function.__doc__
 
         def make() -> Any:

@@ -44,9 +44,9 @@ class StageFailed(SystemExit):
     """A stage failed, and its log says why.
 
     Attributes:
-        kind: Class of our error; None where it was none.
+        kind: Class of our error; None for a foreign one.
         text: Class, message and next step, on one line.
-        advice: The next step; empty where there is none.
+        advice: The next step; may be empty.
         reason: What is wrong.
         final: Whether trying again cannot help.
         killed: Whether the stage's process was killed from outside.
@@ -109,6 +109,7 @@ class Patience(RetryPolicy):  # type: ignore[misc]
         if isinstance(exception, StageFailed):
             if exception.final:
                 return RetryDecision.fail("trying again cannot help")
+            # A lost worker or no memory says nothing of the task; what was drawn is in the journal.
             if exception.killed:
                 return RetryDecision.retry(self.pause, "the process was killed: not counted")
         failed = _count(try_number, max_tries, context)

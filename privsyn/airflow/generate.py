@@ -113,6 +113,7 @@ class ChildOperator(StageOperator):
 
     def drawn(self, ctx: StageContext) -> bool:
         """Whether the release is committed, so that no process need start to find that out."""
+        # The ledger decides and not the folder: a folder may be a copy that was never committed.
         entry = ctx.ledger.releases.find(self.planned().id)
         return entry is not None and entry.state == "COMMITTED"
 
@@ -127,6 +128,7 @@ class ChildOperator(StageOperator):
         """End the child and whatever it started. Safe at any point: every draw is journalled."""
         if self._child is not None:
             with suppress(ProcessLookupError):
+                # The group: the child's own children hold the GPU, and would live on.
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def run_child(self, environment: Mapping[str, str], *command: str) -> None:
@@ -145,9 +147,11 @@ class ChildOperator(StageOperator):
             env=inherited | {"PYTHONUNBUFFERED": "1", errors.TASK: str(os.getpid()), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            # One stream: two pipes read one by one could block each other.
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            # A session of its own, so that the group that is killed does not hold this task.
             start_new_session=True,
         ) as child:
             self._child = child
@@ -254,6 +258,7 @@ class CertifyOperator(StageOperator):
 
 def _reported(line: str) -> dict[str, str] | None:
     """The error a child reports as its last line, if this is one."""
+    # What the command line prints where PRIVSYN_ORIGIN is set: one JSON object as its last line.
     if not line.startswith('{"error"'):
         return None
     try:
@@ -266,11 +271,13 @@ def _reported(line: str) -> dict[str, str] | None:
 def _failure(stage: str, code: int, reported: Mapping[str, str] | None) -> StageFailed:
     """The end of a task whose child ended badly."""
     if reported is not None:
+        # By name, so that the retry policy sees the same class as in one process.
         kind = getattr(errors, reported["error"], errors.PrivsynError)
         return StageFailed(reported["message"], kind=kind, advice=reported["hint"])
     if code < 0:
         return StageFailed(
             f"{stage} was ended by {signal.Signals(-code).name}; it resumes at no further cost.",
+            # The two by which a platform ends a process. Others, such as SIGSEGV, are failures.
             killed=-code in (signal.SIGKILL, signal.SIGTERM),
         )
     # Without a report the exit code still tells a user's mistake (2 to 5) from a defect.

@@ -40,6 +40,7 @@ class LedgerBalancesOperator(StageOperator):
         """See StageOperator."""
         from privsyn.dp.accountant import percent
 
+        # First: a ledger that was restored from a backup is whole by its chain and lacks releases.
         ctx.check_releases()
         audit = ctx.ledger.verify()
         balances = [statement.balance for statement in ctx.ledger.accounts.statements()]

@@ -59,6 +59,7 @@ def report_page(
     folder = workspace.locate(release_id)
     if folder is None:
         return None
+    # The folder of this machine, then the store: an API server has no folder of the workers.
     known = set(_runs(workspace.internal(release_id)))
     if dag_id not in known and workspace.store is not None:
         known |= set(workspace.store.shown_by(release_id))
@@ -67,6 +68,7 @@ def report_page(
         theirs = method in METHODS and (project is None or _paid_by(folder, project))
         known = {dag_of(method, project)} if theirs else set()
     page = layout.page_of(folder)
+    # privacy: a link would let whoever can write here show any file of the server.
     return page if dag_id in known and page.is_file() and not page.is_symlink() else None
 
 

@@ -86,6 +86,7 @@ def lineage_of(operator: Any, dag_id: str, *, failed: bool = False) -> OperatorL
     flow, project = operator.flow, _project(operator, dag_id)
     made = operator.student or plan.id
     folder = Workspace(project.root).release(made)
+    # privacy: a task may fail because of what records hold; then no fact of the release is sent.
     facts = None if failed else _facts(folder)
     kind = plan.method if operator.student is None else STUDENTS
     inputs, outputs = [], []
@@ -93,6 +94,7 @@ def lineage_of(operator: Any, dag_id: str, *, failed: bool = False) -> OperatorL
         inputs.append(_dataset(InputDataset, project, plan.dataset.name, plan.dataset.version))
     if flow.reads:
         read = _dataset(InputDataset, project, f"{plan.dataset.name}/{kind}", made)
+        # Numbers of a release with predictable noise tell of the records.
         if flow.quality and facts is not None and facts.is_private:
             read.inputFacets = _quality(folder, facts)
         inputs.append(read)
@@ -188,6 +190,7 @@ def _quality(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
     numbers = {
         one["name"]: one["value"]
         for one in validation.get("numbers", ())
+        # privacy: fails closed; a number without a class is not sent to a lineage server.
         if one.get("class") == "dp-release"
     }
     return {

@@ -33,12 +33,14 @@ def pages_app() -> FastAPI:
     @app.get("/{dag_id}/reports/{release_id}", dependencies=[Depends(requires_access_dag("GET"))])
     def report(dag_id: str, release_id: str) -> HTMLResponse:
         page = None
+        # A name from the address bar becomes a path only if it can be a release's.
         if RELEASE_ID.fullmatch(release_id) and (project := project_of(dag_id)) is not None:
             try:
                 page = report_page(project.workspace, dag_id, release_id, project)
             except PrivsynError as error:  # a store that is down, or a release changed in it
                 raise HTTPException(503, str(error)) from None
         if page is None:
+            # The same answer for a release of another DAG: it does not say which releases exist.
             raise HTTPException(404, "This DAG has no validated release of that name here.")
         return HTMLResponse(page.read_text(encoding="utf-8"), headers=HEADERS)
 
@@ -47,6 +49,7 @@ def pages_app() -> FastAPI:
         allowed = readable(user)
         if not allowed:
             raise HTTPException(403, "Forbidden")
+        # Behind a proxy the UI may lie under a path, which links of the page have to keep.
         base = str(request.scope.get("root_path", "")).removesuffix(PREFIX)
         return HTMLResponse(budget_html(allowed, base), headers=HEADERS)
 

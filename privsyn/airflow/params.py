@@ -149,10 +149,12 @@ def _fields(
     properties = dict(schema["properties"])
     for name, mark in marks(model):
         field = name.partition(".")[0]
+        # A digest belongs to one file: on the form it could be set without the file.
         properties.pop(field + DIGEST, None)
         choices = _choices(mark, files or {}) if field == name else []
         if values.get(name) is None:
             choices.append(None)
+        # privacy: a path on the form would let whoever may start a run read any file of the worker.
         if len(choices) > 1 and values.get(name) in choices:
             kinds = ["string", "null"] if None in choices else "string"
             properties[name] = properties[name] | {"type": kinds, "enum": choices}

@@ -53,6 +53,7 @@ class Project:
     @property
     def dvc_pool(self) -> str:
         """Its pool of one slot: two DVC commands in one folder collide."""
+        # Projects NAME.yaml share a folder, and so DVC's lock and its pool.
         own_folder = self.name is not None and self.params.name == "params.yaml"
         return f"{DVC_POOL}_{self.name}" if own_folder else DVC_POOL
 
@@ -110,8 +111,9 @@ def projects(place: Path | None = None) -> list[Project]:
 
 
 def project_of(dag_id: str) -> Project | None:
-    """The project a DAG belongs to, by its id; None where there is none such."""
+    """The project a DAG belongs to, by its id; None for a DAG of no project."""
     for project in projects():
+        # Names have no underscore, so a name cannot be the beginning of another one's id.
         if project.name is None or dag_id.startswith(project.dag_id("")):
             return project
     return None

@@ -61,6 +61,7 @@ def announce(
     """Put the release into the event of every asset of a task, and remember by which run."""
     for asset in outlets:
         event = context["outlet_events"][asset]
+        # privacy: these keys alone; an event is kept by Airflow and sent on.
         event.extra = {key: answer[key] for key in EXTRA if key in answer}
         store = context["asset_state_store"][asset]
         store.set(answer["release_id"], _asked_by(context["ti"]))
@@ -73,6 +74,7 @@ def refuse_repetition(outlets: Sequence[Asset], context: Mapping[str, Any], name
     """
     ti = context["ti"]
     runs = [context["asset_state_store"][asset].get(name) for asset in outlets]
+    # A new asset has no run on file, and its consumers have not heard of the release yet.
     if runs and None not in runs and _asked_by(ti) not in runs:
         ti.xcom_push(UNCHANGED, True)
         raise AirflowSkipException(

@@ -39,4 +39,5 @@ class Routing:
             if task_config and task_config.pod_template
             else None,
         }
+        # An argument that is None would override the DAG's default.
         return {name: value for name, value in arguments.items() if value is not None}

@@ -51,8 +51,12 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
         events = [event for asset in list(given) for event in given[asset]]
         if not events:
             return None
+        # Airflow gathers the events of a while into one run: the newest is of the data that is
+        # there now.
         version = max(events, key=lambda event: event.timestamp).extra.get(key)
     if not isinstance(version, str) or not re.fullmatch(NAME, version):
+        # The version is public by contract, and cut: whoever updates the asset may put anything
+        # there.
         shown = f"{version!r:.80}" if isinstance(version, str) else "none"
         raise ConfigError(
             f"the version of the data that {source} of the asset's event gives ({shown}) must "
