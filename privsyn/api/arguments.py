@@ -1,4 +1,4 @@
-"""Arguments of the public API: a mistake in one names it, what was given and what is wanted."""
+"""Check arguments of the public API: an error names the argument, its value and what it must be."""
 
 from __future__ import annotations
 

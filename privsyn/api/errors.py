@@ -1,8 +1,8 @@
-"""The door of the public API: what an exception may carry out of it.
+"""What an exception may carry out of the public API.
 
 A traceback holds frames, and a notebook that shows one shows their values: a data frame that was
-passed in, a text that was being read. So no frame of privsyn leaves: an error is raised anew, with
-its message, which holds no record text, and with nothing behind it.
+passed in, a text that was being read. So no frame of privsyn leaves: an error is raised anew
+with its message, which holds no record text, and without cause and context.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a new project has to be told of its private file: asked of a person, or given."""
+"""What a new project must know about its private file: given, or asked of a person."""
 
 from __future__ import annotations
 

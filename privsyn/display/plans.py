@@ -103,7 +103,7 @@ class Planned(Displayable):
         """Cost, guarantee and account.
 
         Args:
-            internal: Show how long the earlier release took, too.
+            internal: Also show how long the earlier release took.
             details: Show what was solved for, too.
         """
         plan, account, balance = self.plan, self.account, self.account.balance

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
 LEAST_SECONDS, LEAST_SHARE = 10.0, 0.05
-"""No time left is told by less than so many seconds, unless this share of all was done in them: a
-few steps that take no time say nothing of those that do."""
+"""No estimate from less than so many seconds, unless this share of all was done in them: a few
+quick steps say nothing of the slow ones."""
 LEAST_DONE = 0.01
-"""No time left is told before this share of all was done since the stage went on: the first steps
-load, compile and fill caches."""
+"""No estimate before this share of all was done since the stage resumed: the first steps load,
+compile and fill caches."""
 LINES = 20
 """Parts of a stage, of each of which a log hears."""
 LONG = ("load models", "publish")
@@ -185,7 +185,7 @@ class Rate:
         self._start: tuple[float, int] | None = None
 
     def left(self, done: int, total: int, now: float) -> float | None:
-        """Seconds to go; None before that can be told.
+        """Seconds to go; None while there is no estimate.
 
         Args:
             done: What is done now.
@@ -216,7 +216,7 @@ class Rate:
 
 
 def _left(paces: dict[str, Rate], stage: str, done: int, total: int, now: float) -> str:
-    """The time left of a stage in words; empty before that can be told."""
+    """The time left of a stage in words; empty while there is no estimate."""
     left = paces.setdefault(stage, Rate()).left(done, total, now)
     return f"about {duration(left)} left" if left else ""
 

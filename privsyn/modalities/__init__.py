@@ -1,1 +1,1 @@
-"""What differs by the kind of a record: how it is read, written and shown, a file a kind."""
+"""How each kind of record is read, written and shown: one file per kind."""

@@ -1,4 +1,4 @@
-"""What is publicly known of a release: read once from its certificate, for all that tell of it."""
+"""Public facts of a release, read once from its certificate, for every page and export."""
 
 from __future__ import annotations
 

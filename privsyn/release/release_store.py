@@ -83,10 +83,10 @@ class Manifest:
 
     @classmethod
     def read(cls, raw: bytes, name: str) -> Manifest:
-        """A manifest, believed in nothing.
+        """Parse a manifest without trusting it.
 
         Raises:
-            VerificationError: It is none, or of another release.
+            VerificationError: It is not a manifest, or is of another release.
         """
         try:
             content = parse_json(raw)
@@ -281,7 +281,7 @@ class ReleaseStore:
         certified: str | None = None,
         check: Callable[[Path], None] | None = None,
     ) -> Path | None:
-        """Have a project's folder of a release be what the store holds of it.
+        """Make a project's folder of a release equal to what the store holds.
 
         Every file is compared with the manifest's digest, the artifact with the certificate's.
         What is here already is not fetched again.
@@ -399,9 +399,9 @@ class ReleaseStore:
         )
 
     def _tidy(self, folder: Path, place: str, manifest: Manifest) -> None:
-        """Have a release's place hold what its manifest names and no more, and no other place any.
+        """Delete what a manifest does not name, and the release's objects in the other place.
 
-        What a run left that died on the way goes too. What privsyn did not write stays there.
+        Leftovers of killed runs go, too. What privsyn did not write stays.
         """
         name, there = manifest.name, set(self._at[place].names(manifest.name))
         # Deleting by an old manifest could remove files that a newer one names.

@@ -229,7 +229,7 @@ class Workdir:
         return bool(names) and all((self.folder / name).exists() for name in names)
 
     def bring(self, part: int | str, *names: str) -> None:
-        """Have these files that a part handed on in the folder, or all files of the part.
+        """Fetch these files of a finished part into the folder; without names all its files.
 
         A part that is not finished has no files; whoever reads them fails.
         """
