@@ -91,8 +91,8 @@ def params(
     for item in (*sized, *settings):
         key, _, value = item.partition("=")
         text = _with_setting(text, key, json.loads(value))
+    # Lines were edited as text: read the result back before it becomes a project.
     parse_config(yaml.safe_load(text))
-    # What was put together from text must be what was meant: it is read back once more.
     return text
 
 
