@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from docker.utils.build import exclude_paths
 
+from privsyn import __version__
 from privsyn.config import TASKS, parse_config
+from privsyn.ledger.leases import LEASE_TTL
 from tools.local.cluster import ROUTES, WORKERS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SERVICE = {
     "build", "image", "restart", "depends_on", "environment", "volumes", "command", "entrypoint",
-    "ports", "healthcheck",
+    "ports", "healthcheck", "init", "mem_limit", "stop_grace_period", "configs",
 }  # fmt: skip
 """What of the compose specification the services may use."""
 
@@ -52,6 +56,85 @@ def test_services_are_what_compose_knows(compose: dict[str, Any]) -> None:
     assert (ROOT / services["api-server"]["build"]["dockerfile"]).is_file()
 
 
+def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
+        if service["restart"] == "no":  # it does its work once, and others wait for its end
+            continue
+        assert service["restart"] == "unless-stopped", name
+        assert service["healthcheck"].keys() >= {"test", "interval", "retries"}, name
+        assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL"), name
+        if "worker" in name:  # long enough for a draw to be written down, and its lease to be kept
+            assert int(service["stop_grace_period"].removesuffix("m")) * 60 > LEASE_TTL
+
+
+def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+    images = [service["image"] for service in compose["services"].values()]
+    images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    images += [f"{one['repository']}:{one['tag']}" for one in values["images"].values()]
+    for pod in (DEPLOY / "kubernetes").glob("*-pod.yaml"):
+        loaded = yaml.safe_load(pod.read_text())
+        images += [one["image"] for one in loaded["spec"]["containers"]]
+    for image in images:
+        _, _, tag = image.rpartition(":")
+        assert re.search(r"\d+\.\d+|\d{4}-\d\d-\d\d", tag), image
+        if "privsyn" in image:
+            assert tag == __version__, image
+
+
+def test_each_password_is_where_it_is_used(compose: dict[str, Any]) -> None:
+    """The tasks' role adds to the ledger, and has no password of those that may rewrite it."""
+    holders: dict[str, set[str]] = {}
+    for name, service in compose["services"].items():
+        for secret in re.findall(r"\$\{(\w+):", str(service)):
+            holders.setdefault(secret, set()).add(name)
+    assert holders["POSTGRES_PASSWORD"] == {"postgres"}
+    assert holders["LEDGER_OWNER_PASSWORD"] == {"postgres", "setup"}
+    assert holders["PRIVSYN_VAULT_KEY"] == {"worker-1", "worker-2"}
+    mlflow = compose["services"]["mlflow"]
+    assert "--app-name basic-auth" in " ".join(mlflow["command"])
+    for service in airflow(compose).values():
+        theirs, ours = service["environment"], mlflow["environment"]
+        assert theirs["MLFLOW_TRACKING_PASSWORD"] == ours["MLFLOW_AUTH_ADMIN_PASSWORD"]
+        assert theirs["MLFLOW_TRACKING_USERNAME"] == ours["MLFLOW_AUTH_ADMIN_USERNAME"]
+    asked = re.findall(r"\\getenv \w+ (\w+)", (DEPLOY / "databases.sql").read_text())
+    assert set(asked) <= compose["services"]["postgres"]["environment"].keys()
+
+
+def context(root: Path) -> set[str]:
+    """Files that an image of this folder is built from."""
+    patterns = [
+        line
+        for line in (root / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
+    found = exclude_paths(root.as_posix(), patterns, "deploy/Dockerfile")
+    sent = {".dockerignore", "deploy/Dockerfile"}  # to the builder, not into an image
+    return {name for name in found if (root / name).is_file()} - sent
+
+
+def test_the_build_sees_no_secret_no_record_and_no_state(tmp_path: Path) -> None:
+    private = (
+        "deploy/.env", ".env", "deploy/example.env", ".privsyn/ledger.db", ".privsyn/records.jsonl",
+        ".airflow/passwords.json", ".airflow/jwt_secret", ".cluster/control/params.yaml",
+        ".git/config", ".git/objects/ab/cd", ".venv/lib/site.py", ".dvc/config", "records.jsonl",
+        "records.csv", "releases/a/synthetic.jsonl", "mlflow.db", "dags/records.csv", "dags/.env",
+        "dags/__pycache__/a.pyc", "privsyn/__pycache__/a.pyc", "privsyn/dp/__pycache__/a.pyc",
+        "operators/own.py", "tests/test_a.py", "vault.key",
+    )  # fmt: skip
+    wanted = {
+        "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE", "requirements.lock",
+        "params.yaml", "dvc.yaml", ".gitignore", "dags/.airflowignore", "dags/own.py",
+        "privsyn/py.typed", "privsyn/dp/a.py", "deploy/entrypoint.sh",
+    }  # fmt: skip
+    for name in (*private, *wanted):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    shutil.copy(ROOT / ".dockerignore", tmp_path)
+    assert context(tmp_path) == wanted
+
+
 def test_every_server_of_airflow_is_there(compose: dict[str, Any]) -> None:
     commands = {" ".join(service.get("command", ())[:2]) for service in airflow(compose).values()}
     wanted = {"api-server", "scheduler", "dag-processor", "triggerer", "celery worker"}
@@ -61,13 +144,12 @@ def test_every_server_of_airflow_is_there(compose: dict[str, Any]) -> None:
 def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
     """A misspelt one would keep the whole deployment from starting."""
     for name, service in airflow(compose).items():
-        said = json.loads(
-            service["environment"]["PRIVSYN_OVERRIDES"].replace("${POSTGRES_PASSWORD:?}", "x")
-        )
+        said = json.loads(re.sub(r"\$\{\w+:\?\}", "x", service["environment"]["PRIVSYN_OVERRIDES"]))
         params = yaml.safe_load((ROOT / "params.yaml").read_text())
         config = parse_config(params, said)
         assert config.services.vault, name
         assert config.services.releases, name
+        assert "//privsyn_app:" in str(config.services.ledger), name
 
 
 def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
@@ -122,10 +204,19 @@ def test_pod_templates_are_pods_of_one_task(file: str) -> None:
     assert holds_records == (file == "private-pod.yaml")
 
 
+def test_the_image_has_the_executors_of_the_chart() -> None:
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+    extras = {"CeleryExecutor": "celery", "KubernetesExecutor": "kubernetes"}
+    (installed,) = re.findall(r"\.whl\)\[([\w,]+)\]", (DEPLOY / "Dockerfile").read_text())
+    wanted = {extras[executor] for executor in values["executor"].split(",")}
+    assert wanted <= set(installed.split(","))
+
+
 def test_values_put_no_secret_into_the_chart() -> None:
     values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
     assert values["data"].keys() == {"metadataSecretName", "brokerUrlSecretName"}
     assert values["workers"]["persistence"] == {"enabled": False}
-    (key,) = values["workers"]["env"]
-    assert "secretKeyRef" in key["valueFrom"]
+    given = {one["name"]: one for one in values["workers"]["env"]}
+    assert given.keys() == {"PRIVSYN_PARAMS", "PRIVSYN_VAULT_KEY"}
+    assert "secretKeyRef" in given["PRIVSYN_VAULT_KEY"]["valueFrom"]
     assert yaml.safe_load(values["extraEnvFrom"]) == [{"secretRef": {"name": "privsyn-services"}}]

@@ -1,0 +1,145 @@
+"""deploy/ without containers: its commands, the wheel of its image and its databases."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from tests.integration.ledger.postgres_server import postgres_server
+from tests.unit.test_deploy import DEPLOY, ROOT, airflow, context
+
+ENTRYPOINT = str(DEPLOY / "entrypoint.sh")
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+VALUES: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+TOLD = "import json, os, sys; print(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]))"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with programs that say how they were called, and do nothing."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("airflow", "python", "cp"):
+        (folder / name).write_text(f"#!{sys.executable}\n{TOLD}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def enter(programs: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        [ENTRYPOINT, *command],
+        env=os.environ | {"PATH": path} | environment,
+        cwd=programs.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def called(programs: Path, *command: str) -> list[list[str]]:
+    done = enter(programs, *command)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in (*airflow(COMPOSE), "mlflow") if name != "setup"]
+)
+def test_a_service_starts_what_its_command_says(programs: Path, name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert "entrypoint" not in service
+    program = [] if service["command"][0] == "python" else ["airflow"]
+    assert called(programs, *service["command"]) == [[*program, *service["command"]]]
+
+
+def test_the_workers_of_the_chart_start(programs: Path) -> None:
+    assert VALUES["workers"]["command"] is None  # else the image's own is left out
+    copied, started = called(programs, *VALUES["workers"]["args"])
+    assert copied == ["cp", VALUES["env"][0]["value"], "/opt/project/"]
+    assert started == ["airflow", "celery", "worker", "--queues", "default"]
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        # what the Kubernetes executor starts a task's pod by
+        (
+            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
+            ["python", "-m", "airflow.sdk.execution_time.execute_workload", "--json-path", "a b"],
+        ),
+        (["airflow", "version"], ["airflow", "version"]),
+        (["version"], ["airflow", "version"]),
+        ([], ["airflow"]),
+    ],
+)
+def test_a_command_is_airflows_but_bash_and_python(
+    programs: Path, command: list[str], wanted: list[str]
+) -> None:
+    assert called(programs, *command) == [wanted]
+
+
+def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs: Path) -> None:
+    if shutil.which("psql") is None:
+        pytest.skip("needs psql")
+    (programs / "python").unlink()
+    shutil.copy(ROOT / "params.yaml", programs.parent)
+    with postgres_server() as server:
+        address = server.url.replace("+psycopg", "")
+        secrets = {
+            name: "x" for name in ("AIRFLOW_PASSWORD", "LEDGER_OWNER_PASSWORD", "LEDGER_PASSWORD")
+        }
+        script = str(DEPLOY / "databases.sql")
+        subprocess.run(
+            ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", script, address],
+            env=os.environ | secrets,
+            check=True,
+        )
+
+        def url(role: str, database: str) -> str:
+            return address.replace("postgres@", f"{role}@").removesuffix("postgres") + database
+
+        command = [part.replace("$$", "$") for part in COMPOSE["services"]["setup"]["command"]]
+        done = enter(programs, *command, LEDGER_OWNER=url("ledger_owner", "ledger"))
+        assert done.returncode == 0, done.stderr
+        engine = create_engine(url("privsyn_app", "ledger").replace("://", "+psycopg://"))
+        with engine.connect() as connection:
+            assert connection.scalar(text("select count(*) from ledger_history")) == 0
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                connection.execute(text("delete from ledger_history"))
+        engine.dispose()
+        other = create_engine(url("privsyn_app", "airflow").replace("://", "+psycopg://"))
+        with pytest.raises(OperationalError, match="permission denied"):
+            other.connect()
+
+
+def test_the_image_gets_the_whole_wheel(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    for name in context(ROOT):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    build = "from setuptools import build_meta; build_meta.build_wheel('..')"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    found = set(zipfile.ZipFile(wheel).namelist())
+    modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "privsyn").rglob("*.py")}
+    dags = {f"privsyn/template/dags/{file.name}" for file in (ROOT / "dags").glob("*.py")}
+    assert found >= modules | dags | {"privsyn/template/params.yaml", "privsyn/template/.gitignore"}
