@@ -334,7 +334,7 @@ _KNOWN: dict[tuple[Event, float, float], tuple[int, int]] = {}
 
 MOST_ALLOCATIONS = 256
 """Random allocations that an account's share of delta for them pays for. More make each of them
-dearer."""
+dearer, and another number would charge what ledgers hold anew: it is part of their schema."""
 
 _NEAR = 2.0**-48
 """Relative distance from a budget within which losses are summed as fractions."""
