@@ -76,8 +76,8 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
         "0.700 [0.600, 0.800]",
     ]
     assert 0 < found.releases[0].takes < found.releases[1].takes < 1
-    shown = compare(ctx, comparing.paid(ctx), internal=True)
-    for said in (repr(shown), shown._repr_html_(), found.page()):
+    internal = compare(ctx, comparing.paid(ctx), internal=True)
+    for said in (repr(internal), internal._repr_html_(), found.page()):
         assert "a query on the data" in said
         assert "0.400 [0.300, 0.500]" in said
         assert "(internal)" in said
@@ -85,7 +85,7 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
     for said in (repr(found), found._repr_html_()):  # what was not asked for is not shown
         assert "internal=True" in said
         assert not any(number in said for number in ("0.4", "0.7", "base64"))
-        assert f"{found.releases[0].epsilon:.5f}" in said
+        assert shown(found.releases[0].epsilon) in said
     assert found.releases[0].samples[0][1] in found.page().replace("&#39;", "'")
     assert (found.plot() or b"").startswith(b"\x89PNG")
 
