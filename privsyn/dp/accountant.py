@@ -22,6 +22,7 @@ from privsyn.dp.event_tree import (
     check_delta,
     composition,
     fold,
+    is_amplified,
     mu_squared_of_leaf,
     pure_of_leaf,
     renyi_loss,
@@ -114,8 +115,7 @@ def guarantee(event: Event, delta: float) -> Guarantee:
 
 def epsilon_without_secret(event: Event, delta: float) -> float | None:
     """Epsilon against somebody who knows the place of each unit; None where that adds nothing."""
-    known = without_secret(event)
-    return None if known == event else guarantee(known, delta).epsilon
+    return guarantee(without_secret(event), delta).epsilon if is_amplified(event) else None
 
 
 def epsilon_at(event: Event, delta: float) -> float:

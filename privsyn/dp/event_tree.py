@@ -256,6 +256,11 @@ def without_secret(event: Event) -> Event:
             return event
 
 
+def is_amplified(event: Event) -> bool:
+    """Whether an event's cost counts on the secret of places."""
+    return without_secret(event) != event
+
+
 def check_delta(delta: float) -> None:
     """Raise ValueError unless delta is in [0, 1)."""
     if not 0 <= delta < 1:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
-from privsyn.dp.event_tree import without_secret
+from privsyn.dp.event_tree import is_amplified
 from privsyn.dp.events import load
 from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
@@ -357,7 +357,7 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
         body["delta"],
         spec.adjacency,
         spec.unit,
-        amplified=without_secret(event) != event,
+        amplified=is_amplified(event),
     )
     if terms.priced:
         judged = request.judged(event, spec.delta)

@@ -161,9 +161,9 @@ class Cap:
             return None
         room = self.gaussian_budget
         charges = (*earlier, request)
-        if room and self._within([charge.mu_squared for charge in charges], room):
-            if self._chances_fit(charges):
-                return "gaussian"
+        squares = [charge.mu_squared for charge in charges]
+        if room and self._within(squares, room) and self._chances_fit(charges):
+            return "gaussian"
         events = [load(charge.event) for charge in charges]
         pure = [pure_loss(event) for event in events]
         if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee, epsilon_at
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.event_tree import without_secret
+from privsyn.dp.event_tree import is_amplified
 from privsyn.dp.events import Event
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import schema
@@ -67,7 +67,7 @@ class ReleaseRequest:
             guarantee.delta,
             spec.adjacency,
             spec.unit,
-            amplified=without_secret(event) != event,
+            amplified=is_amplified(event),
         )
         return request.judged(event, spec.delta) if spec.terms.priced else request
 

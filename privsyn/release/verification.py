@@ -14,7 +14,7 @@ from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import epsilon_without_secret, guarantee, rho, shown
-from privsyn.dp.event_tree import without_secret
+from privsyn.dp.event_tree import is_amplified, without_secret
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
@@ -497,7 +497,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         Check(
             "derived facts",
             plan.rho == rho(event)
-            and plan.amplified == (without_secret(event) != event)
+            and plan.amplified == is_amplified(event)
             and plan.row_bounds == (rows or (len(cells), len(cells)))
             and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
             and plan.invariants == ()
@@ -521,13 +521,14 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
 
 def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
     """What it says of an attacker; earlier certificates, before secret buckets, say nothing."""
-    known = without_secret(event)
-    if "risk" not in certificate and known == event:
+    amplified = is_amplified(event)
+    if "risk" not in certificate and not amplified:
         return []
     bounds = risk(event).figures()
     right = _covers(certificate["risk"], bounds)
-    if known != event:
-        right &= _covers(certificate["risk_without_secret"], risk(known).figures())
+    if amplified:
+        known = risk(without_secret(event)).figures()
+        right &= _covers(certificate["risk_without_secret"], known)
     return [
         Check(
             "risk",
