@@ -40,8 +40,8 @@ _PUBLIC = {
     "TrainOperator": "generate",
     "GenerateShardOperator": "generate",
     "CertifyOperator": "generate",
-    "ValidateOperator": "quality",
-    "EvaluateOperator": "quality",
+    "ValidateOperator": "publish",
+    "EvaluateOperator": "publish",
     "PublishOperator": "publish",
 }
 

@@ -38,10 +38,8 @@ from privsyn.airflow.generate import (
 )
 from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
-from privsyn.airflow.publish import PublishOperator
-from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
-from privsyn.airflow.routing import Routing
-from privsyn.airflow.versions import schedule_of
+from privsyn.airflow.publish import EvaluateOperator, PublishOperator, ValidateOperator
+from privsyn.airflow.schedule import Routing, schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval

@@ -1,21 +1,35 @@
 """The pages of privsyn on the Airflow server, behind Airflow's own login. Read-only.
 
 Imported at the first request: plugins are loaded by every process of Airflow.
+
+The budget page shows the account of every project the user may read. A ledger may serve several
+projects. Whoever may read all of those sees the accounts in it that no project names any more, too;
+whoever may not, sees the accounts of the projects that they may read.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse
 
-from privsyn.airflow.budget_view import budget_html, readable
-from privsyn.airflow.links import PREFIX, report_page
-from privsyn.airflow.project import project_of
-from privsyn.errors import PrivsynError
+from privsyn.airflow.links import PREFIX, REPORT, report_page
+from privsyn.airflow.project import Project, project_of, projects
+from privsyn.airflow.project import dag_id as dag_of
+from privsyn.config import environment_overrides
+from privsyn.errors import PrivsynError, VerificationError
+from privsyn.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    from privsyn.ledger.entries import Entry
+    from privsyn.stages.base import Context as StageContext
 
 RELEASE_ID = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}")
 HEADERS = {
@@ -54,3 +68,131 @@ def pages_app() -> FastAPI:
         return HTMLResponse(budget_html(allowed, base), headers=HEADERS)
 
     return app
+
+
+REPORTS_OF = "ledger"
+"""Whoever may read this DAG of a project may read its budget."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A project whose params.yaml loads, and the ledger it spends from."""
+
+    project: Project
+    ctx: StageContext
+
+    @property
+    def ledger(self) -> str:
+        return self.ctx.config.services.ledger or self.ctx.workspace.ledger_url
+
+    @property
+    def account(self) -> str:
+        return self.ctx.config.account.name
+
+
+def readable(user: Any) -> list[Project]:
+    """The projects of which a user may read the budget: by Airflow's permission on the DAG."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+    from airflow.models.dag import DagModel
+
+    def may(dag_id: str) -> bool:
+        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+        answer = get_auth_manager().is_authorized_dag(method="GET", details=details, user=user)
+        return bool(answer)
+
+    return [project for project in projects() if may(project.dag_id(REPORTS_OF))]
+
+
+def budget_html(allowed: Collection[Project], base: str) -> str:
+    """The page.
+
+    Args:
+        allowed: The projects whose budget is shown.
+        base: Path of the Airflow UI; empty at the root of its server.
+    """
+    from privsyn.display.budget_page import BudgetPage, crons_of
+
+    page = BudgetPage(datetime.now(UTC))
+    everyone = projects()
+    opened = []
+    for project in everyone:
+        try:
+            opened.append(_Open(project, _context(project)))
+        except PrivsynError as error:
+            # privacy: a project that the user may not read is not named, not even as broken.
+            if project in allowed:
+                page.problem(f"{project.name or 'params.yaml'}: {error}")
+    crons: dict[tuple[str, str], list[str]] = {}
+    for one in opened:
+        for account, schedules in crons_of(one.ctx).items():
+            crons.setdefault((one.ledger, account), []).extend(schedules)
+    done: set[tuple[str, str]] = set()
+
+    def add(one: _Open, only: Collection[str], name: str | None) -> None:
+        # Two projects may share an account, which is shown once.
+        done.update((one.ledger, account) for account in only)
+        try:
+            page.add(
+                one.ctx,
+                runs=base,
+                reports=_reports(base),
+                crons={account: crons.get((one.ledger, account), []) for account in only},
+                only=only,
+                project=name,
+            )
+        except VerificationError:
+            pass  # it is on the page
+        except PrivsynError as error:
+            page.problem(str(error))
+
+    for one in opened:
+        if one.project in allowed and (one.ledger, one.account) not in done:
+            add(one, {one.account}, one.project.name)
+    for one in opened:
+        sharing = {other.project for other in opened if other.ledger == one.ledger}
+        # privacy: a project that does not load may share this ledger, and who may read it is not
+        # known then.
+        if len(opened) == len(everyone) and sharing <= set(allowed):
+            with suppress(PrivsynError):  # it is on the page already
+                names = {account.name for account in one.ctx.ledger.accounts.all()}
+                # By name: two projects may call one ledger by different addresses.
+                rest = names - {other.account for other in opened}
+                rest = {name for name in rest if (one.ledger, name) not in done}
+                if rest:
+                    add(one, rest, None)
+    return page.html()
+
+
+def _context(project: Project) -> StageContext:
+    from privsyn.stages.base import open_context
+
+    return open_context(project.params, environment_overrides())
+
+
+def _reports(base: str) -> Callable[[Entry], str | None]:
+    stored: dict[Project, list[str]] = {}
+
+    def there(project: Project, dag_id: str, release_id: str) -> bool:
+        """Whether a page would be shown: what is stored is fetched when it is asked for."""
+        workspace = project.workspace
+        if workspace.store is not None:
+            if project not in stored:
+                stored[project] = workspace.store.names()
+            if release_id in stored[project]:
+                return True
+        local = replace(workspace, store=None)
+        return report_page(local, dag_id, release_id, project) is not None
+
+    def report(entry: Entry) -> str | None:
+        known = (entry.reserved_by or {}).get("dag_id")
+        if known is None and entry.method in METHODS:
+            known = dag_of(entry.method)  # of the only project; of several nothing says which
+        project = project_of(known) if known else None
+        if known is None or project is None:
+            return None
+        if not there(project, known, entry.release_id):
+            return None
+        return base + REPORT.format(dag_id=known, release_id=entry.release_id)
+
+    return report

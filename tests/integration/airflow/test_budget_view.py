@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def seen(folder, monkeypatch):
-    from privsyn.airflow.budget_view import budget_html
+    from privsyn.airflow.pages import budget_html
     from privsyn.airflow.project import projects
 
     monkeypatch.setenv("PRIVSYN_PARAMS", str(folder))
@@ -102,7 +102,7 @@ def test_links_stay_below_the_path_of_the_server(seen):
 
 
 def test_a_report_is_linked_where_its_page_would_be_shown(folder, monkeypatch):
-    from privsyn.airflow.budget_view import budget_html
+    from privsyn.airflow.pages import budget_html
     from privsyn.airflow.project import projects
 
     monkeypatch.setenv("PRIVSYN_PARAMS", str(folder / "alone" / "params.yaml"))

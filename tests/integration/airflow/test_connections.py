@@ -159,7 +159,7 @@ def test_what_the_machine_had_is_set_aside_and_comes_back(tmp_path, monkeypatch)
     ],
 )
 def test_other_clouds(monkeypatch, said, expected):
-    from privsyn.airflow.connections import credentials
+    from privsyn.airflow.base import credentials
 
     connection(monkeypatch, said)
     found = credentials("store")
@@ -179,7 +179,7 @@ def test_other_clouds(monkeypatch, said, expected):
     ],
 )
 def test_what_is_no_such_connection_is_refused_by_name(monkeypatch, said, message):
-    from privsyn.airflow.connections import credentials
+    from privsyn.airflow.base import credentials
 
     if said is not None:
         connection(monkeypatch, said)

@@ -25,10 +25,10 @@ def made(tmp_path_factory):
 
 
 def operator(made, kind, **arguments):
-    from privsyn.airflow import generate, publish, quality
+    from privsyn.airflow import generate, publish
 
     project, planned = made
-    found = {**vars(generate), **vars(publish), **vars(quality)}[kind]
+    found = {**vars(generate), **vars(publish)}[kind]
     return found(
         task_id="task",
         plan=planned.model_dump(mode="json"),

@@ -92,7 +92,7 @@ def test_of_projects_in_one_folder_each_shows_what_its_account_paid_for(tmp_path
 
 
 def test_what_is_measured_beside_real_records_is_no_xcom(monkeypatch, tmp_path):
-    from privsyn.airflow.quality import EvaluateOperator
+    from privsyn.airflow.publish import EvaluateOperator
 
     (tmp_path / "evaluation.json").write_text('{"metrics": []}')
     monkeypatch.setattr("privsyn.stages.evaluate.evaluate", lambda ctx, plan, retried: tmp_path)

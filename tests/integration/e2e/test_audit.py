@@ -198,8 +198,7 @@ def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_p
 
 @pytest.mark.airflow
 def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(tmp_path):
-    from privsyn.airflow.publish import PublishOperator
-    from privsyn.airflow.quality import ValidateOperator
+    from privsyn.airflow.publish import PublishOperator, ValidateOperator
 
     project, ctx, planned = waiting(tmp_path / "project")
     shared = {"params_path": str(project.params), "plan": planned.model_dump(mode="json")}
