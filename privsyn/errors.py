@@ -12,6 +12,7 @@
     |   |-- BudgetExceeded                asked, left, short by              (never retried)
     |   |-- PolicyBroken                  the account's policy does not allow it
     |   |-- ApprovalNeeded       exit 8   a person has to approve it first
+    |   |-- PaidBefore                    another version of privsyn made and charged it
     |   |-- AccountMismatch               an account is not what the config says it is
     |   |-- LedgerUnavailable             locked or unreachable              (retryable)
     |   |-- LeaseHeld                     another process is drawing         (retryable)
@@ -264,6 +265,10 @@ class ApprovalNeeded(BudgetError):
     """A person must approve it first and has not, or has rejected it."""
 
     exit_code = 8
+
+
+class PaidBefore(BudgetError):
+    """Another version of privsyn made this release under another id. Nothing was spent."""
 
 
 class AccountMismatch(BudgetError):

@@ -1,10 +1,11 @@
-"""Write tests/golden/releases: a sealed release of every method, and the ledger that vouches.
+"""Write tests/golden: a sealed release of every method, the ledger that vouches, their project.
 
     python tools/write_releases.py
 
 Run it where the schema of plans, certificates or the ledger changes: after the first release never,
-since then what is there must go on to verify. The records are invented here, the models are those
-that ship, the noise is the operating system's.
+since then what is there must go on to verify, and the project to plan the same ids and to finish
+the release that it has begun. The records are invented here, the models are those that ship, the
+noise is the operating system's.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ from typing import Any
 import yaml
 
 from privsyn.stages.base import open_context
+from privsyn.stages.draw import generate
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
 from privsyn.tracking.base import NullTracker
 
-TARGET = Path(__file__).resolve().parent.parent / "tests" / "golden" / "releases"
+GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
+BEGUN = ("privacy.epsilon=1.0", "privacy.draw=1")
+"""Settings of the release that is left half drawn."""
 LABELS = ("Billing", "Symptoms")
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 METHODS: dict[str, dict[str, Any]] = {
@@ -101,11 +107,16 @@ def main() -> None:
     folder.mkdir()
     try:
         releases, dump = _drawn(folder)
-        shutil.rmtree(TARGET, ignore_errors=True)
-        TARGET.mkdir(parents=True)
+        target, project = GOLDEN / "releases", GOLDEN / "project"
+        for place in (target, project):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
         for release in releases:
-            shutil.copytree(release, TARGET / release.name, ignore=shutil.ignore_patterns(".*"))
-        (TARGET / "ledger.sql").write_text(dump, encoding="utf-8")
+            shutil.copytree(release, target / release.name, ignore=shutil.ignore_patterns(".*"))
+        (target / "ledger.sql").write_text(dump, encoding="utf-8")
+        for name in ("params.yaml", "private.jsonl"):
+            shutil.copy(folder / name, project)
+        shutil.copytree(folder / ".privsyn" / "scratch", project / "scratch")
     finally:
         shutil.rmtree(folder)
 
@@ -131,6 +142,12 @@ def _drawn(folder: Path) -> tuple[list[Path], str]:
         draw(ctx, planned)
         releases.append(ctx.workspace.release(planned.id))
         print(planned.id, flush=True)
+    half = open_context(folder / "params.yaml", BEGUN)
+    half.clock, half.__dict__["tracker"] = ctx.clock, NullTracker()
+    planned = plan(half, "invisible_ink")
+    reserve(half, planned)
+    partition(half, planned)
+    generate(half, planned, 0)  # of two shards
     with sqlite3.connect(ctx.workspace.state / "ledger.db") as database:
         dump = "\n".join(database.iterdump()) + "\n"
     database.close()

@@ -17,7 +17,13 @@ from airflow.sdk import BaseNotifier
 
 from privsyn.airflow.failures import StageFailed
 from privsyn.config import AlertsConfig, environment_overrides, load_config
-from privsyn.errors import AccountMismatch, BudgetExceeded, PrivsynError, ValidationFailed
+from privsyn.errors import (
+    AccountMismatch,
+    BudgetExceeded,
+    PaidBefore,
+    PrivsynError,
+    ValidationFailed,
+)
 
 log = logging.getLogger(__name__)
 SUITES = ("validate", "distill")
@@ -82,7 +88,7 @@ def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Mess
     failed = context.get("exception")
     kind, reason = (failed.kind, failed.reason) if isinstance(failed, StageFailed) else (None, "")
     task = context["task"]
-    if kind is not None and issubclass(kind, BudgetExceeded | AccountMismatch):
+    if kind is not None and issubclass(kind, BudgetExceeded | AccountMismatch | PaidBefore):
         if "refused" in alerts.tell:
             yield _message("refused", f"The budget refused a release. {reason}", context)
     elif kind is not None and issubclass(kind, ValidationFailed):

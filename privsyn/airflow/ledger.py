@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import DAG
@@ -70,16 +69,14 @@ class UnfinishedReleasesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        limit = datetime.now(UTC) - timedelta(hours=float(self.hours))
-        stale = [
-            f"{entry.release_id} ({entry.state.value} since {entry.changed_at:%Y-%m-%d %H:%M})"
-            for entry in ctx.ledger.releases.all()
-            if entry.state.value in ("RESERVED", "BEGUN") and entry.changed_at < limit
-        ]
+        from privsyn.stages.upkeep import unfinished
+
+        stale = unfinished(ctx, hours=float(self.hours))
         if stale:
             raise BudgetError(
                 f"releases are charged and not finished: {', '.join(stale)}.",
-                hint="Run the DAG again with the same settings to resume them at no further cost.",
+                hint="Run the DAG again with the same settings to resume them at no further cost; "
+                "or, as after an upgrade, give them up: privsyn ledger lose, then privsyn sweep.",
             )
         return None, "every charged release is finished or at work"
 

@@ -39,7 +39,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.stages.upkeep import leftovers
+    from privsyn.stages.upkeep import leftovers, unfinished
 
     ctx = context_of(params, overrides)
     edited = None
@@ -53,6 +53,13 @@ def ledger_show(
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
         accounts(out, ctx.ledger.accounts.statements())
+        if stale := unfinished(ctx):
+            show(
+                out,
+                f"charged and not finished: {', '.join(stale)}. Run again with the settings of "
+                "each, by the version of privsyn that began it; or give it up: privsyn ledger "
+                "lose, then privsyn sweep",
+            )
         left = leftovers(ctx)
         if left:
             show(
@@ -113,10 +120,13 @@ def ledger_lose(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Mark a started release as lost. Its cost stays charged; it cannot be resumed."""
+    """Give up a release: a started one stays charged; one only reserved costs nothing."""
     ctx = context_of(params, overrides)
-    entry = ctx.ledger.releases.lose(ctx.workspace.release_id(release), reason)
-    show(out, f"{entry.release_id} is {entry.state.value}; its cost stays charged")
+    entry = ctx.ledger.releases.give_up(ctx.workspace.release_id(release), reason)
+    cost = "its cost stays charged. Wipe its records: privsyn sweep"
+    if not entry.charged:
+        cost = "it cost nothing"
+    show(out, f"{entry.release_id} is {entry.state}; {cost}")
 
 
 @ledger_app.command("verify")

@@ -60,6 +60,15 @@ Texts = Annotated[
     ),
 ]
 
+Again = Annotated[
+    str | None,
+    typer.Option(
+        "--again",
+        metavar="RELEASE",
+        help="Pay once more for what another version of privsyn made: -S privacy.again=RELEASE.",
+    ),
+]
+
 Day = Annotated[
     str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Logical date of the run.")
 ]
@@ -108,10 +117,11 @@ def chosen(
     method: str | None,
     epsilon: float | None,
     texts: int | None,
+    again: str | None = None,
     *,
     every: bool = False,
 ) -> list[str]:
-    """The overrides of a command, with what ``--epsilon`` and ``--texts`` stand for.
+    """The overrides of a command, with what its other options stand for.
 
     Args:
         params: The config file.
@@ -119,9 +129,12 @@ def chosen(
         method: The method, or None for the first of the pipeline.
         epsilon: Of the release.
         texts: How many records it is to hold.
+        again: The release to pay for once more.
         every: Whether all methods of the pipeline are meant.
     """
-    given = [*(overrides or ()), *([] if epsilon is None else [f"privacy.epsilon={epsilon!r}"])]
+    privacy = {"epsilon": epsilon, "again": again}
+    given = list(overrides or ())
+    given += [f"privacy.{key}={value}" for key, value in privacy.items() if value is not None]
     if texts is None:
         return given
     from privsyn.stages.plan import for_texts

@@ -11,6 +11,7 @@ import typer
 
 from privsyn.cli.options import (
     PARAMS,
+    Again,
     Day,
     Epsilon,
     Json,
@@ -51,6 +52,7 @@ def plan(
     method: MethodName = None,
     epsilon: Epsilon = None,
     texts: Texts = None,
+    again: Again = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
@@ -95,7 +97,7 @@ def plan(
     internal = at_a_terminal(out) and not (as_json or every)
     with show_progress(err) as progress:
         with under_way(progress, "plan: settings"):
-            changes = chosen(params, overrides, method, epsilon, texts, every=every)
+            changes = chosen(params, overrides, method, epsilon, texts, again, every=every)
             ctx = context_of(params, changes, day)
             names = [method or ctx.config.first_method]
             if every:
@@ -116,7 +118,7 @@ def plan(
             print(json.dumps({"releases": reports, "together": total}, indent=2))
         else:
             cost_of_all(out, planned, together)
-        fits = together.fits
+        fits = together.fits and all(one.account.fits for one in planned)
     else:
         fits = planned[0].account.fits
         if as_json:
@@ -177,6 +179,7 @@ def run(
     method: MethodName = None,
     epsilon: Epsilon = None,
     texts: Texts = None,
+    again: Again = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
@@ -205,7 +208,7 @@ def run(
     began = time.monotonic()
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
-            changes = chosen(params, overrides, method, epsilon, texts)
+            changes = chosen(params, overrides, method, epsilon, texts, again)
             ctx = context_of(params, changes, day, progress)
         name = method or ctx.config.first_method
         planned = run_stages(

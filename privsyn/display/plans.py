@@ -17,6 +17,7 @@ from privsyn.dp.accountant import percent, shown
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
+from privsyn.ledger.releases import paid_before
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
@@ -221,9 +222,11 @@ def cost_of_all(console: Console, releases: Sequence[Planned], together: Preview
     ]
     balance, name = together.balance, releases[0].plan.account
     table(console, ("method", "guarantee", "takes", "fits"), rows)
-    fits = (
-        "yes" if together.fits else "no: name fewer methods in pipeline, or lower privacy.epsilon"
-    )
+    fits = "yes"
+    if any(one.account.earlier for one in releases):
+        fits = "no: another version of privsyn made one of them"
+    if not together.fits:
+        fits = "no: name fewer methods in pipeline, or lower privacy.epsilon"
     totals = {
         "together": share_taken(together),
         "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
@@ -260,6 +263,8 @@ def _fits(plan: Plan, account: Preview) -> str:
     if account.entry is None:
         if account.fits:
             return "yes"
+        if account.earlier is not None:
+            return f"no: {paid_before(plan.release_id or plan.method, account.earlier)}"
         full = [one for one in account.filters if not one.cap.fits(one.charges, one.request)]
         names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
         return f"no: {names} cannot pay for it" if full else "no"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -171,13 +171,23 @@ class Accounts:
             releases = entries.entries_of(connection, name) if connection else []
         return balances.balance(row, releases, self._database.clock())
 
-    def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
+    def preview(
+        self,
+        spec: AccountSpec,
+        event: Event,
+        release_id: str | None = None,
+        *,
+        settings_digest: str | None = None,
+        again: str | None = None,
+    ) -> Preview:
         """Outcome of reserving an event now. Creates neither account nor database.
 
         Args:
             spec: The account, which need not exist.
             event: The event of the release.
             release_id: The release, if known: one that is already charged costs nothing more.
+            settings_digest: What was asked for, as ``reserve`` takes it.
+            again: Likewise.
 
         Raises:
             AccountMismatch: As ``open``.
@@ -192,7 +202,15 @@ class Accounts:
                 entries.find_entry(connection, release_id) if connection and release_id else None
             )
             releases = entries.entries_of(connection, spec.name) if connection and existing else []
-        return balances.preview(row, releases, event, entry, self._database.clock())
+            earlier = (
+                entries.made_before(connection, spec.name, release_id, settings_digest)
+                if connection
+                else None
+            )
+        seen = balances.preview(row, releases, event, entry, self._database.clock())
+        if seen.entry is not None or earlier is None or earlier.release_id == again:
+            return seen
+        return replace(seen, earlier=earlier, fits=False)
 
     def check_first_release(
         self, spec: AccountSpec, event: Event, guarantee: Guarantee, release: str

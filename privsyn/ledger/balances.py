@@ -111,6 +111,8 @@ class Preview:
         exists: Whether the account is in the ledger.
         key_id: Public id of the account's partition key, if it exists.
         entry: The release's own entry, if it is already charged: it then costs nothing more.
+        earlier: Another release that is charged for the same settings, if this one is not: an
+            upgrade would make it anew.
         filters: The caps, with what is charged to them and what the release asks.
     """
 
@@ -122,6 +124,7 @@ class Preview:
     key_id: str | None = None
     entry: Entry | None = None
     filters: tuple[Filter, ...] = field(default=(), repr=False)
+    earlier: Entry | None = None
 
     @property
     def room(self) -> float:

@@ -195,8 +195,8 @@ def project(row: Change) -> dict[str, Any]:
     """The columns that a history row sets in the table of accounts or of entries."""
     body = dict(row.body)
     by = body.pop("by", None)
-    # They say how the row was written, and are no column of any table.
-    for name in ("salt", "clock"):
+    # They say how the row was written and what it was asked for, and are no column of any table.
+    for name in ("salt", "clock", "settings_digest"):
         body.pop(name, None)
     if row.change == OPENED:
         # The table holds the key itself: audit compares the digest with that.

@@ -308,6 +308,27 @@ def source_key(connection: Connection) -> str:
     return str(connection.execute(query).scalar_one())
 
 
+def made_before(
+    connection: Connection, account: str, release_id: str | None, settings_digest: str | None
+) -> Entry | None:
+    """The newest other release that an account is charged with for the same settings."""
+    if settings_digest is None:
+        return None
+    history = schema.history.c
+    query = (
+        sa.select(history.release_id)
+        .where(history.account == account, history.change == State.RESERVED.value)
+        # The digest is in no other field's value, and reading each row's JSON would take longer.
+        .where(history.body.contains(f'"settings_digest":"{settings_digest}"', autoescape=True))
+        .order_by(history.seq.desc())
+    )
+    for other in connection.execute(query).scalars():
+        entry = find_entry(connection, str(other)) if other != release_id else None
+        if entry is not None and entry.charged:
+            return entry
+    return None
+
+
 def entry_row(connection: Connection | None, release_id: str) -> Entry:
     """The entry of a release that must exist."""
     entry = find_entry(connection, release_id) if connection else None

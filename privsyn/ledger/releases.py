@@ -20,6 +20,7 @@ from privsyn.errors import (
     DataError,
     LeaseHeld,
     LedgerUnavailable,
+    PaidBefore,
     VerificationError,
 )
 from privsyn.ledger import audit, balances, chain, entries, leases, schema
@@ -72,6 +73,8 @@ class Releases:
         method: str,
         guarantee: Guarantee,
         source: DatasetSource | None = None,
+        settings_digest: str | None = None,
+        again: str | None = None,
     ) -> Entry:
         """Set the cost of a release aside, once: a known release returns its entry as it stands.
 
@@ -85,9 +88,13 @@ class Releases:
             guarantee: (epsilon, delta) of the release alone, for the record.
             source: The private file, noted with the release; None where it cannot be read, or need
                 not be, as the release has begun.
+            settings_digest: SHA-256 of what was asked for, the same in every version of privsyn.
+                Another release of it is one that an upgrade makes anew.
+            again: Id of that other release, where it is to be paid for once more.
 
         Raises:
             BudgetExceeded: It does not fit the account's cap or period cap. Nothing is charged.
+            PaidBefore: Another release was charged for the same settings, and ``again`` is not it.
             PolicyBroken: The account's terms do not allow it.
             ApprovalNeeded: It costs more than may be spent unasked, and nobody has approved it;
                 the request is then on record.
@@ -127,6 +134,9 @@ class Releases:
             if entry is not None and entry.charged:
                 self._note_source(connection, entry, source)
                 return entry
+            earlier = entries.made_before(connection, account, release_id, settings_digest)
+            if earlier is not None and earlier.release_id != again:
+                raise paid_before(release_id, earlier)
             wish = ReleaseRequest.of(spec, event, method, guarantee)
             # The order of checks is the order of messages: rules of the account before its balance.
             spec.terms.refuse(account, f"release {release_id}", wish)
@@ -146,6 +156,8 @@ class Releases:
                 "epsilon": guarantee.epsilon,
                 "delta": guarantee.delta,
             }
+            if settings_digest is not None:
+                body["settings_digest"] = settings_digest
             self._database.append(connection, account, release_id, State.RESERVED, body)
             entry = entry_row(connection, release_id)
             self._note_source(connection, entry, source)
@@ -325,6 +337,18 @@ class Releases:
             BudgetError: The release has not begun, or is committed.
         """
         return self._end(release_id, State.BEGUN, State.LOST, reason)
+
+    def give_up(self, release_id: str, reason: str) -> Entry:
+        """End a release that nobody will finish: a started one is lost, a reserved one void.
+
+        Raises:
+            BudgetError: It is committed.
+        """
+        entry = self.get(release_id)
+        # It may begin in between; then the call below says that its cost stands.
+        if entry.state in (State.RESERVED, State.VOID):
+            return self.void(release_id, reason)
+        return self.lose(release_id, reason)
 
     @contextmanager
     def lock(self, release_id: str) -> Iterator[Entry | None]:
@@ -526,6 +550,24 @@ def check_source(
                 hint=f"Wait for new data, set dataset.version={earlier.version}, or set "
                 "dataset.same_source=true to pay for the same data again.",
             )
+
+
+def paid_before(release_id: str, earlier: Entry) -> PaidBefore:
+    """The error of a release that another version of privsyn has charged."""
+    name = earlier.release_id
+    ways = {
+        State.COMMITTED: f"Use that one: privsyn restore {name}",
+        State.LOST: "Its cost stands",
+        State.BEGUN: "Finish it with the version that began it, or give it up: privsyn ledger lose "
+        f"{name}, then privsyn sweep",
+        State.RESERVED: f"Give its cost back: privsyn ledger lose {name}",
+    }
+    return PaidBefore(
+        f"release {release_id} is release {name} ({earlier.state}) under another id: another "
+        "version of privsyn made it from the same settings.",
+        hint=f"{ways[earlier.state]}. To pay once more, set privacy.again={name}. Nothing was "
+        "spent.",
+    )
 
 
 def judged(connection: Connection, entry: Entry, source: DatasetSource | None) -> bool:

@@ -17,7 +17,7 @@ from privsyn.dp.events import Composed, Event, load
 from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
-from privsyn.section import Section
+from privsyn.section import SHA256, Section
 
 S = TypeVar("S", bound=Section)
 PLAN_SCHEMA: Final = "privsyn-plan/1"
@@ -106,6 +106,11 @@ class Plan(Section):
     audit_decides: bool = Field(
         default=False,
         description="Whether it is published only where an audit against held-out records passes.",
+    )
+    settings_digest: str = Field(
+        pattern=SHA256,
+        description="SHA-256 of what was asked for, before defaults and prompts are filled in: the "
+        "same in every version of privsyn, whatever its ids are made of.",
     )
     rows: int = Field(description="Synthetic records the release will hold at most: public.")
     min_rows: int | None = Field(
@@ -252,6 +257,38 @@ def release_id(identity: Mapping[str, Any]) -> str:
     named = {key: identity[key] for key in IDENTITY}
     named["models"] = {role: _model(use) for role, use in named["models"].items()}
     return f"{identity['method']}-{identity_digest(named)[:16]}"
+
+
+ASKED = tuple(
+    key
+    for key in IDENTITY
+    if key not in ("plan_schema", "settings", "dataset", "unit_ids", "partition_key", "amplified")
+)
+"""Fields of the identity that no version of privsyn fills in by rules of its own."""
+
+
+def settings_digest(
+    identity: Mapping[str, Any], given: Section, dataset: DatasetIdentity, *, amplification: bool
+) -> str:
+    """SHA-256 of what a release was asked to be, of public settings alone.
+
+    A prompt, a default or a schema that a later version changes makes another release id of the
+    same settings. This stays, so that the ledger knows the release that was paid for.
+
+    Args:
+        identity: Fields of the plan.
+        given: Settings of the method before they are resolved. A default is left out: a later
+            version may have another.
+        dataset: Likewise.
+        amplification: Whether the account lets a cost count on secret buckets.
+    """
+    named = {key: identity[key] for key in ASKED} | {
+        "settings": given.model_dump(mode="json", exclude_defaults=True),
+        "dataset": dataset.model_dump(mode="json", exclude_defaults=True),
+        "amplification": amplification,
+        "models": {role: _model(use) for role, use in identity["models"].items()},
+    }
+    return identity_digest(named)
 
 
 def _model(use: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,10 +68,16 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     due = ctx.ledger.approvals.due(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
     )
-    if (
-        due is None
-        or not ctx.ledger.accounts.preview(_paying(ctx, plan.account), event, plan.id).fits
-    ):
+    if due is None:
+        return None
+    seen = ctx.ledger.accounts.preview(
+        _paying(ctx, plan.account),
+        event,
+        plan.id,
+        settings_digest=plan.settings_digest,
+        again=ctx.config.privacy.again,
+    )
+    if not seen.fits:
         return None
     request = ctx.ledger.approvals.request(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee

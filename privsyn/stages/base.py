@@ -482,7 +482,7 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
     return (
         config.dataset,
         config.account,
-        config.privacy,
+        config.privacy.model_copy(update={"again": None}),  # a consent, and no part of a release
         config.models,
         config.validation,
         config.evaluate,

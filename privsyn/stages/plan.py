@@ -38,6 +38,7 @@ from privsyn.release.plan import (
     accuracy_of,
     generator_target,
     release_id,
+    settings_digest,
     then_accuracy,
 )
 from privsyn.release.warnings import (
@@ -172,6 +173,7 @@ def plan(
     return Plan(
         **fields,
         release_id=release_id(fields) if account else None,
+        settings_digest=settings_digest(fields, given, identity, amplification=terms.amplification),
         epsilon=cost.epsilon,
         epsilon_without_secret=open_epsilon,
         delta=cost.delta,
@@ -342,7 +344,13 @@ def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -
 
 def preview(ctx: Context, planned: Plan) -> Preview:
     """What the account could still pay, and whether this release fits. Writes nothing."""
-    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event(), planned.release_id)
+    return ctx.ledger.accounts.preview(
+        ctx.account,
+        planned.privacy_event(),
+        planned.release_id,
+        settings_digest=planned.settings_digest,
+        again=ctx.config.privacy.again,
+    )
 
 
 def of_other_accounts(ctx: Context) -> str:
@@ -434,6 +442,7 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
         "room_epsilon": account.room,
         "copies": account.copies,
         "state": account.entry.state.value if account.entry else None,
+        "earlier": account.earlier.release_id if account.earlier else None,
     }
     unknown = {key for key, value in words.items() if _beyond(value)}
     return words | dict.fromkeys(unknown)

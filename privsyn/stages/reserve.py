@@ -37,6 +37,8 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
             is that of another version. Nothing is reserved.
         VerificationError: The ledger was edited. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
+        PaidBefore: Another version of privsyn made a release of the same settings, and
+            ``privacy.again`` does not name it. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
         StorageError: The store of releases does not take the plan. It is reserved: run again.
@@ -75,6 +77,8 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         method=plan.method,
         guarantee=Guarantee(plan.epsilon, plan.delta),
         source=_noted(ctx, release.source, known),
+        settings_digest=plan.settings_digest,
+        again=ctx.config.privacy.again,
     )
     if entry.state == "LOST":
         raise lost(plan)

@@ -7,6 +7,7 @@ killed in between, or a run of which only the failed tasks were cleared, leaves 
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 from privsyn.data.artifacts import wipe
@@ -21,6 +22,29 @@ from privsyn.stages import lineage
 from privsyn.stages.base import Context, find_workdir, wipe_workdir
 from privsyn.students.release import lock_student, sync_student
 from privsyn.students.settings import STUDENTS
+
+
+def unfinished(ctx: Context, *, hours: float = 0) -> list[str]:
+    """Releases that are charged, not finished, and that nobody draws, in words.
+
+    Args:
+        ctx: Config and ledger.
+        hours: Only those whose state is older.
+    """
+    limit = ctx.clock() - timedelta(hours=hours)
+    return [
+        f"{entry.release_id} ({entry.state} since {entry.changed_at:%Y-%m-%d %H:%M})"
+        for entry in ctx.ledger.releases.all()
+        if entry.open and entry.changed_at <= limit and _idle(ctx, entry.release_id)
+    ]
+
+
+def _idle(ctx: Context, release_id: str) -> bool:
+    try:
+        ctx.ledger.leases.check_idle(release_id)
+    except LeaseHeld:
+        return False
+    return True
 
 
 def leftovers(ctx: Context) -> list[str]:

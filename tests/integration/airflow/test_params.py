@@ -30,7 +30,9 @@ def form(config):
 
 
 def test_every_setting_of_a_release_is_on_the_form(config, form):
-    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw")} | {"dataset.version"}
+    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw", "again")} | {
+        "dataset.version"
+    }
     wanted |= {f"methods.{METHOD}.{name}" for name in type(config.method(METHOD)).model_fields}
     assert set(form) == wanted
 
@@ -73,7 +75,8 @@ def test_epsilon_says_in_words_what_its_default_means_for_any_mechanism(config):
 
 def test_a_field_that_may_be_null_can_be_left_empty(form):
     empty = {key for key, field in form.items() if "null" in _types(field)}
-    assert empty == {f"methods.{METHOD}.{name}" for name in ("guidance", "prompt", "min_tokens")}
+    nullable = {f"methods.{METHOD}.{name}" for name in ("guidance", "prompt", "min_tokens")}
+    assert empty == nullable | {"privacy.again"}
     for key in empty:
         assert form[key].resolve(None) is None
 

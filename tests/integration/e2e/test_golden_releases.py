@@ -1,7 +1,8 @@
 """What was released goes on to verify.
 
-``golden/releases`` holds a release of every method and the ledger that vouches for them, as
-tools/write_releases.py wrote them.
+``golden/releases`` holds a release of every method and the ledger that vouches for them, and
+``golden/project`` their project with a release that is half drawn, as tools/write_releases.py wrote
+them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,19 @@ import pytest
 
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.events import Gaussian, dump
+from privsyn.errors import PaidBefore
 from privsyn.ledger.ledger import Ledger
+from privsyn.methods.invisible_ink import method
+from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
+from privsyn.stages.base import Context, open_context
+from privsyn.stages.plan import plan, preview, report
+from privsyn.stages.reserve import reserve
+from privsyn.stages.run import draw
+from privsyn.stages.upkeep import unfinished
+from privsyn.tracking.base import NullTracker
+from tools.write_releases import BEGUN, METHODS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "releases"
 RELEASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -114,3 +125,94 @@ def test_derived_numbers_are_recomputed(name: str) -> None:
         edited = plan.model_copy(update={"derived": plan.derived | {key: honest[key] * 1e-6 + 1}})
         for derived in (edited.mechanism().derived, edited.priced_again()[1]):
             assert derived[key] == pytest.approx(honest[key], rel=1e-9), key
+
+
+@pytest.fixture
+def project(ledger: Ledger, tmp_path: Path) -> Path:
+    """The released version's project, as an upgrade finds it: moved to another folder."""
+    root = tmp_path / "project"
+    shutil.copytree(GOLDEN.parent / "project", root)
+    state = root / ".privsyn"
+    state.mkdir(mode=0o700)
+    (root / "scratch").rename(state / "scratch")
+    (tmp_path / "ledger.db").rename(state / "ledger.db")
+    for name in RELEASES:
+        shutil.copytree(GOLDEN / name, root / "releases" / name)
+    return root
+
+
+def context(project: Path, *changes: str) -> Context:
+    ctx = open_context(project / "params.yaml", changes)
+    ctx.__dict__["tracker"] = NullTracker()
+    return ctx
+
+
+def test_a_golden_project_finds_its_releases_at_no_cost(project: Path) -> None:
+    ctx = context(project)
+    ctx.check_releases()
+    before = len(ctx.ledger.history())
+    planned = [plan(ctx, name) for name in METHODS]
+    assert sorted(one.id for one in planned) == RELEASES
+    for one in planned:
+        assert reserve(ctx, one).state == "COMMITTED"
+    assert len(ctx.ledger.history()) == before
+
+
+def test_a_golden_release_that_was_half_drawn_is_finished(project: Path) -> None:
+    ctx = context(project, *BEGUN)
+    planned = plan(ctx, "invisible_ink")
+    assert [line.split()[0] for line in unfinished(ctx)] == [planned.id]
+    spent = ctx.ledger.accounts.balance(planned.account).spent
+    draw(ctx, planned)
+    assert ctx.ledger.accounts.balance(planned.account).spent == spent
+    checks = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
+    assert [check for check in checks if check.passed is False] == []
+    assert unfinished(ctx) == []
+
+
+def test_a_release_of_an_older_version_is_not_charged_again_in_silence(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later version with another prompt: new ids for old settings."""
+    old, half = (plan(context(project, *changes), "invisible_ink") for changes in ((), BEGUN))
+    prompt = PromptConfig(private="A {label}, in other words: {reference}", public="A {label}:")
+    monkeypatch.setattr(method, "resolved_prompt", lambda *_: prompt)
+    for changes, earlier, way in (
+        ((), old, "privsyn restore"),
+        (BEGUN, half, "privsyn ledger lose"),
+    ):
+        ctx = context(project, *changes)
+        new, before = plan(ctx, "invisible_ink"), len(ctx.ledger.history())
+        assert new.id != earlier.id
+        assert new.settings_digest == earlier.settings_digest
+        seen = preview(ctx, new)
+        assert not seen.fits
+        assert report(new, seen)["account"]["earlier"] == earlier.id
+        with pytest.raises(PaidBefore, match=f"{way} {earlier.id}.*privacy.again={earlier.id}"):
+            reserve(ctx, new)
+        assert len(ctx.ledger.history()) == before
+    ctx = context(project, f"privacy.again={old.id}")
+    new = plan(ctx, "invisible_ink")
+    assert preview(ctx, new).fits
+    assert reserve(ctx, new).state == "RESERVED"
+    # From here on the new one is the newest, and is found at no cost without a word.
+    assert reserve(context(project), new).state == "RESERVED"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "privacy.draw=7",
+        "privacy.epsilon=2.0",
+        "dataset.version=v9",
+        "methods.invisible_ink.texts_per_label=5",
+        "account.amplification=false",
+    ],
+)
+def test_other_settings_are_another_release(project: Path, change: str) -> None:
+    """Nobody is asked twice about what they have chosen themselves."""
+    before = plan(context(project), "invisible_ink")
+    ctx = context(project, change)
+    planned = plan(ctx, "invisible_ink")
+    assert planned.settings_digest != before.settings_digest
+    assert preview(ctx, planned).earlier is None

@@ -20,6 +20,8 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded
 from privsyn.ledger.decisions import What
+from privsyn.methods.invisible_ink import method
+from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import Project, finish
@@ -192,3 +194,35 @@ def test_leftovers_are_named_and_swept(project: Project, run: Run, fake) -> None
     assert f"wiped the scratch of {planned.id}" in run("sweep")[1]
     assert not left.exists()
     assert "still in scratch" not in run("ledger", "show")[1]
+
+
+def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
+    project: Project, run: Run, fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, _ = released(project, fake)
+    prompt = PromptConfig(private="A {label}, in other words: {reference}", public="A {label}:")
+    monkeypatch.setattr(method, "resolved_prompt", lambda *_: prompt)
+    code, said, _ = run("plan", "--method", "invisible_ink", "--json")
+    answer = json.loads(said)
+    assert (code, answer["account"]["fits"]) == (BudgetExceeded.exit_code, False)
+    assert answer["account"]["earlier"] == earlier.id != answer["release_id"]
+    code, said, _ = run("plan", "--method", "invisible_ink")
+    assert code == BudgetExceeded.exit_code
+    assert f"is release {earlier.id} (COMMITTED) under another id" in " ".join(said.split())
+    code, _, wrong = run("run", "--method", "invisible_ink")
+    assert code == BudgetExceeded.exit_code
+    assert f"privacy.again={earlier.id}" in " ".join(wrong.split())
+    code, said, _ = run("plan", "--method", "invisible_ink", "--json", "--again", earlier.id)
+    assert (code, json.loads(said)["account"]["fits"]) == (0, True)
+
+
+def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run) -> None:
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    _, said, _ = run("ledger", "show")
+    assert f"charged and not finished: {planned.id} (RESERVED since" in " ".join(said.split())
+    code, said, _ = run("ledger", "lose", planned.id)
+    assert (code, " ".join(said.split())) == (0, f"{planned.id} is VOID; it cost nothing")
+    _, said, _ = run("ledger", "show")
+    assert "not finished" not in said

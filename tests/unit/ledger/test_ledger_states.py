@@ -14,6 +14,7 @@ from privsyn.errors import (
     BudgetError,
     BudgetExceeded,
     LeaseHeld,
+    PaidBefore,
     PrivsynError,
     ReleaseLost,
     VerificationError,
@@ -324,3 +325,61 @@ def test_no_order_of_calls_exceeds_the_cap(
     assert balance.spent <= balance.budget
     assert sum(spent_at_begin.values()) <= balance.spent * (1 + 1e-12)  # begun is never given back
     assert ledger.verify().entries == len(ledger.releases.all())
+
+
+def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(
+    ledger: Ledger,
+) -> None:
+    ledger.accounts.open(PURE)
+
+    def asked(release: str, digest: str | None = A, again: str | None = None) -> Entry:
+        return ledger.releases.reserve(
+            "clinic",
+            release,
+            Pure(0.5),
+            method="toy",
+            guarantee=Guarantee(0.5, 0.0),
+            settings_digest=digest,
+            again=again,
+        )
+
+    asked("old")
+    asked("other", B)
+    asked("unnamed", None)
+    for again in (None, "other", "new"):
+        with pytest.raises(PaidBefore, match=r"release new is release old \(RESERVED\)") as refused:
+            asked("new", again=again)
+        assert "privacy.again=old" in str(refused.value)
+    assert ledger.releases.find("new") is None
+    assert ledger.releases.refusals()[-1].error == "PaidBefore"
+    ledger.releases.begin("old", "/s", "n")
+    with pytest.raises(PaidBefore, match="privsyn ledger lose old, then privsyn sweep"):
+        asked("new")
+    ledger.releases.commit("old", A, B)
+    assert asked("new", again="old").state is State.RESERVED
+    assert asked("new").state is State.RESERVED  # a retry, and every later run
+    assert asked("old").state is State.COMMITTED
+    # The newest counts: who has paid for new pays for newest only by name.
+    with pytest.raises(PaidBefore, match="is release new"):
+        asked("newest", again="old")
+    ledger.releases.give_up("new", "by hand")
+    assert ledger.releases.get("new").state is State.VOID
+    with pytest.raises(PaidBefore, match="is release old"):
+        asked("newest")
+    ledger.verify()
+
+
+def test_a_release_is_given_up_in_any_state_but_committed(lite: Ledger) -> None:
+    lite.accounts.open(PURE)
+    reserve(lite, "r")
+    assert lite.releases.give_up("r", "why").state is State.VOID
+    assert lite.releases.give_up("r", "why").state is State.VOID
+    reserve(lite, "r")
+    lite.releases.begin("r", "/s", "n")
+    assert lite.releases.give_up("r", "why").state is State.LOST
+    assert lite.accounts.balance("clinic").spent == 1
+    reserve(lite, "s")
+    lite.releases.begin("s", "/s", "n")
+    lite.releases.commit("s", A, B)
+    with pytest.raises(BudgetError, match="release s is COMMITTED"):
+        lite.releases.give_up("s", "why")
