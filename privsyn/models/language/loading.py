@@ -18,7 +18,7 @@ from privsyn.models.model_identity import (
     locate,
     refuse_row_mixing,
 )
-from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.models.protocols import Embedder, PromptTemplate, TextModel
 from privsyn.models.references import ModelLocation, ModelReference, fetch_all
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
@@ -200,7 +200,37 @@ def load_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> HFEmbedder:
     """Load the config's sentence embedder. Arguments and errors: those of load_language_model."""
-    reference = ModelReference.embedder(cfg)
+    return _embedder(ModelReference.embedder(cfg), performance, cache_dir, cfg.trust_remote_code)
+
+
+def load_measuring_encoder(
+    name: str | None, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> Embedder[str]:
+    """Load the encoder that measures releases of texts: ``evaluate.encoder``.
+
+    Args:
+        name: A directory as sentence-transformers writes it; None takes multilingual-e5-small.
+        performance: Device, rows per pass and threads.
+        cache_dir: Folder of cached digests of model files; None computes them anew.
+
+    Raises:
+        ModelError: It is not here, or of an unusable kind.
+        MissingExtra: The package that brings multilingual-e5-small is not installed.
+    """
+    if name is None:
+        from privsyn.models.language.embed_e5 import E5Embedder
+
+        return E5Embedder(performance.threads)
+    reference = ModelReference.text_encoder(name)
+    return _embedder(reference, performance, cache_dir, trust_remote_code=False)
+
+
+def _embedder(
+    reference: ModelReference,
+    performance: PerformanceConfig,
+    cache_dir: Path | None,
+    trust_remote_code: bool,
+) -> HFEmbedder:
     place = locate(reference)
     prepare_torch()
     with quiet():
@@ -215,7 +245,7 @@ def load_embedder(
         refuse_adapter(folder, str(reference))
         pooling = Pooling.read(folder, str(reference))
         options: dict[str, Any] = {
-            "trust_remote_code": cfg.trust_remote_code,
+            "trust_remote_code": trust_remote_code,
             "local_files_only": True,
         }
         try:
