@@ -164,21 +164,27 @@ def encode(pixels: Pixels) -> bytes:
 
 
 def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
-    """A PNG file with text chunks (tEXt) before its pixels, which stay as they are, byte for byte.
+    """A PNG file with text chunks before its pixels, which stay as they are, byte for byte.
 
     Args:
         png: The file, as encode made it.
-        notes: Texts of Latin-1 by keyword: 1 to 79 characters, by the PNG specification, 11.3.4.3.
+        notes: Texts by keyword (1 to 79 characters of Latin-1). A chunk is tEXt if the text is
+            Latin-1, else iTXt: PNG specification, 11.3.4.3 and 11.3.4.5.
 
     Raises:
-        ValueError: It is not a PNG file, or a text is not Latin-1.
+        ValueError: It is not a PNG file, or a keyword is not Latin-1.
     """
     if not png.startswith(_PNG_START):
         raise ValueError("not a PNG file")
     end = len(_PNG_START) + _PNG_HEADER
     chunks = b""
     for keyword, text in notes.items():
-        content = b"tEXt" + keyword.encode("latin-1") + b"\0" + text.encode("latin-1")
+        name = keyword.encode("latin-1") + b"\0"
+        try:
+            content = b"tEXt" + name + text.encode("latin-1")
+        except UnicodeEncodeError:
+            # Not compressed, no language, no translated keyword.
+            content = b"iTXt" + name + b"\0\0\0\0" + text.encode("utf-8")
         length, check = len(content) - 4, zlib.crc32(content)
         chunks += length.to_bytes(4, "big") + content + check.to_bytes(4, "big")
     return png[:end] + chunks + png[end:]
@@ -202,6 +208,25 @@ def decode_png(png: bytes) -> Pixels:
         except Exception:  # decoders raise whatever their parsers raise
             raise ValueError("not a PNG file that can be read") from None
     raise ValueError("a PNG file that is neither gray nor RGB with 8 bits")
+
+
+def note_of(png: bytes, keyword: str) -> str | None:
+    """A text that ``annotate`` wrote into a PNG file; None where it has no such text.
+
+    Raises:
+        ValueError: It is not a PNG file that can be read.
+    """
+    from PIL import Image
+
+    with _silence():
+        try:
+            with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+                text = image.info.get(keyword)
+        except MemoryError:
+            raise
+        except Exception:  # decoders raise whatever their parsers raise
+            raise ValueError("not a PNG file that can be read") from None
+    return None if text is None else str(text)
 
 
 def to_content(pixels: Pixels) -> str:

@@ -170,6 +170,13 @@ class Samples(Protocol[T]):
     def embedder(self) -> EmbedderOf[T]:
         """The map to vectors."""
 
+    def with_steps(self, steps: int | None) -> Samples[T]:
+        """The same, whose variations take a share of so many denoising steps; None: its own.
+
+        Raises:
+            ModelError: The generator takes no such number.
+        """
+
     def read(self, content: str) -> T | None:
         """A private record; None where it cannot be read."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.data.address import Source
 from privsyn.data.arrays import from_npy, to_npy
@@ -23,6 +24,7 @@ from privsyn.data.images import (
     decode_png,
     encode,
     from_array,
+    note_of,
     read_image,
     to_content,
 )
@@ -42,6 +44,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.tally import DEEP, IMAGE, OTHER_FILE
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
+from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps
 from privsyn.release import layout
 from privsyn.validation.image_profile import (
     ImageProfile,
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
 SHEET_COLUMNS = 10
 SYNTHETIC = "Synthetic image: drawn by a model, no picture of a person or thing."
 """What the files of a release say of themselves."""
+CLASS = "Class"
+"""Keyword of the class that the generator drew an image of, in its file."""
 
 
 @dataclass(frozen=True)
@@ -224,45 +229,154 @@ class Images:
         return ImageSamples(models.image, models.image_embedder)
 
 
+@dataclass(frozen=True, eq=False)
+class ClassedImage:
+    """A sample: an image, and the class of the generator that it was drawn of.
+
+    Attributes:
+        pixels: The image.
+        of: The class or the prompt, which variations keep. Public: the generator drew it at random,
+            and noisy votes chose the image [E10]. None where the label says it, or nothing does.
+    """
+
+    pixels: Pixels
+    of: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another has the same class and the same pixels."""
+        return (
+            isinstance(other, ClassedImage)
+            and self.of == other.of
+            and np.array_equal(self.pixels, other.pixels)
+        )
+
+
+@dataclass(frozen=True)
+class ClassedGenerator:
+    """A generator of images as one of samples, each of which keeps its class [E10]."""
+
+    generator: VariationAPI[Pixels]
+
+    @property
+    def revision(self) -> str:
+        """Of the generator."""
+        return self.generator.revision
+
+    def random(self, count: int, label: str | None) -> list[ClassedImage]:
+        """New images of a label, each of a random class where the label does not say it."""
+        api = self.generator
+        classes = api.classes(count, label) if isinstance(api, OwnClasses) else None
+        if classes is None or not isinstance(api, OwnClasses):
+            return [ClassedImage(pixels) for pixels in api.random(count, label)]
+        made = api.random_of(classes, label)
+        return [ClassedImage(*pair) for pair in zip(made, classes, strict=True)]
+
+    def vary(
+        self, samples: Sequence[ClassedImage], label: str | None, degree: float
+    ) -> list[ClassedImage]:
+        """One variation of each image, of the image's class."""
+        api, pixels = self.generator, [sample.pixels for sample in samples]
+        classes = [sample.of for sample in samples if sample.of is not None]
+        if len(classes) < len(samples) or not isinstance(api, OwnClasses):
+            return [ClassedImage(varied) for varied in api.vary(pixels, label, degree)]
+        made = api.vary_of(pixels, classes, label, degree)
+        return [ClassedImage(*pair) for pair in zip(made, classes, strict=True)]
+
+
+@dataclass(frozen=True)
+class ClassedEncoder:
+    """An encoder of images as one of samples; it does not see their classes."""
+
+    encoder: EmbedderOf[Pixels]
+
+    @property
+    def revision(self) -> str:
+        """Of the encoder."""
+        return self.encoder.revision
+
+    @property
+    def width(self) -> int:
+        """Of the encoder."""
+        return self.encoder.width
+
+    def probe(self) -> None:
+        """Of the encoder, if it has several shapes (``ManyShapes``)."""
+        if isinstance(self.encoder, ManyShapes):
+            self.encoder.probe()
+
+    def embed(self, samples: Sequence[ClassedImage], /) -> NDArray[np.float32]:
+        """Vectors of the images, in order, shape (samples, width)."""
+        return self.encoder.embed([sample.pixels for sample in samples])
+
+
 @dataclass(frozen=True)
 class ImageSamples:
     """Samples that are uint8 arrays of one shape. A record that is damaged has no vote [E6]."""
 
-    api: VariationAPI[Pixels]
-    embedder: EmbedderOf[Pixels]
+    generator: VariationAPI[Pixels]
+    encoder: EmbedderOf[Pixels]
 
-    def read(self, content: str) -> Pixels | None:
+    @property
+    def api(self) -> ClassedGenerator:
+        """The generator."""
+        return ClassedGenerator(self.generator)
+
+    @property
+    def embedder(self) -> ClassedEncoder:
+        """The encoder."""
+        return ClassedEncoder(self.encoder)
+
+    def with_steps(self, steps: int | None) -> ImageSamples:
+        """The same, whose variations take a share of so many steps; None: of the model's."""
+        if steps is None:
+            return self
+        if not isinstance(self.generator, TakesSteps):
+            raise ModelError(
+                "methods.private_evolution.image_steps is set, and models.image has no steps.",
+                hint="Set it to null.",
+            )
+        return replace(self, generator=self.generator.with_steps(steps))
+
+    def read(self, content: str) -> ClassedImage | None:
         """The pixels of a PNG file in base64; None where it is damaged."""
         try:
-            return decode(content)
+            return ClassedImage(decode(content))
         except ValueError:
             # privacy: a damaged record must not stop a draw, or whether it stops would tell of one
             # record.
             return None
 
-    def pack(self, samples: Sequence[Pixels]) -> bytes:
-        """An .npy file; ModelError where shapes differ."""
+    def pack(self, samples: Sequence[ClassedImage]) -> bytes:
+        """An .npy file of pixels and classes; ModelError where shapes differ."""
+        pixels, classes = [sample.pixels for sample in samples], [sample.of for sample in samples]
         # Samples are stacked into one array, which needs one shape.
-        if len({(sample.shape, sample.dtype.str) for sample in samples}) > 1:
+        if len({(one.shape, one.dtype.str) for one in pixels}) > 1:
             raise ModelError("models.image: the generator gave images of more than one shape.")
-        return to_npy(np.stack(samples))
+        names = np.array([name or "" for name in classes])
+        kind = [("pixels", np.uint8, pixels[0].shape), ("of", names.dtype)]
+        packed = np.empty(len(samples), kind)
+        packed["pixels"], packed["of"] = np.stack(pixels), names
+        return to_npy(packed)
 
-    def unpack(self, data: bytes) -> list[Pixels]:
-        """The images of an .npy file."""
-        return list(from_npy(data))
+    def unpack(self, data: bytes) -> list[ClassedImage]:
+        """The samples of such a file."""
+        packed = from_npy(data)
+        pairs = zip(packed["pixels"], packed["of"].tolist(), strict=True)
+        return [ClassedImage(pixels, name or None) for pixels, name in pairs]
 
-    def content(self, sample: Pixels) -> bytes:
-        """A PNG file."""
-        return encode(sample)
+    def content(self, sample: ClassedImage) -> bytes:
+        """A PNG file, with the class in a text chunk."""
+        return annotate(encode(sample.pixels), {} if sample.of is None else {CLASS: sample.of})
 
-    def released(self, content: str | bytes) -> Pixels:
-        """The pixels of a PNG file."""
-        return decode_png(bytes(content) if isinstance(content, bytes) else content.encode())
+    def released(self, content: str | bytes) -> ClassedImage:
+        """The pixels and the class of a PNG file."""
+        png = bytes(content) if isinstance(content, bytes) else content.encode()
+        return ClassedImage(decode_png(png), note_of(png, CLASS))
 
-    def sheet(self, population: Sequence[Sequence[Pixels]]) -> bytes:
+    def sheet(self, population: Sequence[Sequence[ClassedImage]]) -> bytes:
         """One row of images per label; ten rows where there are no labels."""
         # A contact sheet has whole rows, so the label with the fewest images sets their length.
         columns = min(SHEET_COLUMNS, *map(len, population))
         rows = 1 if len(population) > 1 else SHEET_COLUMNS
-        shown = [image for group in population for image in group[: rows * columns]]
+        shown = [image.pixels for group in population for image in group[: rows * columns]]
         return contact_sheet(shown, columns)

@@ -195,6 +195,10 @@ class TextSamples:
     api: VariationAPI[str]
     embedder: EmbedderOf[str]
 
+    def with_steps(self, steps: int | None) -> TextSamples:
+        """The same: a text has no steps."""
+        return self
+
     def read(self, content: str) -> str:
         """The text."""
         return content

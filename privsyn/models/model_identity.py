@@ -132,7 +132,8 @@ class ModelIdentity:
         template_default: Prompt if the config sets none.
         guidance_default: Guidance if the config sets none.
         image: Height, width and mode (L or RGB) of a generator's images.
-        labels: Labels that a generator knows; empty if it takes any.
+        labels: Labels that a generator of images knows; empty if it takes any.
+        steps: Denoising steps of a generator of images; None if it takes no steps.
     """
 
     source: str
@@ -141,6 +142,7 @@ class ModelIdentity:
     guidance_default: float = 1.0
     image: tuple[int, int, str] | None = None
     labels: tuple[str, ...] = ()
+    steps: int | None = None
 
 
 def describe(
@@ -232,6 +234,11 @@ def _describe_encoder(
 def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the image generator."""
     if cfg.image == "simulator":
+        if cfg.image_class == "any":
+            raise ModelError(
+                "models.image_class=any: models.image=simulator draws what its labels say.",
+                hint="Set it to label, or name a class-conditional model.",
+            )
         from privsyn.models.images import simulator
 
         native = (*simulator.SIZE, "L")
@@ -245,7 +252,8 @@ def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIde
     facts = image_folders.read_facts(folder, cfg)
     revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
     native = (*facts.size, facts.mode)
-    return ModelIdentity(place.source, revision, image=native, labels=facts.labels)
+    labels = () if facts.any_class else facts.labels
+    return ModelIdentity(place.source, revision, image=native, labels=labels, steps=facts.steps)
 
 
 def fingerprint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,6 +215,34 @@ class VariationAPI(Protocol[T]):
             label: Their label.
             degree: Share of the sample that changes: 0 returns the sample, 1 a new one.
         """
+
+
+@runtime_checkable
+class OwnClasses(Protocol[T]):
+    """A VariationAPI that makes each sample of a class, or by a prompt, of its own.
+
+    Classes are public: no label and no record decides them. A sample keeps its class through all
+    its variations. Source: Lin et al. 2024, appendix I.
+    """
+
+    def classes(self, count: int, label: str | None) -> list[str] | None:
+        """A random class for each of ``count`` new samples. None: the label alone decides."""
+
+    def random_of(self, classes: Sequence[str], label: str | None) -> list[T]:
+        """One new sample of each class."""
+
+    def vary_of(
+        self, samples: Sequence[T], classes: Sequence[str], label: str | None, degree: float
+    ) -> list[T]:
+        """One variation of each sample, of its class, in order. Arguments: those of ``vary``."""
+
+
+@runtime_checkable
+class TakesSteps(Protocol):
+    """A VariationAPI that takes a number of denoising steps."""
+
+    def with_steps(self, steps: int) -> Self:
+        """The same generator, whose new samples take so many steps, and variations a share."""
 
 
 class Embedder(Protocol[T_in]):

@@ -130,10 +130,17 @@ class ModelsConfig(Section):
         allow_inf_nan=False,
         description="Weight of the class or prompt; 1: no guidance. Null: the model folder's own.",
     )
-    image_prompt: str = Field(
+    image_class: Literal["label", "any"] = Field(
+        default="label",
+        description="What the classes of a class-conditional generator are. label: the labels of "
+        "the dataset. any: nothing that the labels name; each fresh image is of a class drawn at "
+        "random, and its variations are of the same class.",
+    )
+    image_prompt: str | tuple[str, ...] = Field(
         default="{label}",
         min_length=1,
-        description="Prompt of a text-to-image model; {label} is replaced by the label.",
+        description="Prompt of a text-to-image model; {label} is replaced by the label. Of a list, "
+        "each fresh image follows one at random, and its variations the same.",
     )
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
@@ -149,6 +156,18 @@ class ModelsConfig(Section):
     trust_remote_code: bool = Field(
         default=False, description="Run code that a hub model brings. Leave off unless you read it."
     )
+
+    @field_validator("image_prompt")
+    @classmethod
+    def _prompts_differ(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not isinstance(value, str) and (not all(value) or len(set(value)) != len(value)):
+            raise ValueError("a list of different prompts that are not empty")
+        return value
+
+    @property
+    def image_prompts(self) -> tuple[str, ...]:
+        """The prompts of image_prompt, at least one."""
+        return (self.image_prompt,) if isinstance(self.image_prompt, str) else self.image_prompt
 
 
 class PerformanceConfig(Section):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from privsyn.data.arrays import from_npy, to_npy
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.errors import ModelError
+from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
@@ -120,6 +120,12 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     ) -> PrivateEvolutionConfig:
         """Settings with the text model's own prompts if the config sets none."""
         if cfg.modality == "image":
+            if cfg.image_steps is not None and models["image"].steps is None:
+                raise ConfigError(
+                    f"methods.private_evolution.image_steps={list(cfg.image_steps)}: models.image="
+                    f"{models['image'].source} takes no denoising steps.",
+                    hint="Set it to null, or name a diffusion model.",
+                )
             return cfg
         text = cfg.text.resolved(
             models["text"].template_default, subject.document, dict(subject.descriptions)
@@ -160,9 +166,10 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             for text in TextVariation(cfg.text, models.text).check(labels, cfg.degree(1)):
                 try_embedder(kind.embedder, text)
             return
+        kind = kind.with_steps(cfg.steps(1))
         fresh = fresh_samples(kind.api, 1, label)
         for sample in [*fresh, *variations(kind.api, fresh, label, cfg.degree(1))]:
-            if isinstance(sample, np.ndarray) and sample.min() == sample.max():
+            if sample.pixels.min() == sample.pixels.max():
                 raise ModelError(
                     "models.image draws a blank image: its weights are damaged.",
                     hint="Copy or download it again.",
@@ -196,7 +203,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
 
         Source: Lin et al. 2024, section 4.2.
         """
-        kind, done = modality(cfg, models), 0
+        kind, done = modality(cfg, models).with_steps(cfg.steps(cfg.rounds)), 0
         samples = [(label, kind.released(content)) for label, content in records]
         while done < count:
             places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
@@ -246,7 +253,7 @@ def _evolve(
     rounds: list[Mapping[str, Any]] = []
     fallen = np.zeros(len(labels), np.int64)
     for t in range(1, total + 1):  # line 4
-        degree = settings.degree(t)
+        degree, kind = settings.degree(t), kind.with_steps(settings.steps(t))
         with steps.together(len(labels) + settings.lookahead * sum(candidates)):
             vectors = [
                 _kept_array(
@@ -322,7 +329,7 @@ def _figures(
         "labels_drawn_uniformly": sum(not bins.any() for bins in weights),
         "distinct_parents": sum(len(np.unique(picks)) for picks in indices),
         "unchanged_variations": sum(
-            np.array_equal(old[place % len(old)], one)  # type: ignore[arg-type]
+            old[place % len(old)] == one
             for old, new in zip(parents, offspring, strict=True)
             for place, one in enumerate(new)
         ),

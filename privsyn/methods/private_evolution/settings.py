@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -54,6 +55,13 @@ class PrivateEvolutionConfig(Section):
         description="Degree of variation, 0 to 1, from the first round to the last, interpolated "
         "linearly.",
     )
+    image_steps: tuple[int, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Denoising steps of a variation of degree 1, from the first round to the last, "
+        "interpolated like degrees; a variation takes its degree's share of them. Null: those of "
+        "models.image.",
+    )
     label_split: dict[str, int] | None = Field(
         default=None,
         description="Public number of released records per label. Null: population.",
@@ -72,6 +80,23 @@ class PrivateEvolutionConfig(Section):
             raise ValueError(f"degrees={list(value)} must lie between 0 and 1")
         return value
 
+    @field_validator("image_steps")
+    @classmethod
+    def _steps_are_counts(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if not all(1 <= steps <= 1000 for steps in value or ()):
+            raise ValueError(f"image_steps={list(value or ())} must lie between 1 and 1000")
+        return value
+
+    @model_validator(mode="after")
+    def _steps_are_of_images(self) -> PrivateEvolutionConfig:
+        if self.image_steps is not None and self.modality != "image":
+            raise ValueError("image_steps is for modality=image: leave it out")
+        if len(self.image_steps or ()) > self.rounds:
+            raise ValueError(
+                f"image_steps has {len(self.image_steps or ())} entries for rounds={self.rounds}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _one_split(self) -> PrivateEvolutionConfig:
         if len(self.degrees) > self.rounds > 1:
@@ -84,8 +109,15 @@ class PrivateEvolutionConfig(Section):
 
     def degree(self, round_: int) -> float:
         """Degree of variation in a round, 1-based."""
+        return self._in_round(round_, self.degrees)
+
+    def steps(self, round_: int) -> int | None:
+        """Denoising steps in a round, 1-based; None: the generator's own."""
+        return None if self.image_steps is None else round(self._in_round(round_, self.image_steps))
+
+    def _in_round(self, round_: int, values: Sequence[float]) -> float:
         at = (round_ - 1) / max(1, self.rounds - 1)
-        return float(np.interp(at, np.linspace(0, 1, len(self.degrees)), self.degrees))
+        return float(np.interp(at, np.linspace(0, 1, len(values)), values))
 
     @property
     def histograms(self) -> int:

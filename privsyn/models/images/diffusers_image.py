@@ -7,10 +7,12 @@ and comes from the operating system unless a test passes its own.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,8 +29,9 @@ Pixels = NDArray[np.uint8]
 class DiffusionImages:
     """A U-Net over pixels, sampled by DDIM (Song et al. 2021, eq. 12, eta 0), class by class.
 
-    A model without classes ignores the label. A class-conditional model without a label takes a
-    random class per image; to vary an image it takes its null class, if it has one.
+    A model without classes ignores the label. Of a class-conditional model the label is the class.
+    Without a label, or where its classes are not the labels, each image is of a class of its own
+    (``OwnClasses``). To vary an image without either it takes its null class, if it has one.
 
     Args:
         unet: A ``UNet2DModel`` in eval mode on its device.
@@ -76,12 +79,7 @@ class DiffusionImages:
         Raises:
             ModelError: The model is class-conditional and does not know the label.
         """
-        images: list[Pixels] = []
-        for start in range(0, count, self._rows):
-            rows = min(self._rows, count - start)
-            classes = self._classes(label, rows, fresh=True)
-            images += self._denoise(None, classes, 1.0, rows)
-        return images
+        return self._fresh(self._numbers(label, count, fresh=True), count)
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
         """One variation of each image, by noise up to ``degree``.
@@ -89,6 +87,50 @@ class DiffusionImages:
         Raises:
             ModelError: The label is unknown, or an image has another size or mode than the model.
         """
+        return self._varied(samples, self._numbers(label, len(samples), fresh=degree == 1), degree)
+
+    def classes(self, count: int, label: str | None) -> list[str] | None:
+        """A random class for each of ``count`` images; None where the label is the class."""
+        facts = self._facts
+        if not facts.classes or (label is not None and not facts.any_class):
+            return None
+        return [facts.labels[i] for i in self._rng.integers(0, len(facts.labels), count)]
+
+    def random_of(self, classes: Sequence[str], label: str | None) -> list[Pixels]:
+        """One fresh image of each class.
+
+        Raises:
+            ModelError: The model does not know a class.
+        """
+        return self._fresh(self._numbers_of(classes), len(classes))
+
+    def vary_of(
+        self, samples: Sequence[Pixels], classes: Sequence[str], label: str | None, degree: float
+    ) -> list[Pixels]:
+        """One variation of each image, of its class; at degree 1 a fresh image of its class.
+
+        Raises:
+            ModelError: A class is unknown, or an image has another size or mode than the model.
+        """
+        return self._varied(samples, self._numbers_of(classes), degree)
+
+    def with_steps(self, steps: int) -> Self:
+        """The same generator with so many denoising steps for a fresh image."""
+        other = copy.copy(self)
+        other._facts = replace(self._facts, steps=steps)
+        return other
+
+    def _fresh(self, numbers: NDArray[np.int64] | None, count: int) -> list[Pixels]:
+        images: list[Pixels] = []
+        for start in range(0, count, self._rows):
+            rows = min(self._rows, count - start)
+            part = None if numbers is None else numbers[start : start + rows]
+            images += self._denoise(None, part, 1.0, rows)
+        return images
+
+    def _varied(
+        self, samples: Sequence[Pixels], numbers: NDArray[np.int64] | None, degree: float
+    ) -> list[Pixels]:
         if not 0 <= degree <= 1:
             raise ValueError(f"degree={degree} is outside [0, 1]")
         height, width = self._facts.size
@@ -103,19 +145,28 @@ class DiffusionImages:
         if degree == 0:
             return [sample.copy() for sample in samples]
         if degree == 1:
-            return self.random(len(samples), label)
+            return self._fresh(numbers, len(samples))
         images: list[Pixels] = []
         for start in range(0, len(samples), self._rows):
             part = np.stack(samples[start : start + self._rows])
-            classes = self._classes(label, len(part), fresh=False)
+            classes = None if numbers is None else numbers[start : start + len(part)]
             images += self._denoise(part, classes, degree, len(part))
         return images
 
-    def _classes(self, label: str | None, rows: int, *, fresh: bool) -> NDArray[np.int64] | None:
+    def _numbers_of(self, classes: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of classes, shape (classes,)."""
+        places = {label: place for place, label in enumerate(self._facts.labels)}
+        for name in classes:
+            if name not in places:
+                refuse_unknown_label(self._facts.labels, name, self._source, "class")
+        return np.array([places[name] for name in classes], np.int64)
+
+    def _numbers(self, label: str | None, rows: int, *, fresh: bool) -> NDArray[np.int64] | None:
+        """The class of each image by its label, shape (rows,); None of a model without classes."""
         facts = self._facts
         if not facts.classes:
             return None
-        if label is not None:
+        if label is not None and not facts.any_class:
             refuse_unknown_label(facts.labels, label, self._source)
             return np.full(rows, facts.labels.index(label))
         if facts.null_class is not None and not fresh:
@@ -200,7 +251,8 @@ class PromptedImages:
         text_to_image: The pipeline, as ``AutoPipelineForText2Image`` makes it.
         image_to_image: Its twin over the same weights.
         facts: Size, steps and guidance.
-        prompt: The label replaces ``{label}``; without a label it is dropped.
+        prompts: The label replaces ``{label}``; without a label it is dropped. Of several, each
+            fresh image follows one at random, its class, which its variations keep.
         revision: Digest of files and settings.
         rows_per_pass: Images per call of the pipeline.
         rng: Public randomness; by default from the operating system.
@@ -212,28 +264,42 @@ class PromptedImages:
         image_to_image: Any,
         facts: ImageFacts,
         *,
-        prompt: str,
+        prompts: Sequence[str],
         revision: str,
         rows_per_pass: int,
         rng: np.random.Generator | None = None,
     ) -> None:
         self.revision = revision
         self._fresh, self._again, self._facts = text_to_image, image_to_image, facts
-        self._prompt, self._rows = prompt, rows_per_pass
+        self._prompts, self._rows = tuple(prompts), rows_per_pass
         self._rng = rng or np.random.default_rng()  # public randomness
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
         """``count`` fresh images of a label."""
-        images: list[Pixels] = []
-        height, width = self._facts.size
-        for start in range(0, count, self._rows):
-            rows = min(self._rows, count - start)
-            options = {"height": height, "width": width, "num_inference_steps": self._facts.steps}
-            images += self._run(self._fresh, rows, label, options)
-        return images
+        return self.random_of(self._any(count), label)
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
         """One variation of each image, by image-to-image at strength ``degree``."""
+        return self.vary_of(samples, self._any(len(samples)), label, degree)
+
+    def classes(self, count: int, label: str | None) -> list[str] | None:
+        """A random prompt for each of ``count`` images; None where there is only one."""
+        return self._any(count) if len(self._prompts) > 1 else None
+
+    def random_of(self, classes: Sequence[str], label: str | None) -> list[Pixels]:
+        """One fresh image by each prompt."""
+        images: list[Pixels] = []
+        height, width = self._facts.size
+        for start in range(0, len(classes), self._rows):
+            part = classes[start : start + self._rows]
+            options = {"height": height, "width": width, "num_inference_steps": self._facts.steps}
+            images += self._run(self._fresh, part, label, options)
+        return images
+
+    def vary_of(
+        self, samples: Sequence[Pixels], classes: Sequence[str], label: str | None, degree: float
+    ) -> list[Pixels]:
+        """One variation of each image by its prompt; at degree 1 a fresh image by its prompt."""
         from PIL import Image
 
         if not 0 <= degree <= 1:
@@ -241,7 +307,7 @@ class PromptedImages:
         if degree == 0:
             return [sample.copy() for sample in samples]
         if degree == 1:
-            return self.random(len(samples), label)
+            return self.random_of(classes, label)
         images: list[Pixels] = []
         for start in range(0, len(samples), self._rows):
             part = samples[start : start + self._rows]
@@ -251,14 +317,27 @@ class PromptedImages:
             steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
             strength = max(degree, 1.001 / steps)
             options = {"image": given, "strength": strength, "num_inference_steps": steps}
-            images += self._run(self._again, len(part), label, options)
+            by = classes[start : start + self._rows]
+            images += self._run(self._again, by, label, options)
         return images
 
-    def _run(self, pipeline: Any, rows: int, label: str | None, options: Any) -> list[Pixels]:
-        prompt = self._prompt.replace("{label}", label or "").strip()
+    def with_steps(self, steps: int) -> Self:
+        """The same generator with so many denoising steps for a fresh image."""
+        other = copy.copy(self)
+        other._facts = replace(self._facts, steps=steps)
+        return other
+
+    def _any(self, count: int) -> list[str]:
+        if len(self._prompts) == 1:
+            return [*self._prompts] * count
+        return [self._prompts[i] for i in self._rng.integers(0, len(self._prompts), count)]
+
+    def _run(
+        self, pipeline: Any, prompts: Sequence[str], label: str | None, options: Any
+    ) -> list[Pixels]:
         seed = int(self._rng.integers(2**63))
         made = pipeline(
-            prompt=[prompt] * rows,
+            prompt=[prompt.replace("{label}", label or "").strip() for prompt in prompts],
             guidance_scale=self._facts.guidance,
             generator=torch.Generator().manual_seed(seed),
             output_type="np",

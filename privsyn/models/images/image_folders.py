@@ -8,6 +8,7 @@ folder of the embedded encoder or of EfficientNet-Lite0, or a CLIP or ViT folder
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ SMALL = (
     "scheduler/scheduler_config.json",
 )
 _WEIGHT_FILES = (*(f"*/{pattern}" for pattern in WEIGHTS), "*/*.bin")
+_SHOWN = 62
+"""Most labels in a message."""
 _PROMPT_STEPS, _CLASS_STEPS, _PROMPT_GUIDANCE = 30, 50, 7.5
 
 
@@ -53,6 +56,7 @@ class ImageFacts:
         block: Side of the blocks of pixels that the network reads as channels.
         steps: Denoising steps of a fresh sample.
         guidance: Weight of the class or prompt; 1 switches guidance off.
+        any_class: Whether its classes are not the dataset's labels.
     """
 
     prompted: bool
@@ -64,12 +68,17 @@ class ImageFacts:
     block: int
     steps: int
     guidance: float
+    any_class: bool = False
 
     def suffix(self, cfg: ModelsConfig) -> str:
         """The part of the config that shapes an image, for the revision."""
         text = f"+steps={self.steps}+guidance={self.guidance:g}"
+        if self.any_class:
+            text += "+class=any"
         if self.prompted:
-            prompt = hashlib.sha256(cfg.image_prompt.encode()).hexdigest()[:16]
+            prompts = cfg.image_prompts
+            whole = prompts[0] if len(prompts) == 1 else json.dumps(prompts)
+            prompt = hashlib.sha256(whole.encode()).hexdigest()[:16]
             text += f"+prompt={prompt}+{cfg.dtype}"
         return text
 
@@ -126,20 +135,33 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
             f"models.image_guidance={guidance:g}: {where} has no null class to guide away from.",
             hint="Set it to null or 1.",
         )
-    fields = {**facts.__dict__, "steps": steps, "guidance": guidance}
+    if cfg.image_class == "any" and not facts.classes:
+        raise ModelError(
+            f"models.image_class=any: {where} has no classes.",
+            hint="Set it to label. Without {label} in models.image_prompt a prompt names no label."
+            if facts.prompted
+            else "Set it to label: a model without classes draws every label alike.",
+        )
+    chosen = {"steps": steps, "guidance": guidance, "any_class": cfg.image_class == "any"}
+    fields = {**facts.__dict__, **chosen}
     return ImageFacts(**fields)
 
 
-def refuse_unknown_label(labels: Sequence[str], label: str, where: str) -> None:
-    """Refuse a label that a model does not know.
+def refuse_unknown_label(
+    labels: Sequence[str], label: str, where: str, what: str = "label"
+) -> None:
+    """Refuse a label that a model does not know; ``what``: its name in the message.
 
     Raises:
         ModelError: The label is unknown; the message lists the known ones.
     """
     if label not in labels:
+        more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
         raise ModelError(
-            f"{where}: label {label!r} is not one of the model's: {', '.join(labels)}.",
-            hint="Use these in dataset.labels, or a model that knows yours.",
+            f"{where}: {what} {label!r} is not one of the model's: "
+            f"{', '.join(labels[:_SHOWN])}{more}.",
+            hint="Use these in dataset.labels, a model that knows yours, or models.image_class=any "
+            "if its classes are not your labels.",
         )
 
 

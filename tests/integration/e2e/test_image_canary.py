@@ -71,6 +71,7 @@ def project(tmp_path, monkeypatch):
     for number in range(COUNT):
         note = PngInfo()
         note.add_text("Comment", CANARY)
+        note.add_text("Class", CANARY)  # a released file may say the generator's class here
         path = project.root / "private" / LABELS[number % 2] / f"{CANARY}-{number}.png"
         Image.fromarray(private_image(number)).save(path, pnginfo=note)
     return project

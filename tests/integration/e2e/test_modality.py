@@ -27,6 +27,15 @@ def test_images_for_images(make_project):
     assert found.dataset.images is not None
 
 
+def test_foreign_labels_where_classes_are_none_of_them(make_project):
+    foreign = (*DIGITS, "dataset.labels=[benign, malignant]", "models.image_class=any")
+    project = make_project()
+    found = plan(project.context(*foreign), "private_evolution")
+    assert found.models["image"].revision.endswith("+class=any")
+    ours = plan(project.context(*DIGITS), "private_evolution")
+    assert found.privacy_event() == ours.privacy_event()
+
+
 @pytest.mark.parametrize(
     ("method", "overrides", "error", "message", "hint"),
     [
@@ -42,6 +51,13 @@ def test_images_for_images(make_project):
          "asks for 28x28 RGB", "mode=L"),
         ("private_evolution", (*DIGITS, 'dataset.labels=["0", "ten"]'), ModelError,
          "label 'ten' is not one of the model's", "dataset.labels"),
+        ("private_evolution", (*DIGITS, 'dataset.labels=["0", "ten"]'), ModelError,
+         "is not one of the model's", "models.image_class=any"),
+        ("private_evolution", (*DIGITS, "models.image=simulator", "models.image_class=any"),
+         ModelError, "models.image_class=any: models.image=simulator draws", "label"),
+        ("private_evolution", (*DIGITS, "models.image=simulator",
+         "methods.private_evolution.image_steps=[5]"),
+         ConfigError, "models.image=simulator takes no denoising steps", "null"),
         ("private_evolution", (*DIGITS, "models.image_embedder=/no/such/folder"), ModelError,
          "no such directory", "directory"),
     ],

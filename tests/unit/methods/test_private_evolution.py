@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.config import parse_config
-from privsyn.data.images import decode, encode, to_content
+from privsyn.data.images import annotate, decode, encode, note_of, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee
@@ -32,6 +32,7 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_choice
+from privsyn.modalities.images import ImageSamples
 from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -212,6 +213,11 @@ def test_the_plan_says_rows_threshold_and_noise():
         ({"label_split": {"x": 0, "y": 1}}, "at least 1"),
         ({"label_split": {"x": 2, "y": 1}, "noisy_label_split": True}, "excludes"),
         ({"modality": "sound"}, "image"),
+        ({"image_steps": ()}, "at least 1 item"),
+        ({"image_steps": (0,)}, "between 1 and 1000"),
+        ({"image_steps": (1001,)}, "between 1 and 1000"),
+        ({"image_steps": (10, 10, 40), "rounds": 2}, "3 entries for rounds=2"),
+        ({"image_steps": (10,), "modality": "text"}, "image_steps is for modality=image"),
     ],
 )
 def test_refuses_settings_out_of_bounds(settings, words):
@@ -644,6 +650,139 @@ def test_texts_that_are_asked_for_again_are_not_counted_again(tmp_path):
     assert_goes_on(short)
 
 
+# --- a generator with classes of its own ----------------------------------------------------------
+
+CLASSES = ("honeycomb", "velvet", "zażółć")
+
+
+class OfClasses(Plane):
+    """A Plane whose points say of which class they are (by x mod 3), and by how many steps."""
+
+    steps = 7
+
+    def classes(self, count, label):
+        return [CLASSES[i] for i in self.rng.integers(0, 3, count)]
+
+    def random(self, count, label):
+        raise AssertionError("asked for a label where the classes are none")
+
+    def vary(self, samples, label, degree):
+        raise AssertionError("varied without a class")
+
+    def random_of(self, classes, label):
+        return self._marked(Plane.random(self, len(classes), label), classes)
+
+    def vary_of(self, samples, classes, label, degree):
+        assert [CLASSES[point[0, 0] % 3] for point in samples] == list(classes)
+        self.log.append(self.steps)
+        return self._marked(Plane.vary(self, samples, label, degree), classes)
+
+    def with_steps(self, steps):
+        other = OfClasses()
+        other.rng, other.log, other.steps = self.rng, self.log, steps
+        return other
+
+    def _marked(self, points, classes):
+        for point, name in zip(points, classes, strict=True):
+            point[0, 0] = min(point[0, 0] // 3, 83) * 3 + CLASSES.index(name)
+        return points
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.log: list[int] = []
+
+
+def of_class(png: bytes) -> str | None:
+    return note_of(png, "Class")
+
+
+def test_a_sample_keeps_the_class_it_was_drawn_of(tmp_path):
+    """Through journal, rounds, lookahead, the released file, and further samples."""
+    for name, settings in (("drawn", {}), ("ranked", {"expansion": 3}), ("new", {"degrees": (1,)})):
+        samples, exhibits = run(tmp_path, config(**settings), api=OfClasses(), name=name)
+        classes = [of_class(sample.content) for sample in samples]
+        assert classes == [CLASSES[int(point[0]) % 3] for point in points(samples)]
+        assert len(set(classes)) > 1
+        assert exhibits["population-0003.png"]
+    models = Backends({"image": OfClasses(5), "image_embedder": Coordinates()})
+    released = [(sample.cell.label, sample.content) for sample in samples]
+    further = [of_class(png) for _, png in METHOD.more(config(), models, released, 48)]
+    assert further == classes * 2
+
+
+@pytest.mark.parametrize("death", [1, 2, 3])
+def test_a_resumed_run_votes_on_the_same_samples_of_the_same_classes(tmp_path, death):
+    class DiesAsked(NoNoise):
+        def gaussian(self, values, sigma):
+            noisy = super().gaussian(values, sigma)
+            if len(self.drawn) == death:
+                raise MemoryError
+            return noisy
+
+    dies, quiet = DiesAsked(), NoNoise()
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), noise=dies, api=OfClasses())
+    before = population(tmp_path)
+    # OfClasses itself compares the class of each sample with what its pixels say.
+    samples, _ = run(tmp_path, config(), noise=quiet, api=OfClasses(seed=99))
+    after = population(tmp_path)
+    assert {key: after[key] for key in before} == before
+    np.testing.assert_array_equal(dies.drawn[-1].values, quiet.drawn[0].values)
+    assert [of_class(one.content) for one in samples] == [
+        CLASSES[int(point[0]) % 3] for point in points(samples)
+    ]
+
+
+def test_without_classes_nothing_is_written_of_them(tmp_path):
+    samples, _ = run(tmp_path, config(rounds=1))
+    assert not any(b"Class" in sample.content for sample in samples)
+
+
+def test_a_class_in_a_private_file_is_not_read():
+    """Records come in canonical form, but the door to the votes does not rely on it."""
+    named = annotate(encode(np.zeros((1, 2), np.uint8)), {"Class": "velvet"})
+    read = ImageSamples(OfClasses(), Coordinates()).read(base64.b64encode(named).decode())
+    assert read.of is None
+
+
+def test_steps_are_those_of_the_round(tmp_path):
+    api = OfClasses()
+    cfg = config(rounds=4, lookahead=1, population=2, image_steps=(10, 10, 10, 40))
+    run(tmp_path, cfg, api=api)
+    # Two labels: their look ahead, then their offspring, in each round.
+    assert api.log == [10] * 12 + [40] * 4
+    models = Backends({"image": api, "image_embedder": Coordinates()})
+    api.log.clear()
+    png = annotate(encode(np.full((1, 2), 3, np.uint8)), {"Class": "honeycomb"})
+    list(METHOD.more(cfg, models, [("x", png)], 1))
+    assert api.log == [40]
+
+
+def test_steps_are_a_list_or_the_ends_of_a_line():
+    assert [config(rounds=4, image_steps=(10, 40)).steps(t) for t in range(1, 5)] == [
+        10, 20, 30, 40,
+    ]  # fmt: skip
+    camelyon = (10,) * 17 + (40,) * 16
+    assert [config(rounds=33, image_steps=camelyon).steps(t) for t in range(1, 34)] == [*camelyon]
+    assert config().steps(1) is None
+
+
+def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
+    cfg = config(image_steps=(3,))
+    simulator = {
+        "image": ModelIdentity("simulator", "1"),
+        "image_embedder": ModelIdentity("e", "1"),
+    }
+    with pytest.raises(ConfigError, match=r"models\.image=simulator takes no denoising steps"):
+        METHOD.resolve(cfg, simulator)
+    unet = {"image": ModelIdentity("unet", "1", steps=50)}
+    assert METHOD.resolve(cfg, unet) == cfg
+    with pytest.raises(ModelError, match="has no steps"):
+        run(tmp_path, cfg)
+    with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
+        assert not journal.drawn
+
+
 # --- kills and replays ----------------------------------------------------------------------------
 
 
@@ -883,7 +1022,8 @@ def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
     for t in range(2, 8):
         with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
             kept = journal.keep(f"population/{t}/0", lambda: b"")
-        gaps.append(gap(np.load(io.BytesIO(kept)).reshape(-1, 2).astype(float), private))
+        points_kept = np.load(io.BytesIO(kept))["pixels"].reshape(-1, 2)
+        gaps.append(gap(points_kept.astype(float), private))
     assert gaps[-1] == gap(points(samples), private)
     assert gaps[-1] < least * gaps[0], gaps
     assert gaps[3] < gaps[0]

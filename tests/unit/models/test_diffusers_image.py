@@ -161,6 +161,69 @@ def test_a_label_has_its_own_class(labelled: Path) -> None:
     assert len(without.vary(without.random(3, None), None, 0.5)) == 3
 
 
+def test_an_image_keeps_its_class(labelled: Path) -> None:
+    def model(**settings: Any) -> Any:
+        return load(labelled, image_guidance=1, image_steps=10, **settings)
+
+    names = ["dog", "cat", "cat", "dog", "dog", "cat"]
+    by_class = model().random_of(names, None)
+    for name in ("cat", "dog"):
+        # The same noise, so that images differ by their class alone.
+        alone = model().random(6, name)
+        same = [np.array_equal(*pair) for pair in zip(by_class, alone, strict=True)]
+        assert same == [name == other for other in names]
+    varied = model().vary_of(by_class, names, None, 0.5)
+    for name in ("cat", "dog"):
+        alone = model().vary(by_class, name, 0.5)
+        same = [np.array_equal(*pair) for pair in zip(varied, alone, strict=True)]
+        assert same == [name == other for other in names]
+    fresh = model().vary_of(by_class, names, None, 1)
+    assert all(map(np.array_equal, fresh, model().random_of(names, None)))
+
+
+def test_classes_are_the_labels_unless_they_are_any(labelled: Path, colours: Path) -> None:
+    assert load(labelled).classes(5, "cat") is None
+    assert set(load(labelled).classes(50, None)) == {"cat", "dog"}, "never the null class"
+    foreign = load(labelled, image_class="any")
+    assert set(foreign.classes(50, "benign")) == {"cat", "dog"}
+    assert len(foreign.random(3, "benign")) == len(foreign.vary(foreign.random(3, "x"), "x", 0.5))
+    assert load(colours).classes(5, None) is None
+    with pytest.raises(ModelError, match="class 'cow' is not one of"):
+        foreign.vary_of(foreign.random(1, None), ["cow"], None, 0.5)
+
+
+def test_foreign_labels_are_planned_where_classes_are_any(
+    labelled: Path, colours: Path, prompted: Path
+) -> None:
+    def described(image: object, **settings: Any) -> Any:
+        return describe_role(ModelsConfig(image=str(image), **settings), "image")
+
+    ours, foreign = described(labelled), described(labelled, image_class="any")
+    assert foreign.labels == ()
+    assert (
+        foreign.revision
+        == f"{ours.revision}+class=any"
+        == load(labelled, image_class="any").revision
+    )
+    for image, hint in ((colours, "alike"), (prompted, "image_prompt"), ("simulator", "label")):
+        with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
+            described(image, image_class="any")
+        assert hint in (refused.value.hint or "")
+
+
+def test_steps_are_those_asked_for(labelled: Path) -> None:
+    model = load(labelled, image_class="any")
+    image, other = model.random(1, None), model.with_steps(20)
+    seen: list[int] = []
+    forward = model._unet.forward
+    model._unet.forward = lambda x, time, **kw: seen.append(int(time)) or forward(x, time, **kw)
+    for generator, calls in ((model, 2), (other, 10)):
+        seen.clear()
+        generator.vary_of(image, ["cat"], None, 0.5)
+        assert len(seen) == calls
+        assert max(seen) == 49, "noise up to half of the training's 100 times"
+
+
 @pytest.mark.parametrize(
     "sample", [np.zeros((7, 8), np.uint8), np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8))]
 )
@@ -262,6 +325,34 @@ def test_stable_diffusion_follows_the_contract(prompted: Path) -> None:
     same = [load(prompted, image_steps=3).random(2, label) for label in ("x", "x", "y")]
     assert np.array_equal(same[0], same[1])
     assert not np.array_equal(same[0], same[2]), "the label is in the prompt"
+
+
+def test_an_image_keeps_its_prompt(prompted: Path) -> None:
+    prompts = ["a cat, {label}", "ein Hund"]
+    model = load(prompted, image_steps=3, image_prompt=prompts)
+    assert set(model.classes(50, "x")) == set(prompts)
+    assert load(prompted).classes(50, "x") is None, "one prompt is every image's"
+    images = load(prompted, image_steps=3, image_prompt=prompts).random_of([prompts[0]] * 2, "x")
+    one = load(prompted, image_steps=3, image_prompt="a cat, x").random(2, None)
+    assert all(map(np.array_equal, images, one))
+    seen: list[str] = []
+    run = model._again
+    model._again = type(run)(**run.components, requires_safety_checker=False)
+    model._again.set_progress_bar_config(disable=True)
+    encode = model._again.encode_prompt
+    model._again.encode_prompt = lambda prompt, *args, **kw: (
+        seen.extend(prompt) or encode(prompt, *args, **kw)
+    )
+    assert len(model.vary_of(images, prompts[::-1], "x", 0.5)) == 2
+    assert seen == ["ein Hund", "a cat, x"]
+    digests = {
+        describe_role(ModelsConfig(image=str(prompted), image_prompt=prompt), "image").revision
+        for prompt in (prompts, prompts[::-1], prompts[0])
+    }
+    assert len(digests) == 3
+    for wrong in ([], ["a", "a"], ["a", ""]):
+        with pytest.raises(ValueError, match="image_prompt"):
+            ModelsConfig(image_prompt=wrong)
 
 
 @pytest.fixture(scope="module")
