@@ -206,27 +206,13 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     deltas = delta_curve.deltas[start:]
     # Negative epsilons need no check: delta(-g) = 1 - e^-g + e^-g delta(g).
     left = width * np.arange(len(deltas) - 1, dtype=np.float64) + max(first, 0.0)
-    in_reach = left < most
+    left = left[left < most]
     variance = sum(count * sum(width_of(s) ** 2 for s in steps) for steps, count in blocks) / 4
-
-    def covers(mu: float) -> bool:
-        # The steps are below their chord and the Gaussian above its tangent: comparing the ends of
-        # every cell compares the curves everywhere [B16].
-        lower, upper = conversions.gaussian_chord(mu, left, width)
-        fits = (deltas[:-1] <= lower * (1 - _MU_MARGIN)) & (deltas[1:] <= upper * (1 - _MU_MARGIN))
-        return bool(np.all(fits | ~in_reach))
-
     low, high = math.sqrt(variance) * 0.5, math.sqrt(variance) * 4
-    if not covers(high):
-        return math.inf
-    while high - low > _MU_READ * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if covers(middle) else (middle, high)
-    return high
+    deltas = deltas[: len(left) + 1]
+    return conversions.covering_mu(left, width, deltas, high, low=low, margin=_MU_MARGIN)
 
 
-# A ledger is verified on other processors: what their rounding moves stays below its slack of 1e-9.
-_MU_READ = 1e-12
 _MU_CELLS, _MU_MARGIN = 40, 1e-9
 
 

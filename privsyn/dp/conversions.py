@@ -190,6 +190,46 @@ def gaussian_chord(
     return middle - second * math.expm1(-width / 2), middle - second * math.expm1(width / 2)
 
 
+def covering_mu(
+    left: NDArray[np.float64],
+    width: float,
+    deltas: NDArray[np.float64],
+    high: float,
+    *,
+    low: float = 0.0,
+    margin: float = GAUSSIAN_MARGIN,
+) -> float:
+    """The least mu whose Gaussian delta is at or above a curve of deltas; infinite above ``high``.
+
+    The curve is convex in e^epsilon, so it is below its chords and the Gaussian above its tangents:
+    comparing the ends of every cell compares the curves everywhere between [B16].
+
+    Args:
+        left: Left ends of the cells. Shape (k,).
+        width: Width of a cell.
+        deltas: Upper bounds of the curve at the ends of the cells. Shape (k + 1,).
+        high: Largest mu that is tried.
+        low: A mu that is too small.
+        margin: What the Gaussian delta is lowered by, as a part of itself.
+    """
+
+    def covers(mu: float) -> bool:
+        lower, upper = gaussian_chord(mu, left, width)
+        fits = (deltas[:-1] <= lower * (1 - margin)) & (deltas[1:] <= upper * (1 - margin))
+        return bool(np.all(fits))
+
+    if not covers(high):
+        return math.inf
+    while high - low > _MU_READ * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if covers(middle) else (middle, high)
+    return high
+
+
+# A ledger is verified on other processors: what their rounding moves stays below its slack of 1e-9.
+_MU_READ = 1e-12
+
+
 def _gaussian_terms(
     mu: float, epsilons: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

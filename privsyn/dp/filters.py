@@ -17,8 +17,9 @@ from privsyn.dp.event_tree import (
     fold,
     mu_squared_of_leaf,
     pure_of_leaf,
+    sampled_parts,
 )
-from privsyn.dp.events import Composed, Event, RandomAllocation, Rounds, leaves
+from privsyn.dp.events import Composed, Event, Pure, RandomAllocation, Rounds, leaves
 
 
 def filter_order(epsilon: float, delta: float) -> float:
@@ -58,8 +59,7 @@ def gaussian_mu_squared(event: Event) -> float:
 
     Guarantee: events chosen adaptively, whose squared mu add up to mu^2, are together mu-Gaussian
     DP (Dong, Roth, Su 2022). Draws get the least mu whose curve covers theirs [B16]. A sampled
-    Gaussian has no mu: its noise is on a lattice or from a table, which costs some delta, and a sum
-    of mu cannot hold delta.
+    Gaussian has no useful mu without a chance to reveal all: see ``covering_mu_squared``.
     """
     gaussian = all(math.isfinite(mu_squared_of_leaf(leaf)) for leaf in leaves(event))
     return fold(event, mu_squared_of_leaf) if gaussian else _covered(event)
@@ -98,9 +98,15 @@ def covering_mu_squared(event: Event, failure: float) -> float:
     """The squared mu of an event that is Gaussian DP except with probability ``failure``.
 
     Guarantee: events chosen adaptively, whose squared mu add up to mu^2 and whose chances add up to
-    at most d, are together mu-Gaussian DP but for a chance d [B19]. The chance is for random
-    allocations; where it does not help, the event is as ``gaussian_mu_squared``.
+    at most d, are together mu-Gaussian DP but for a chance d. The chance is for random allocations
+    [B19] and sampled Gaussians [B20]; other events are as ``gaussian_mu_squared``.
     """
+    sampled, losses = sampled_parts(event)
+    if sampled:
+        from privsyn.dp.loss_distribution import covering_mu  # late: loads scipy
+
+        pure = math.fsum(gaussian_mu_squared(Pure(loss)) for loss in losses)
+        return covering_mu(sampled, failure) ** 2 + pure
     drawn, others = allocated(event)
     if drawn is None:
         return gaussian_mu_squared(event)

@@ -6,7 +6,7 @@ are convolved, and delta is computed with every numerical error counted against 
 
 Sources: Koskela, Jaelkoe, Honkela 2020 (convolution by FFT); Doroshenko, Ghazi, Kamath, Kumar,
 Manurangsi 2022, "Connect the Dots" (the grid); Zhu, Dong, Wang 2022, Theorem 11 (the two directions
-of Poisson sampling). Proofs: [B11] in bounds.md.
+of Poisson sampling). Proofs: [B11] and [B20] in bounds.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from privsyn.dp.bounded_range import before_response
 from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING
+from privsyn.dp.conversions import covering_mu as covering_gaussian
 
 POINTS = 2**18
 """Grid points of the composed distribution."""
@@ -121,6 +122,93 @@ _PROFILE_TO, _PROFILE_POINTS = 40.0, 400
 _GENTLE = 4.0
 
 
+@lru_cache(maxsize=256)
+def covering_mu(parts: tuple[Part, ...], failure: float) -> float:
+    """The least mu whose Gaussian, with a chance ``failure`` to reveal all, covers the steps.
+
+    Guarantee: delta(epsilon) <= failure + (1 - failure) delta of the Gaussian, at every epsilon and
+    in both directions, whatever the noise sampler adds. So mu and failure add up with those of
+    other releases [B20].
+
+    Args:
+        parts: Rate in (0, 1], noise multiplier and steps of each.
+        failure: In (0, 1).
+
+    Returns:
+        mu; infinite if none is found.
+    """
+    if not _LEAST_FAILURE <= failure < 1:
+        return math.inf
+    sides = [_side(parts, failure, removed, (), _COVERED) for removed in (True, False)]
+    curves = [_curves(side, failure) for side in sides if side is not None]
+    if len(curves) < len(sides):
+        return math.inf
+    slack = len(parts) * LATTICE_SLACK
+
+    def deltas(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        both = [np.minimum.reduce([one.at(at - slack) for one in side]) for side in curves]
+        charged: NDArray[np.float64] = np.maximum(*both) / ((1 - _ASIDE) * (1 - _READ))
+        return charged
+
+    # Beyond ``last`` delta is below ``failure``: nothing has to be compared.
+    far = np.linspace(0.0, _COVER_TO, _COVER_POINTS)
+    beyond = np.flatnonzero(deltas(far) <= failure)
+    if not len(beyond):
+        return math.inf
+    last = float(far[max(int(beyond[0]), 1)])
+    ends = np.linspace(0.0, last, _COVER_CELLS + 1)
+    # What the Gaussian must cover once the chance has taken its part.
+    need = np.maximum(deltas(ends) - failure, 0.0) / (1 - failure)
+    return covering_gaussian(ends[:-1], last / _COVER_CELLS, need, _LARGEST_MU)
+
+
+_COVERED = 2**14
+"""Grid points of a curve that is covered: mu is about .05% above the limit of a fine grid."""
+_LEAST_FAILURE, _COVER_TO = 2.0**-100, 48.0
+"""[B13] Least delta and largest epsilon for which _ASIDE holds what the noise's table owes."""
+_COVER_POINTS, _COVER_CELLS, _LARGEST_MU = 4801, 1500, 40.0
+_COVER_TILTS = 12
+_GENTLE_TILTS = 4.0, 32.0
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Upper bounds of delta at losses, which rise in equal steps; both of shape (points,)."""
+
+    losses: NDArray[np.float64]
+    deltas: NDArray[np.float64]
+
+    def at(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Upper bounds at any epsilons: between grid points delta is below its chord in e^epsilon.
+
+        1 below the window, and the last value above it.
+        """
+        width = float(self.losses[1] - self.losses[0])
+        left = np.searchsorted(self.losses, epsilons, side="right") - 1
+        index = np.clip(left, 0, len(self.losses) - 2)
+        inside = np.clip(epsilons - self.losses[index], 0.0, width)
+        share = np.minimum(np.expm1(inside) / math.expm1(width), 1.0)
+        chord = self.deltas[index] + share * (self.deltas[index + 1] - self.deltas[index])
+        bounds: NDArray[np.float64] = np.where(left < 0, 1.0, chord)
+        return bounds
+
+
+def _curves(side: _Side, failure: float) -> list[_Curve]:
+    """Curves of a direction, each close to the truth near one delta from .2 to ``failure`` / 2."""
+    tilts = [
+        (delta, _tilt(side.steps, side.width, math.log(delta)))
+        for delta in np.geomspace(0.2, failure / 2, _COVER_TILTS).tolist()
+    ]
+    # If the largest loss is small, the best tilts are steep and useless for small losses.
+    tilts += [(tilts[0][0], gentle) for gentle in _GENTLE_TILTS if gentle < tilts[0][1]]
+    curves = []
+    for delta, tilt in tilts:
+        losses, deltas, _ = _tilted_deltas(replace(side, delta=delta), tilt, math.inf)
+        # The truth decreases, so the running minimum is still an upper bound.
+        curves.append(_Curve(losses, np.minimum.accumulate(np.minimum(deltas, 1.0))))
+    return curves
+
+
 @dataclass(frozen=True)
 class _Step:
     """Losses of one step: ``mass[i]`` at ``(first + i) * width``, and ``infinite`` beyond.
@@ -137,6 +225,18 @@ class _Step:
     infinite: float
     steps: int
 
+    @cached_property
+    def logs(self) -> NDArray[np.float64]:
+        """Logarithms of the masses, shape (points,)."""
+        with np.errstate(divide="ignore"):
+            logs: NDArray[np.float64] = np.log(self.mass)
+        return logs
+
+    @cached_property
+    def places(self) -> NDArray[np.float64]:
+        """Numbers of the grid points, shape (points,)."""
+        return self.first + np.arange(len(self.mass), dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class _Side:
@@ -149,6 +249,7 @@ class _Side:
         pure: Losses of pure steps.
         tail: Share of a step's mass that is cut and charged.
         span: Largest width of a step's losses.
+        points: Grid points of the composed distribution.
         steps: The steps, at ``width``.
     """
 
@@ -158,12 +259,13 @@ class _Side:
     pure: Sequence[float]
     tail: float
     span: float
+    points: int
     steps: list[_Step]
 
     @property
     def width(self) -> float:
         """Step of the coarse grid."""
-        return self.span / _COARSE
+        return self.span / min(_COARSE, self.points // 8)
 
     def at(self, width: float) -> list[_Step]:
         """The steps on a grid of another width."""
@@ -174,14 +276,18 @@ class _Side:
 
 
 def _side(
-    parts: Sequence[Part], delta: float, removed: bool, pure: Sequence[float]
+    parts: Sequence[Part],
+    delta: float,
+    removed: bool,
+    pure: Sequence[float],
+    points: int | None = None,
 ) -> _Side | None:
     """A direction; None if the grid cannot hold its losses."""
     tail = delta * _TAIL / sum(steps for *_, steps in parts)
     span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
     if not span < _WIDEST:
         return None
-    side = _Side(parts, delta, removed, pure, tail, span, [])
+    side = _Side(parts, delta, removed, pure, tail, span, points or POINTS, [])
     return replace(side, steps=side.at(side.width))
 
 
@@ -222,7 +328,7 @@ def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool
         return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
     last = int(fits[-1])
     # Delta is too large even at the end of the window.
-    if last + 1 >= POINTS:
+    if last + 1 >= side.points:
         return math.inf, False
     # Between grid points delta is linear in e^epsilon.
     share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
@@ -244,16 +350,16 @@ def _tilted_deltas(
     if math.isfinite(bound):
         reach = max(reach, (_moment(steps, width, tilt) - log_delta) / tilt - bound / 2)
     reach += math.fsum(side.pure)  # a response reads delta as far away as its loss
-    width = max(2 * reach, side.span) / POINTS
+    width = max(2 * reach, side.span) / side.points
     steps = side.at(width)
     log_moment = _moment(steps, width, tilt)
     centre = max((log_moment - log_delta) / tilt, 0.0)
-    low = round(centre / width) - POINTS // 2
-    mass = _composed(steps, width, tilt, low)
-    losses: NDArray[np.float64] = width * (low + np.arange(POINTS, dtype=np.float64))
+    low = round(centre / width) - side.points // 2
+    mass = _composed(steps, width, tilt, low, side.points)
+    losses: NDArray[np.float64] = width * (low + np.arange(side.points, dtype=np.float64))
     # Mass above the window is bounded by Chernoff, the FFT's error in the tilted measure [B11].
     size = sum(step.steps for step in steps)
-    error = 10 * _EPSILON * math.log2(POINTS) * (size + 2) * math.sqrt(POINTS)
+    error = 10 * _EPSILON * math.log2(side.points) * (size + 2) * math.sqrt(side.points)
     beyond = math.exp(min(log_moment - tilt * float(losses[-1]), 0.0))
     infinite = math.fsum(step.steps * step.infinite for step in steps)
     # delta(e) e^(tilt e - log_moment) at a grid point e: sums of the tilted mass above it.
@@ -345,9 +451,7 @@ def _log_moment(step: _Step, width: float, tilt: float) -> float:
 
 def _weights(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:
     """Logarithms of mass * exp(tilt * loss), shape (points,)."""
-    with np.errstate(divide="ignore"):
-        logs: NDArray[np.float64] = np.log(step.mass)
-    return logs + tilt * width * (step.first + np.arange(len(logs)))
+    return step.logs + tilt * width * step.places
 
 
 def _moment(steps: Sequence[_Step], width: float, tilt: float) -> float:
@@ -402,23 +506,25 @@ def _deviation(steps: Sequence[_Step], width: float, tilt: float) -> float:
     variance = 0.0
     for step in steps:
         mass = _tilted(step, width, tilt)
-        points = width * (step.first + np.arange(len(mass)))
+        points = width * step.places
         mean = float(mass @ points)
         variance += step.steps * float(mass @ (points - mean) ** 2)
     return math.sqrt(max(variance, 0.0))
 
 
-def _composed(steps: Sequence[_Step], width: float, tilt: float, low: int) -> NDArray[np.float64]:
-    """Tilted mass of the sum at grid points from ``low``, wrapped around the window; (POINTS,)."""
-    spectrum: NDArray[np.complex128] = np.ones(POINTS // 2 + 1, np.complex128)
+def _composed(
+    steps: Sequence[_Step], width: float, tilt: float, low: int, points: int
+) -> NDArray[np.float64]:
+    """Tilted mass of the sum at grid points from ``low``, wrapped around the window; (points,)."""
+    spectrum: NDArray[np.complex128] = np.ones(points // 2 + 1, np.complex128)
     shift = 0
     for step in steps:
-        places = np.arange(len(step.mass)) % POINTS
-        wrapped = np.bincount(places, weights=_tilted(step, width, tilt), minlength=POINTS)
+        places = np.arange(len(step.mass)) % points
+        wrapped = np.bincount(places, weights=_tilted(step, width, tilt), minlength=points)
         spectrum *= np.fft.rfft(wrapped) ** step.steps
         shift += step.first * step.steps
     # Mass that wraps around from below lands at higher losses, which only raises delta [B11].
-    mass = np.fft.irfft(spectrum, POINTS)
+    mass = np.fft.irfft(spectrum, points)
     return np.maximum(np.roll(mass, shift - low), 0.0)
 
 

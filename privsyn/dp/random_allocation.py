@@ -220,7 +220,6 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     known = ratio(mu, places)
     if known is None or not 0 < failure < 1:
         return mu
-    high = mu
     # Beyond ``last`` the release's delta is below ``failure``, so nothing has to be compared.
     last = epsilon(mu, places, failure)
     width = last / _COMPARED if last else 1.0
@@ -228,20 +227,7 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     delta = known.deltas(np.append(left, last))
     # What the Gaussian must cover once the chance has taken its part, enlarged by the roundings.
     need = np.maximum(delta - failure, 0.0) * (1 + _MARGIN) / (1 - failure)
-
-    def covers(candidate: float) -> bool:
-        # Convex in e^epsilon: the release is below its chord, the Gaussian above its tangent.
-        lower, upper = conversions.gaussian_chord(candidate, left, width)
-        margin = 1 - conversions.GAUSSIAN_MARGIN
-        return bool(np.all((need[:-1] <= lower * margin) & (need[1:] <= upper * margin)))
-
-    low = 0.0
-    if not covers(high):
-        return mu
-    while high - low > 1e-12 * high:  # the precision of bounded_range.gaussian_mu
-        middle = (low + high) / 2
-        low, high = (low, middle) if covers(middle) else (middle, high)
-    return high
+    return min(mu, conversions.covering_mu(left, width, need, mu))
 
 
 _COMPARED = 1500

@@ -8,9 +8,9 @@ At creation the account splits its delta over three filters and fixes their budg
   instead would be wrong: whoever picks the second release after seeing the first reaches twice the
   delta.
 - *Gaussian*: squared mu of releases that are mu-Gaussian DP sum to at most that of the Gaussian
-  mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023). A random
-  allocation is covered by Gaussian noise but for a small chance; of such chances a share of delta
-  pays for a fixed number.
+  mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023). A training or a
+  random allocation is covered by Gaussian noise but for a small chance; of such chances a share of
+  delta pays for a fixed number.
 - *Repeats*: all releases so far are of one event, which the first release fixed before anything was
   seen, and that many of it compose to the cap by their exact loss distribution.
 
@@ -61,8 +61,8 @@ class Charge:
 
     Attributes:
         loss: Renyi loss at the cap's order; pure epsilon where delta is 0.
-        mu_squared: Squared mu of its Gaussian DP; of a random allocation but for the chance that
-            its account pays for. None where the cap's delta is 0.
+        mu_squared: Squared mu of its Gaussian DP; of a training or a random allocation but for the
+            chance that its account pays for. None where the cap's delta is 0.
         event: The event, as the ledger stores it.
     """
 
@@ -71,9 +71,9 @@ class Charge:
     event: Mapping[str, Any]
 
     @property
-    def allocated(self) -> bool:
-        """Whether it takes one of the chances that the cap has for random allocations."""
-        return _allocated(self.event)
+    def chance(self) -> bool:
+        """Whether it takes one of the chances to reveal all that the cap's delta pays for."""
+        return _takes_chance(self.event)
 
     @classmethod
     def of(cls, entry: Entry, *, period: bool = False) -> Charge:
@@ -138,13 +138,13 @@ class Cap:
 
     @property
     def _chance(self) -> float:
-        """Chance, of one random allocation, that it reveals more than Gaussian noise does."""
-        return self.delta * self.split.allocation / MOST_ALLOCATIONS if self.split else 0.0
+        """Chance of one release that it reveals more than Gaussian noise does."""
+        return self.delta * self.split.chances / MOST_CHANCES if self.split else 0.0
 
     def _chances_fit(self, charges: Sequence[Charge]) -> bool:
-        """Whether the share of delta for random allocations pays for those that are charged."""
+        """Whether the share of delta for chances pays for those that are charged."""
         # privacy: the share and the budget are fixed at opening and never traded for each other
-        return not self._chance or _chances(charges) <= MOST_ALLOCATIONS
+        return not self._chance or _chances(charges) <= MOST_CHANCES
 
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
@@ -190,8 +190,8 @@ class Cap:
         charges = [*earlier, request]
         rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
         if self.gaussian_budget and self._chances_fit(earlier):
-            chances = self._chance and request.allocated
-            more = MOST_ALLOCATIONS - _chances(earlier) if chances else MOST_COPIES
+            chances = self._chance and request.chance
+            more = MOST_CHANCES - _chances(earlier) if chances else MOST_COPIES
             rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
             losses = [pure_loss(load(charge.event)) for charge in charges]
@@ -256,7 +256,7 @@ class Cap:
             [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
         )
         if self.gaussian_budget:
-            chances = _chances(charges) / MOST_ALLOCATIONS if self._chance else 0.0
+            chances = _chances(charges) / MOST_CHANCES if self._chance else 0.0
             noise = math.fsum(map(_known, charges)) / self.gaussian_budget
             shares.append(max(noise, chances))
         return min(1.0, *shares) if charges else 0.0
@@ -332,9 +332,10 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
 
 _KNOWN: dict[tuple[Event, float, float], tuple[int, int]] = {}
 
-MOST_ALLOCATIONS = 256
-"""Random allocations that an account's share of delta for them pays for. More make each of them
-dearer, and another number would charge what ledgers hold anew: it is part of their schema."""
+MOST_CHANCES = 256
+"""Trainings and random allocations that an account's share of delta for chances pays for. More make
+each of them dearer, and another number would charge what ledgers hold anew: it is part of their
+schema."""
 
 _NEAR = 2.0**-48
 """Relative distance from a budget within which losses are summed as fractions."""
@@ -344,14 +345,16 @@ _FURTHEST = 40.0
 
 
 def _chances(charges: Sequence[Charge]) -> int:
-    """How many of some charges take a chance for a random allocation."""
-    return sum(charge.allocated for charge in charges)
+    """How many of some charges take a chance to reveal all."""
+    return sum(charge.chance for charge in charges)
 
 
-def _allocated(event: Mapping[str, Any]) -> bool:
-    """Whether a stored event is or holds a random allocation: it is not parsed whole for it."""
-    parts = event.get("events", ())
-    return event.get("kind") == "random_allocation" or any(map(_allocated, parts))
+_WITH_CHANCE = frozenset({"random_allocation", "sampled_gaussian"})
+
+
+def _takes_chance(event: Mapping[str, Any]) -> bool:
+    """Whether a stored event is or holds one of ``_WITH_CHANCE``: it is not parsed whole for it."""
+    return event.get("kind") in _WITH_CHANCE or any(map(_takes_chance, event.get("events", ())))
 
 
 def _known(charge: Charge) -> float:

@@ -67,7 +67,7 @@ accounts = sa.Table(
     sa.Column("renyi", sa.Double),  # shares of delta; null where that is 0
     sa.Column("gaussian", sa.Double),
     sa.Column("repeats", sa.Double),
-    sa.Column("allocation", sa.Double),
+    sa.Column("chances", sa.Double),
     sa.Column("gaussian_budget", sa.Double),
     sa.Column("period_gaussian_budget", sa.Double),
     sa.Column("terms", sa.Text),  # canonical JSON: its policy, limits and approvals
@@ -187,7 +187,7 @@ def m001_first_tables(connection: Connection) -> None:
         " period_order DOUBLE PRECISION, period_budget DOUBLE PRECISION, key_id TEXT NOT NULL,"
         " partition_key TEXT NOT NULL, opened_at TEXT NOT NULL,"
         " renyi DOUBLE PRECISION, gaussian DOUBLE PRECISION, repeats DOUBLE PRECISION,"
-        " allocation DOUBLE PRECISION,"
+        " chances DOUBLE PRECISION,"
         " gaussian_budget DOUBLE PRECISION, period_gaussian_budget DOUBLE PRECISION, terms TEXT)",
         "CREATE TABLE ledger_entry (release_id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE,"
         " account TEXT NOT NULL REFERENCES ledger_account (name), method TEXT NOT NULL,"

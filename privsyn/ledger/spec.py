@@ -263,40 +263,42 @@ class Split:
 
     Attributes:
         renyi: For any mixture of releases.
-        gaussian: For releases with Gaussian noise or of the exponential mechanism.
+        gaussian: For releases that Gaussian noise covers.
         repeats: For releases of one and the same event, such as trained models of one recipe.
-        allocation: Beside ``gaussian``, for the chances that random allocations reveal more than
-            Gaussian noise [B19].
+        chances: Beside ``gaussian``, for the chances that random allocations [B19] and trained
+            models [B20] reveal more than Gaussian noise does.
     """
 
     renyi: float = 0.2
     gaussian: float = 0.4
     repeats: float = 0.4
-    allocation: float = 0.0
+    chances: float = 0.0
 
     def __post_init__(self) -> None:
-        shares = (self.renyi, self.gaussian, self.repeats, self.allocation)
+        shares = (self.renyi, self.gaussian, self.repeats, self.chances)
         if not all(0 <= share <= 1 for share in shares) or math.fsum(shares) > 1 + 1e-12:
             raise ValueError(f"shares={shares} must be at least 0 and add up to at most 1")
         if self.renyi == 0:
             raise ValueError("renyi=0: no filter would be left for a mixture of releases")
 
     @classmethod
-    def declared(cls, sampled: Collection[bool], *, amplified: bool = False) -> Split:
+    def declared(cls, sampled: Collection[bool], *, chances: bool = False) -> Split:
         """The split for the methods that an account is opened for.
 
         Args:
             sampled: For each method, whether it samples its units (trained models); empty: all
                 methods.
-            amplified: Whether releases may be random allocations.
+            chances: Whether a release may have a chance to reveal all: a trained model or a random
+                allocation, which the adjacency replace_one refuses.
         """
-        if set(sampled) == {True}:
+        kinds = set(sampled)
+        if kinds == {True}:
             return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
-        split = cls(renyi=0.08, gaussian=0.9, repeats=0.02) if set(sampled) == {False} else cls()
-        if not amplified:
+        split = cls(renyi=0.08, gaussian=0.9, repeats=0.02) if kinds == {False} else cls()
+        if not chances:
             return split
         part = split.gaussian / 8  # costs Gaussian noise under 1% of its room
-        return replace(split, gaussian=split.gaussian - part, allocation=part)
+        return replace(split, gaussian=split.gaussian - part, chances=part)
 
 
 @dataclass(frozen=True)
@@ -369,10 +371,7 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            split=Split.declared(
-                sampled,
-                amplified=terms.amplification and account.adjacency is not Adjacency.REPLACE_ONE,
-            ),
+            split=Split.declared(sampled, chances=account.adjacency is not Adjacency.REPLACE_ONE),
             terms=terms,
         )
 

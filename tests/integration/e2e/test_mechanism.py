@@ -236,8 +236,7 @@ def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(tmp_path, cha
     planned = plan(ctx, "invisible_ink", open_account=True)
     event = planned.privacy_event()
     assert planned.amplified == amplified == (without_secret(event) != event)
-    allowed = "privacy" in changes or amplified
-    assert (ctx.account.split.allocation > 0) == allowed
+    assert (ctx.account.split.chances > 0) == (ctx.account.adjacency != "replace_one")
     known = guarantee(without_secret(event), planned.target_delta).epsilon
     assert planned.epsilon <= planned.target_epsilon
     assert planned.epsilon_without_secret == (known if amplified else None)

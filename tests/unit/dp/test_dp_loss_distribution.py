@@ -16,8 +16,15 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from privsyn.dp import loss_distribution
-from privsyn.dp.conversions import gaussian_epsilon
-from privsyn.dp.loss_distribution import sampled_gaussian_epsilon, sampled_gaussian_profile
+from privsyn.dp.accountant import epsilon_at
+from privsyn.dp.conversions import gaussian_deltas, gaussian_epsilon
+from privsyn.dp.events import Composed, Gaussian, Pure, SampledGaussian
+from privsyn.dp.filters import covering_mu_squared, gaussian_mu_squared
+from privsyn.dp.loss_distribution import (
+    covering_mu,
+    sampled_gaussian_epsilon,
+    sampled_gaussian_profile,
+)
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/dp_accounting.json").read_text())
 CLOSE = 1.002
@@ -48,26 +55,27 @@ def one_step(rate: float, noise: float, removed: bool):
     return delta
 
 
+def curve(rate: float, noise: float, steps: int, removed: bool):
+    """Exact delta of one or two steps: the second by integrating over the first's outcome."""
+    step = one_step(rate, noise, removed)
+    if steps == 1:
+        return step
+    x = np.linspace(-14 * noise, 1 + 14 * noise, 200_001)
+    plain = np.exp(-((x / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
+    moved = np.exp(-(((x - 1) / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
+    mixed = (1 - rate) * plain + rate * moved
+    weights = (mixed if removed else plain) * (x[1] - x[0])
+    with np.errstate(divide="ignore"):
+        losses = np.log(1 - rate + rate * np.exp((2 * x - 1) / (2 * noise**2)))
+    losses = losses if removed else -losses
+    return lambda epsilon: float(weights @ step(epsilon - losses))
+
+
 def exact(rate: float, noise: float, steps: int, delta: float) -> float:
-    """Exact epsilon of one or two steps: the second by integrating over the first's outcome."""
+    """Exact epsilon of one or two steps."""
     found = []
     for removed in (True, False):
-        step = one_step(rate, noise, removed)
-        if steps == 1:
-            total = step
-        else:
-            x = np.linspace(-14 * noise, 1 + 14 * noise, 200_001)
-            plain = np.exp(-((x / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
-            moved = np.exp(-(((x - 1) / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
-            mixed = (1 - rate) * plain + rate * moved
-            weights = (mixed if removed else plain) * (x[1] - x[0])
-            with np.errstate(divide="ignore"):
-                losses = np.log(1 - rate + rate * np.exp((2 * x - 1) / (2 * noise**2)))
-            losses = losses if removed else -losses
-
-            def total(epsilon, weights=weights, losses=losses, step=step):
-                return float(weights @ step(epsilon - losses))
-
+        total = curve(rate, noise, steps, removed)
         if total(0.0) <= delta:
             found.append(0.0)
         else:
@@ -204,3 +212,67 @@ def test_the_sampler_of_each_part_is_charged(monkeypatch):
         points.append([at for at, _ in sampled_gaussian_profile.__wrapped__(parts)])
     assert epsilons[1] == pytest.approx(epsilons[0] + 2 * 0.125)
     assert points[1] == pytest.approx([at + 2 * 0.125 for at in points[0]])
+
+
+@pytest.mark.parametrize(
+    "part", [(0.1, 0.6, 1), (0.01, 0.5, 1), (0.1, 0.8, 2), (0.5, 2.0, 2), (0.9, 1.0, 2)]
+)
+@pytest.mark.parametrize("failure", [1e-4, 1e-9])
+def test_covering_mu_covers_both_directions_and_is_the_least(part, failure):
+    """Against the exact curve of one step in closed form, of two by an integral."""
+    mu = covering_mu((part,), failure)
+    at = np.linspace(0, 25, 151)
+    both = [curve(*part, removed) for removed in (True, False)]
+    truth = np.array([max(float(one(epsilon)) for one in both) for epsilon in at])
+    allowed = [failure + (1 - failure) * gaussian_deltas(m, at) for m in (mu, 0.99 * mu)]
+    assert np.all(truth <= allowed[0] * (1 + 1e-9))
+    assert np.any(truth > allowed[1])
+
+
+@pytest.mark.parametrize(("failure", "ratio"), [(1e-8, 1.012), (1e-9, 1.028), (1e-10, 1.043)])
+def test_golden_covers(failure, ratio):
+    """Golden: from pessimistic loss distributions of dp-accounting 0.6.0 at interval 1e-4."""
+    noise = 2.711173743307408  # 30 steps at rate .1 are of epsilon 1
+    alike = brentq(lambda mu: gaussian_epsilon(mu, 1e-6) - 1, 0.1, 1)
+    cover = covering_mu(((0.1, noise, 30),), failure)
+    assert cover / alike == pytest.approx(ratio, abs=1.5e-3)
+
+
+def test_a_gaussian_of_the_same_epsilon_does_not_cover_a_training():
+    """The broken variant: its mu would be charged less than 20 trainings tell."""
+    noise, times = 0.7293994361880526, 20  # 3,000 steps at rate .001 are of epsilon 1
+    part = (0.001, noise, 3000)
+    alike = brentq(lambda mu: gaussian_epsilon(mu, 1e-6) - 1, 0.1, 1)
+    failure = 1e-8
+    assert covering_mu((part,), failure) > alike * 1.1
+    few = epsilon_at(SampledGaussian(0.001, noise, 3000), 1e-7)
+    assert few > gaussian_epsilon(alike, 1e-7) * 1.1
+    cover = math.sqrt(times) * covering_mu((part,), failure)
+    together = epsilon_at(SampledGaussian(0.001, noise, 3000 * times), 1e-6)
+    assert together <= gaussian_epsilon(cover, 1e-6 - times * failure)
+
+
+def test_what_no_gaussian_covers_is_said_to_be_infinite():
+    assert covering_mu(((0.1, 0.3, 30),), 1e-9) == math.inf  # epsilon above 48
+    assert covering_mu(((0.1, 3.0, 30),), 0.0) == math.inf
+    assert covering_mu(((0.1, 3.0, 30),), 1e-40) == math.inf  # below what the table's noise owes
+    assert covering_mu(((0.5, 1e-3, 3),), 1e-9) == math.inf
+
+
+def test_the_charge_of_a_training_with_other_steps_is_of_all_of_them():
+    trained = SampledGaussian(0.1, 2.7, 30)
+    alone = covering_mu_squared(trained, 1e-9)
+    assert covering_mu_squared(Composed((trained, Gaussian(5.0))), 1e-9) > 0.9 * alone + 1 / 25
+    both = covering_mu_squared(Composed((Pure(0.5), trained)), 1e-9)
+    assert both == pytest.approx(alone + gaussian_mu_squared(Pure(0.5)))
+    assert covering_mu_squared(Composed((trained, trained)), 1e-9) < 2 * alone
+
+
+def test_the_sampler_of_a_training_is_in_its_charge(monkeypatch):
+    part = (0.1, 2.7, 30)
+    bare = covering_mu.__wrapped__((part,), 1e-9)
+    monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", 0.01)
+    assert covering_mu.__wrapped__((part,), 1e-9) > bare * 1.005
+    monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", 2.0**-22)
+    monkeypatch.setattr(loss_distribution, "_ASIDE", 0.1)
+    assert covering_mu.__wrapped__((part,), 1e-9) > bare * 1.0005

@@ -327,7 +327,7 @@ def test_a_first_release_just_above_the_cap_is_refused(
     reserve(lite, "within", event(3.0))
 
 
-SECRET = Split.declared([], amplified=True)
+SECRET = Split.declared([], chances=True)
 
 
 @cache
@@ -341,11 +341,11 @@ def allocated(epsilon: float, places: int = 20) -> Event:
 
 
 def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_out():
-    assert SECRET.allocation == pytest.approx(0.05)
-    assert SECRET.gaussian + SECRET.allocation == pytest.approx(Split().gaussian)
-    assert Split.declared([True], amplified=True).allocation == 0  # whoever trains has no buckets
+    assert SECRET.chances == pytest.approx(0.05)
+    assert SECRET.gaussian + SECRET.chances == pytest.approx(Split().gaussian)
+    assert Split.declared([True], chances=True).chances == 0  # repeats have all of it
     with pytest.raises(ValueError, match="at most 1"):
-        Split(renyi=0.5, gaussian=0.4, repeats=0.1, allocation=0.01)
+        Split(renyi=0.5, gaussian=0.4, repeats=0.1, chances=0.01)
     plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
     assert 0.99 < shared.gaussian_budget / plain.gaussian_budget < 1
 
@@ -356,13 +356,13 @@ def test_secret_buckets_weigh_less_where_delta_is_set_aside_for_them():
     assert told.mu_squared == gaussian_mu_squared(event)  # as for somebody who knows them
     assert 0.05 < counted.mu_squared < told.mu_squared / 4
     assert told.loss == counted.loss
-    assert told.allocated
-    assert Cap.of(10.0, DELTA, SECRET).charge(Composed((event, Pure(0.1)))).allocated
-    assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).allocated
+    assert told.chance
+    assert Cap.of(10.0, DELTA, SECRET).charge(Composed((event, Pure(0.1)))).chance
+    assert not Cap.of(10.0, DELTA, SECRET).charge(votes(1.0)).chance
 
 
 def test_the_chances_of_secret_buckets_run_out(monkeypatch):
-    monkeypatch.setattr(caps, "MOST_ALLOCATIONS", 3)
+    monkeypatch.setattr(caps, "MOST_CHANCES", 3)
     cap = Cap.of(30.0, DELTA, SECRET)
     charge = cap.charge(allocated(1.0))
     assert cap.copies([], charge) >= cap.copies([charge], charge) + 1
@@ -378,7 +378,7 @@ def test_the_chances_of_secret_buckets_run_out(monkeypatch):
 
 def test_chances_that_delta_does_not_pay_for_leave_the_gaussian_filter_no_say(monkeypatch):
     """More than the most fit by Renyi losses alone, which then say what is spent and left."""
-    monkeypatch.setattr(caps, "MOST_ALLOCATIONS", 3)
+    monkeypatch.setattr(caps, "MOST_CHANCES", 3)
     cap, plain = (Cap.of(10.0, DELTA, split) for split in (SECRET, Split(gaussian=0.0)))
     charge, other = cap.charge(allocated(0.05)), cap.charge(votes(6.0))
     paid, beyond = [charge] * 3, [charge] * 4
@@ -389,9 +389,25 @@ def test_chances_that_delta_does_not_pay_for_leave_the_gaussian_filter_no_say(mo
     assert (cap.copies(paid, other), cap.copies(beyond, other)) == (2, 1)
 
 
+def test_a_training_enters_the_gaussian_filter_beside_other_releases():
+    """50 releases of Gaussian noise and 7 trainings: more than the Renyi filter holds."""
+    cap, without = Cap.of(10.0, DELTA, SECRET), Cap.of(10.0, DELTA, Split())
+    held, training = [cap.charge(votes(1.0))] * 50, cap.charge(trained(1.0))
+    assert without.charge(trained(1.0)).mu_squared == math.inf  # no delta is set aside for it
+    for _ in range(6):
+        assert cap.fits(held, training)
+        held.append(training)
+    assert training.chance
+    assert cap.admits(held[:-1], training) == "gaussian"
+    assert without.admits(held[:-1], without.charge(trained(1.0))) is None
+    together = Composed((repeated(votes(1.0), 50), repeated(trained(1.0), 6)))
+    assert epsilon_at(together, DELTA) <= 10
+
+
 def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
     lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=30.0, split=SECRET))
-    for number, event in enumerate((allocated(3.0), votes(3.0), allocated(1.0))):
+    asked = (allocated(3.0), votes(3.0), allocated(1.0), trained(1.0))
+    for number, event in enumerate(asked):
         finish(lite, f"r{number}", event)
     assert lite.verify().accounts == 1
     with lite.database.write() as connection:
