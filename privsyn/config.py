@@ -34,7 +34,7 @@ from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
 from privsyn.release.settings import DeploymentConfig, SigningConfig
-from privsyn.section import ASSET, CONNECTION, EVENT, NAME, Section
+from privsyn.section import ASSET, CONNECTION, EVENT, NAME, PRESET, Section
 from privsyn.spelling import explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
@@ -307,8 +307,31 @@ class Config(Section):
         Raises:
             ConfigError: The method is unknown, or one of its settings is out of bounds.
         """
-        model = settings_model(name)
-        return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
+        model, prefix = settings_model(name), f"methods.{name}."
+        return _validated(model, self._values(name, model, prefix), prefix=prefix)
+
+    def preset(self, name: str) -> str | None:
+        """The preset that a method's section names; None where it names none."""
+        section = self.methods.get(name)
+        return section.get(PRESET) if isinstance(section, Mapping) else None
+
+    def _values(self, name: str, model: type[Section], prefix: str) -> Any:
+        """A section, on top of the values of the preset that it names.
+
+        Raises:
+            ConfigError: There is no such preset.
+        """
+        section = self.methods.get(name) or {}
+        if not isinstance(section, Mapping) or PRESET not in section:
+            return section
+        preset = section[PRESET]
+        if preset is not None and preset not in model.presets:
+            raise ConfigError(
+                f"{prefix}{PRESET}={preset!s:.40} is no set of values.",
+                hint=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
+            )
+        values = model.presets[preset] if preset is not None else {}
+        return {**values, **{key: section[key] for key in section if key != PRESET}}
 
 
 OVERRIDES = "PRIVSYN_OVERRIDES"
@@ -369,6 +392,9 @@ def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
         merged = _deep_copy(raw)
     except RecursionError:  # also a YAML alias that contains itself
         raise ConfigError(f"params.yaml {_DEEP}") from None
+    sections = merged.get("methods")
+    for name, section in (sections if isinstance(sections, dict) else {}).items():
+        sections[name] = _named(section)
     for item in overrides:
         _override(merged, item)
     config: Config = _validated(Config, merged, prefix="")
@@ -408,7 +434,12 @@ def _override(raw: dict[str, Any], item: str) -> None:
         if not isinstance(child, dict):
             child = node[part] = {}
         node = child
-    node[parts[-1]] = _number(value)
+    node[parts[-1]] = _named(value) if node is raw.get("methods") else _number(value)
+
+
+def _named(section: Any) -> Any:
+    """The section of a method; a word in its place is the name of a preset."""
+    return {PRESET: section} if isinstance(section, str) else section
 
 
 def _number(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 from pydantic import (
     BaseModel,
@@ -42,3 +43,16 @@ class Section(BaseModel):
 
     # frozen: settings that enter a release id must not change after it was computed.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Sets of values by name, which a line ``settings: NAME`` of the section stands for."""
+
+
+PRESET: Final = "settings"
+"""Key of a section, and line of a trigger form, that names a preset, and not a setting: a plan and
+a certificate hold the values that it stands for."""
+PAPER: Final = "paper"
+"""The preset of a method's paper."""
+SMALL: Final = "small"
+"""The preset for language models of fewer than ``MANY`` parameters."""
+MANY: Final = 10**9

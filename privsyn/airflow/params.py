@@ -14,10 +14,11 @@ from privsyn.dp.risk import of_profile
 from privsyn.errors import ConfigError
 from privsyn.files import DIGEST, OnDisk, marks
 from privsyn.ledger.settings import PrivacyConfig
-from privsyn.methods.base import as_teacher
+from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
 from privsyn.release.warnings import SCALE, of_unit
+from privsyn.section import PRESET
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS
 
@@ -66,6 +67,7 @@ def form(config: Config, method: str) -> dict[str, Param]:
     return {
         **privacy,
         **_fields(DatasetConfig, "dataset", "Dataset", version),
+        **_preset(implementation, method),
         **_fields(
             implementation.Config,
             f"methods.{method}",
@@ -74,6 +76,29 @@ def form(config: Config, method: str) -> dict[str, Param]:
             config.files,
         ),
         **(_student(config) if teaches else {}),
+    }
+
+
+def _preset(implementation: Method[Any], method: str) -> dict[str, Param]:
+    """The line that names a set of values; none for a method without such sets."""
+    presets = implementation.Config.presets
+    if not presets:
+        return {}
+    description = (
+        f"A set of values ({', '.join(presets)}) in place of all lines below that are left as they "
+        "are. Empty: the lines below."
+    )
+    schema = {"type": ["null", "string"], "enum": [*presets, None]}
+    title, key = "Settings", f"methods.{method}.{PRESET}"
+    return {
+        key: Param(
+            None,
+            description=description,
+            title=title,
+            section=implementation.title,
+            **DRAFT,
+            **schema,
+        )
     }
 
 
@@ -129,8 +154,20 @@ def overrides(values: Mapping[str, Any], known: Mapping[str, Param]) -> list[str
                 f"{key} is not a field of this DAG's trigger form.",
                 hint=f"Did you mean {near}?" if near else "Set it in params.yaml.",
             )
+    # A preset comes first, and what is as the form showed it gives way to its values.
+    presets = {
+        key.removesuffix(f".{PRESET}"): values[key]
+        for key in values
+        if key.endswith(f".{PRESET}") and values[key]
+    }
+    values = {
+        key: value
+        for key, value in values.items()
+        if not key.endswith(f".{PRESET}")
+        and not (key.rpartition(".")[0] in presets and value == known[key].value)
+    }
     # The form shows an empty object where nothing is set, and sends it once it was touched.
-    given = {
+    given = presets | {
         key: None if value == {} and "null" in known[key].schema.get("type", ()) else value
         for key, value in values.items()
     }

@@ -11,11 +11,13 @@ from typing import Any
 import yaml
 
 from privsyn.api.interview import ProjectAnswers
-from privsyn.config import parse_config
+from privsyn.config import Config, parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
+from privsyn.models.model_identity import size_here
 from privsyn.publishing.git import PROJECT_FILES, in_git
+from privsyn.section import MANY, PAPER, PRESET, SMALL
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 
@@ -30,6 +32,10 @@ IMAGES = {
     "degrees": [0.8, 0.4],
 }
 """Settings of private evolution where records are images, in place of those for texts."""
+
+LARGE = ("invisible_ink", "private_prediction", "dp_lora")
+"""Methods that read a language model's logits or gradients: for a large model they have the paper's
+values."""
 
 COMMENTS = {
     "dataset.name": "the lineage: this dataset over all its versions",
@@ -54,6 +60,7 @@ def params(
     method: str,
     changes: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
+    preset: str | None = None,
 ) -> str:
     """params.yaml for a private file; without one that of the invented messages.
 
@@ -62,9 +69,10 @@ def params(
         method: The one of ``pipeline``.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
         settings: Any others, ``a.b.c=value`` with values as JSON.
+        preset: Values of the methods: paper or small. None: by the size of the language model.
 
     Raises:
-        ConfigError: An answer is not usable as a setting.
+        ConfigError: An answer is not usable as a setting, or there is no such preset.
     """
     text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
     text = _with_setting(text, "pipeline", [method])
@@ -79,14 +87,19 @@ def params(
         }
         text = _with_section(text, "validation", bounds)
         if answers.image_size is not None:
-            for key, value in IMAGES.items():
+            values = IMAGES if preset != PAPER else {"modality": "image", "population": 5000}
+            for key, value in values.items():
                 text = _with_setting(text, f"methods.private_evolution.{key}", value)
         for key, value in answers.stated().items():
             text = _with_setting(text, key, value)
     # Before a line is written: a misspelled setting leaves the file as it was.
     config = parse_config(yaml.safe_load(text), settings)
+    images = answers is not None and answers.image_size is not None
+    for key, value in _presets(config, preset, images=images).items():
+        text = _with_setting(text, key, value)
     sized: list[str] = []
     if answers is not None and answers.texts is not None:
+        config = parse_config(yaml.safe_load(text), settings)
         sized = [one for name in METHODS for one in for_texts(config, name, answers.texts)]
     for item in (*sized, *settings):
         key, _, value = item.partition("=")
@@ -94,6 +107,42 @@ def params(
     # Lines were edited as text: read the result back before it becomes a project.
     parse_config(yaml.safe_load(text))
     return text
+
+
+def _presets(config: Config, preset: str | None, *, images: bool) -> dict[str, Any]:
+    """The lines that name the methods' presets, by dotted name, where they are not the template's.
+
+    Raises:
+        ConfigError: There is no such preset.
+    """
+    if preset not in (None, PAPER, SMALL):
+        raise ConfigError(f"settings={preset} is not known.", hint=f"Write {PAPER} or {SMALL}.")
+    size, chat = size_here(config.models) or (0, True)
+    methods: tuple[str, ...] = ()
+    if preset == PAPER:
+        # The paper of private evolution is about images.
+        methods = tuple(name for name in METHODS if images or name != "private_evolution")
+    elif preset is None and size >= MANY:
+        methods = LARGE
+    lines: dict[str, Any] = {f"methods.{name}.{PRESET}": PAPER for name in methods}
+    if methods and not chat:
+        # The papers' prompts are for chat models; null and plain continue a list of records.
+        lines |= {"methods.invisible_ink.prompt": None, "methods.private_prediction.task": "plain"}
+    return lines
+
+
+def presets_in_words(config: Config) -> str:
+    """Which preset the methods of a new project have, and why."""
+    named: dict[str, list[str]] = {}
+    for name in METHODS:
+        named.setdefault(str(config.preset(name)), []).append(name)
+    which = "; ".join(f"{preset} for {', '.join(names)}" for preset, names in named.items())
+    known = size_here(config.models)
+    size = f"about {known[0] / 1e9:.1f} billion parameters" if known else "a size not known here"
+    return (
+        f"settings of the methods: {which}. models.language={config.models.language} has {size}; "
+        f"{SMALL} is for models below 1 billion."
+    )
 
 
 def yaml_of(value: Any) -> str:

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+import yaml
 
 from privsyn.api import interview, new_project
+from privsyn.api.overrides import as_overrides
 from privsyn.cli.options import MethodName, out
+from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample
@@ -120,6 +123,16 @@ def init(
     texts: Annotated[
         int | None, typer.Option(help="How many synthetic records are wanted in all.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The language model, as models.language names it.")
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SET",
+            help="Values of the methods: paper or small. Without it by the model's size.",
+        ),
+    ] = None,
 ) -> None:
     """Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given."""
     if rows_are_units and unit is not None:
@@ -150,7 +163,8 @@ def init(
     # In a pipe nobody answers: a missing option is an error instead of a hang.
     ask = _ask if sys.stdin.isatty() else None
     answers = interview.ask_for(data.expanduser(), options, ask) if data is not None else None
-    params = new_project.params(answers, method or FIRST)
+    named = () if model is None else as_overrides({"models.language": model})
+    params = new_project.params(answers, method or FIRST, settings=named, preset=settings)
     written, unchanged = new_project.write(folder, params)
     show(
         out,
@@ -159,6 +173,7 @@ def init(
     )
     if answers is not None:
         _say_choices(answers)
+    note(out, new_project.presets_in_words(parse_config(yaml.safe_load(params))))
     show(out, "")
     steps = _first_steps(
         folder, sample=answers is None, texts=answers is None or answers.image_size is None

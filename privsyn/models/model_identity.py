@@ -134,6 +134,8 @@ class ModelIdentity:
         image: Height, width and mode (L or RGB) of a generator's images.
         labels: Labels that a generator of images knows; empty if it takes any.
         steps: Denoising steps of a generator of images; None if it takes no steps.
+        chat: Whether a language model has a chat template. None: not known.
+        parameters: Size of a language model, estimated from its config. None: not known.
     """
 
     source: str
@@ -143,6 +145,8 @@ class ModelIdentity:
     image: tuple[int, int, str] | None = None
     labels: tuple[str, ...] = ()
     steps: int | None = None
+    chat: bool | None = None
+    parameters: int | None = None
 
 
 def describe(
@@ -167,7 +171,61 @@ def describe(
     if reads_private:
         refuse_mixing_folder(folder, reference)
     template, guidance = read_template(folder, str(reference))
-    return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
+    return ModelIdentity(
+        place.source,
+        f"{revision}+{cfg.dtype}",
+        template,
+        guidance,
+        chat=_has_chat_template(folder, str(reference)),
+        parameters=parameters(read_json(folder / "config.json", str(reference))),
+    )
+
+
+def size_here(cfg: ModelsConfig) -> tuple[int, bool] | None:
+    """Parameters of the language model and whether it has a chat template; None if not known.
+
+    It is not known for a server, and for a model that is not on this machine.
+    """
+    reference = ModelReference.language(cfg)
+    try:
+        folder = None if cfg.server else locate(reference).folder
+        if folder is None:
+            return None
+        size = parameters(read_json(folder / "config.json", str(reference)))
+        return None if size is None else (size, _has_chat_template(folder, str(reference)))
+    except ModelError:
+        return None
+
+
+def parameters(config: Mapping[str, Any]) -> int | None:
+    """About how many parameters a causal transformer has, within some 10%, from its config.json.
+
+    None: the config does not say its width and number of layers.
+
+    >>> parameters({"n_embd": 768, "n_layer": 12, "vocab_size": 50257}) // 10**6
+    123
+    """
+    text = config.get("text_config")
+    config = text if isinstance(text, Mapping) else config
+
+    def number(*names: str) -> int | None:
+        return next((v for v in map(config.get, names) if isinstance(v, int) and v > 0), None)
+
+    width = number("hidden_size", "n_embd", "d_model")
+    layers = number("num_hidden_layers", "n_layer", "num_layers")
+    if width is None or layers is None:
+        return None
+    heads = number("num_attention_heads", "n_head", "num_heads") or 1
+    head = number("head_dim") or width // heads
+    query, pairs = heads * head, (number("num_key_value_heads") or heads) * head
+    inner = number("intermediate_size", "n_inner", "ffn_dim")
+    # Families that name the inner size usually gate it, by a third matrix.
+    activation = str(config.get("hidden_act", config.get("hidden_activation")))
+    gated = inner is not None and re.search("silu|swish|gelu_pytorch", activation) is not None
+    forward = (3 if gated else 2) * width * (inner or 4 * width)
+    tables = 1 if config.get("tie_word_embeddings", True) else 2
+    words = tables * (number("vocab_size") or 0) * width
+    return layers * (2 * width * (query + pairs) + forward) + words
 
 
 def describe_base(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
@@ -216,6 +274,7 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
         f"{server.model} at {urlsplit(server.url).netloc}",
         f"{server.url} {server.model} {kind}",
         prompts.CHAT if server.chat else prompts.PLAIN,
+        chat=server.chat,
     )
 
 
@@ -337,8 +396,11 @@ def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
             raise ModelError(
                 f"{where}: {PROMPT_FILE} needs private, public and guidance."
             ) from None
+    return (prompts.CHAT if _has_chat_template(folder, where) else prompts.PLAIN), 1.0
+
+
+def _has_chat_template(folder: Path, where: str) -> bool:
     tokenizer = folder / "tokenizer_config.json"
-    chat = (folder / "chat_template.jinja").is_file() or (
+    return (folder / "chat_template.jinja").is_file() or (
         tokenizer.is_file() and bool(read_json(tokenizer, where).get("chat_template"))
     )
-    return (prompts.CHAT if chat else prompts.PLAIN), 1.0

@@ -52,6 +52,7 @@ from privsyn.release.warnings import (
     of_unit,
     publicly,
 )
+from privsyn.section import MANY, PAPER, PRESET, SMALL
 from privsyn.stages.base import Context
 
 
@@ -88,6 +89,7 @@ def plan(
     ctx.check_files(method_name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     _check_modality(config, method_name, models)
+    _refuse_small(config, method_name, models)
     if config.evaluate.enabled and config.evaluate.embeddings:
         # Refused now, not after the budget is spent.
         describe_role(config.models, modality_of(config.dataset).embedder, cache)
@@ -312,6 +314,20 @@ def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
     if isinstance(method, TrainsModel):
         return min(wanted, rows)
     return 1 if method.whole else min(wanted, cells)
+
+
+def _refuse_small(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
+    """Refuse the values for small models with a large one whose logits or gradients are read."""
+    read = [model.parameters or 0 for role, model in models.items() if role in ("language", "base")]
+    size = max(read, default=0)
+    if config.preset(method) == SMALL and size >= MANY:
+        raise ConfigError(
+            f"methods.{method}.{PRESET}={SMALL} are values for language models below 1 billion "
+            f"parameters, and models.language={config.models.language} has about "
+            f"{size / 1e9:.1f} billion.",
+            hint=f"Take the paper's, -S methods.{method}={PAPER}, or write values in place of the "
+            f"line {PRESET}.",
+        )
 
 
 def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:

@@ -28,9 +28,9 @@ def raw():
 
 def test_the_shipped_params_are_valid(raw):
     config = load_config(ROOT / "params.yaml")
-    assert (
-        config.method("invisible_ink").batch_size == raw["methods"]["invisible_ink"]["batch_size"]
-    )
+    written = raw["methods"]["invisible_ink"]
+    assert config.method("invisible_ink").texts_per_label == written["texts_per_label"]
+    assert config.method("invisible_ink").guidance == 3  # of its preset: small
     assert config.unit.name == "patient"
 
 

@@ -230,8 +230,12 @@ def _draw(
     return int(support[mechanism.token.draw(scores, noise)])
 
 
-def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDArray[np.int64]:
+def expanded_support(
+    phi_pub: NDArray[np.float32], k: int | None, shift: float
+) -> NDArray[np.int64]:
     """Tokens whose averaged logit could reach the top k: public logit within 2 C/B of the k-th.
+
+    With k None it is the whole vocabulary.
 
     It depends on public logits alone (Vinod et al. 2025, section 4, truncated top-k sampling) [I3].
     A token more than ``DEEPEST`` below the largest counts as masked, whatever value the model uses
@@ -239,7 +243,8 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
     """
     finite = np.isfinite(phi_pub)  # (V,)
     logits = np.where(finite, phi_pub, -np.inf).astype(np.float64)
-    k = min(k, int(finite.sum()))
+    possible = int(finite.sum())
+    k = possible if k is None else min(k, possible)
     kth = np.partition(logits, -k)[-k]
     return np.flatnonzero(finite & (logits >= max(kth - 2 * shift, logits.max() - DEEPEST)))
 

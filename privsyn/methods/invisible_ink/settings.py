@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from pydantic import Field
 
 from privsyn.methods.shared.prompts import PromptConfig, WholeSentences
-from privsyn.section import Section
+from privsyn.section import PAPER, SMALL, Section
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Vinod et al. 2025, section 5, Tables 1 and 9, as for MIMIC; the prompts have the form of its
+    # Table 5. The paper counts the public row in B: its 8 is 7 references.
+    PAPER: {
+        "batch_size": 7,
+        "max_tokens": 500,
+        "temperature": 1.1,
+        "top_k": 100,
+        "guidance": 1.0,
+        "min_tokens": 0,
+        "whole_sentences": False,
+        "max_reference_tokens": 500,
+        "texts_per_label": 1000,
+        "prompt": {
+            "private": "Here is {document}.\nCategory: \u201c{label}\u201d\n"
+            "Text: \u201c{reference}\u201d\nPlease output one more similar text of a fictional "
+            "case, of the same kind and category.",
+            "public": "Please output a fictional text. It is {document}.\n"
+            "Category: \u201c{label}\u201d",
+            "chat": True,
+        },
+    },
+    # Measured with models of 2 to 135 million parameters: benchmarks/RESULTS.md.
+    SMALL: {
+        "batch_size": 12,
+        "max_tokens": 48,
+        "temperature": 0.8,
+        "guidance": 3.0,
+        "top_k": 100,
+        "max_reference_tokens": 48,
+        "texts_per_label": 20,
+    },
+}
 
 
 class InvisibleInkConfig(Section):
     """Settings of InvisibleInk. All are public; none is read from the data."""
 
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+
     batch_size: int = Field(
-        default=8, ge=1, le=1_000_000, description="References per text (B): the public divisor."
+        default=8,
+        ge=1,
+        le=1_000_000,
+        description="References per text (B), the public row not counted: the public divisor.",
     )
     max_tokens: int = Field(default=64, ge=1, le=100_000, description="Most tokens of a text (T).")
     temperature: float = Field(
@@ -23,13 +65,17 @@ class InvisibleInkConfig(Section):
         ge=0,
         description="Fewest tokens before a text may end or break its line. Null: 5.",
     )
-    top_k: int = Field(default=100, ge=1, description="Public top-k that defines the support (k).")
+    top_k: int | None = Field(
+        default=100,
+        ge=1,
+        description="Public top-k that defines the support (k). Null: the whole vocabulary.",
+    )
     guidance: float | None = Field(
         default=None,
         ge=1,
         allow_inf_nan=False,
         description="Factor on the private difference before the clip. Null: the model's own "
-        "default (3 for builtin, 1 for others).",
+        "default (3 for the tiny model, 1 for others).",
     )
     whole_sentences: WholeSentences = True
     max_reference_tokens: int = Field(

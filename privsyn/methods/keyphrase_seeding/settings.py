@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
+from privsyn.section import PAPER, SMALL
 
 SECTION = "methods.keyphrase_seeding"
 
 SHIPPED = "builtin"
 
 
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Nagesh et al. 2025, section 3: epsilon 6 = 1 + 5; the other budgets by epsilon_vocabulary and
+    # epsilon_kde. Prompts name the kind of document and the terms, never the class.
+    PAPER: {
+        "noise": "laplace",
+        "vocabulary_share": 1 / 6,
+        "terms_per_document": 10,
+        "vocabulary_size": 1000,
+        "false_discovery_rate": 1.0,
+        "phrases_per_document": 10,
+        "bandwidth": 1.0,
+        "score_power": 1.0,
+        "label_contrast": 0.0,
+        "label_evidence": 0.0,
+        "sequence_length": 10,
+        "sequences_per_label": 1000,
+        "ensemble": "independent",
+        "labels_public": False,
+        "prompt": "Write {document} that contains the following terms: {phrases}",
+        "candidates": 1,
+        "max_tokens": 300,
+        "temperature": 1.0,
+        "top_p": 1.0,
+    },
+    # Measured with a model of 135 million parameters: benchmarks/RESULTS.md.
+    SMALL: {
+        "noise": "gaussian",
+        "ensemble": "independent",
+        "terms_per_document": 5,
+        "vocabulary_size": 300,
+        "phrases_per_document": 5,
+        "features": 4000,
+        "sequence_length": 6,
+        "sequences_per_label": 40,
+        "max_tokens": 48,
+    },
+}
+
+
 class KeyphraseSeedingConfig(ReadsFiles):
     """Settings of keyphrase prompt seeding. All are public; none comes from the data."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
         default=SHIPPED,

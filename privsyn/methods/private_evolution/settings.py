@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.models.language.text_variation import TextSettings
-from privsyn.section import Section
+from privsyn.section import PAPER, SMALL, Section
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Lin et al. 2024, Appendix J: CIFAR10 with t = 10. The threshold is 2 t, sqrt(2) times the
+    # noise. Cats (Appendix L) have 13 rounds at noise_multiplier 2 and threshold 2.
+    PAPER: {
+        "modality": "image",
+        "rounds": 20,
+        "noise_multiplier": 10 * math.sqrt(2),
+        "threshold": 20.0,
+        "lookahead": 8,
+        "population": 5000,
+        "expansion": 1,
+        "degrees": (0.98, 0.6),
+    },
+    # For texts, measured with a model of 135 million parameters: benchmarks/RESULTS.md.
+    SMALL: {
+        "modality": "text",
+        "rounds": 1,
+        "lookahead": 0,
+        "population": 20,
+        "expansion": 8,
+        "degrees": (0.6,),
+        "text": {"max_tokens": 48},
+    },
+}
 
 
 class PrivateEvolutionConfig(Section):
     """Settings of private evolution. All are public; none is read from the data."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     modality: Literal["image", "text"] = Field(default="image", description="What a record is.")
     rounds: int = Field(default=8, ge=1, le=1000, description="Rounds of votes (T).")

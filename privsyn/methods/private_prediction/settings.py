@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from privsyn.methods.shared.prompts import PromptConfig, Task, WholeSentences
-from privsyn.section import Section
+from privsyn.section import PAPER, SMALL, Section
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Amin et al. 2024, Table 7 in Appendix E.1; the prompt is that of its Figures 4, 9 and 10. At
+    # temperature 2.25 the paper has public_vocabulary 1024.
+    PAPER: {
+        "batch_size": 255,
+        "clip_bound": 10.0,
+        "temperature": 2.0,
+        "public_temperature": 1.5,
+        "public_vocabulary": None,
+        "svt_threshold": 0.5,
+        "svt_noise": 0.2,
+        "min_tokens": 0,
+        "whole_sentences": False,
+        "max_tokens": 128,
+        "max_reference_tokens": 128,
+        "max_texts": 1000,
+        "task": "classification",
+    },
+    # Measured with models of 2 to 135 million parameters: benchmarks/RESULTS.md. A temperature of
+    # null is .4 to .7, and the tail of a small model's vocabulary is heavy.
+    SMALL: {
+        "batch_size": 120,
+        "buckets_per_label": 2,
+        "clip_bound": 6.0,
+        "temperature": None,
+        "public_temperature": 0.8,
+        "public_vocabulary": 50,
+        "svt_threshold": None,
+        "max_tokens": 48,
+        "max_reference_tokens": 48,
+        "max_texts": 10,
+    },
+}
 
 
 class PrivatePredictionConfig(Section):
     """Settings of private prediction. All are public; none is read from the data."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     batch_size: int = Field(
         default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "

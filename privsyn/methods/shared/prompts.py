@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
+from privsyn.errors import ConfigError
 from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import Ending
@@ -50,6 +51,11 @@ class PromptConfig(Section):
         default=None,
         description="A text ends before the first of these. Null: none for a chat prompt; "
         "otherwise what separates two records, and the line that begins the next one.",
+    )
+    begins: str = Field(
+        default="",
+        description="The part of an answer in the prompt that belongs to the record, such as {. "
+        "It is put before every text.",
     )
 
     @model_validator(mode="after")
@@ -95,8 +101,18 @@ def resolved_prompt(
         subject: Public facts about the records.
         task: What a record is.
         schema: The public JSON schema of the records, for the task ``json``.
+
+    Raises:
+        ConfigError: It is a chat prompt, and the model has no chat template.
     """
     prompt = configured or default_prompt(model, task, schema)
+    if prompt.chat and model.chat is False:
+        raise ConfigError(
+            f"models.language={model.source} has no chat template, and the prompt is for chat "
+            "models.",
+            hint="Name an instruction-tuned model, or set prompt (null: a list of records) and "
+            "task (plain).",
+        )
     return prompt.model_copy(
         update={
             "private": subject.fill(prompt.private),
@@ -120,14 +136,25 @@ def default_prompt(
         model: Has the model's own prompt.
         task: What a record is.
         schema: The public JSON schema of the records, for the task ``json``.
+
+    Raises:
+        ConfigError: The task asks for a chat model, and it has no chat template.
     """
     template = model.template_default
+    if model.chat is False and task in ("classification", "extraction"):
+        raise ConfigError(
+            f"models.language={model.source} has no chat template, and task={task} is a prompt "
+            "for chat models.",
+            hint="Name an instruction-tuned model, or set task=plain.",
+        )
     if template.chat and task in _FORMS:
-        private, public = _FORMS[task]
+        private, public, answer, stop = _FORMS[task]
+        words = json.dumps(schema, indent=2, ensure_ascii=False)
         return PromptConfig(
-            private=private,
-            public=public.replace("{schema}", json.dumps(schema, indent=2, ensure_ascii=False)),
+            private=f"{private}\n[assistant]\n{answer}",
+            public=f"{public.replace('{schema}', words)}\n[assistant]\n{answer}",
             chat=True,
+            stops=stop,
         )
     # CHAT and PLAIN are only the fallbacks of models without a prompt of their own.
     form = RECORDS if template in (CHAT, PLAIN) else template
@@ -150,27 +177,40 @@ AS_EARLIER_TURN: Mapping[str, Any] = {
 """A conversation in which the reference is an earlier answer, as it is written in a config. Worth
 trying if texts should read like the records (benchmarks/RESULTS.md)."""
 
-_ANOTHER = "\n\nPlease give me another one. Answer with the text alone."
-_RECORD = (
-    "\n```\nPlease give me another JSON record that complies with the above schema. Answer with "
-    "the record alone."
-)
+_ANOTHER = "\n\nPlease give me another one."
+_RECORD = "\n```\nPlease give me another JSON record that complies with the above schema."
 _LABELLED = "Here are texts with label: {label}. Each is {document}.\n\n"
-_EXTRACTION = "Give me a text and the phrase extracted from it.\n\n"
-_FORMS: Mapping[str, tuple[str, str]] = {
+_EXTRACTION = (
+    "Give me text and the extracted Phrase about its topic. The text is {document}.\n\n"
+    'Phrase: "{label}"\nText: "'
+)
+_ANOTHER_PHRASE = (
+    '"\n\nPlease give me another Phrase and Text: "{label}". IMPORTANT: The exact phrase "{label}" '
+    "must be mentioned in Text."
+)
+_FORMS: Mapping[Task, tuple[str, str, str, tuple[str, ...]]] = {
     "classification": (
         _LABELLED + "Text: {reference}" + _ANOTHER,
         _LABELLED + "Text: <text with label: {label}>" + _ANOTHER,
+        "Text:",
+        (),
     ),
     "extraction": (
-        _EXTRACTION + "{reference}" + _ANOTHER,
-        _EXTRACTION + 'Phrase: "<phrase>"\nText: "<text containing the phrase>"' + _ANOTHER,
+        _EXTRACTION + "{reference}" + _ANOTHER_PHRASE,
+        _EXTRACTION + '<text containing phrase "{label}">' + _ANOTHER_PHRASE,
+        'Phrase: "{label}"\nText: "',
+        ('"',),
     ),
     "json": (
         "Here is a JSON record:\n```\n{reference}" + _RECORD,
         "Here is the schema for a JSON record:\nSchema:\n```\n{schema}" + _RECORD,
+        "```\n",
+        ("\n```",),
     ),
 }
+"""Private and public request, the beginning of the answer, and where a text ends (Amin et al. 2024,
+Figures 4 to 12). The label of an extraction is the phrase. Where the paper begins a record with a
+brace, the grammar of the schema does."""
 
 
 def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
@@ -215,6 +255,7 @@ def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> s
     # An end token has no text and says that the tokens did not run out.
     over = tokens[-1] in model.ends
     text, cut = ended(as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt)
+    text = settings.prompt.begins + text
     if over or cut or not settings.whole_sentences:
         return text
     return Ending(least=max(settings.min_tokens, Ending.least)).unfinished(text)

@@ -34,7 +34,7 @@ def test_every_setting_of_a_release_is_on_the_form(config, form):
         "dataset.version"
     }
     wanted |= {f"methods.{METHOD}.{name}" for name in type(config.method(METHOD)).model_fields}
-    assert set(form) == wanted
+    assert set(form) == wanted | {f"methods.{METHOD}.settings"}
 
 
 def test_fields_are_typed_described_bounded_and_in_sections(form):
@@ -75,8 +75,8 @@ def test_epsilon_says_in_words_what_its_default_means_for_any_mechanism(config):
 
 def test_a_field_that_may_be_null_can_be_left_empty(form):
     empty = {key for key, field in form.items() if "null" in _types(field)}
-    nullable = {f"methods.{METHOD}.{name}" for name in ("guidance", "prompt", "min_tokens")}
-    assert empty == nullable | {"privacy.again"}
+    nullable = ("settings", "guidance", "prompt", "min_tokens", "top_k")
+    assert empty == {f"methods.{METHOD}.{name}" for name in nullable} | {"privacy.again"}
     for key in empty:
         assert form[key].resolve(None) is None
 
@@ -129,6 +129,18 @@ def test_the_untouched_form_is_params_yaml(config, form):
     assert changed.method(METHOD) == config.method(METHOD)
 
 
+def test_a_preset_is_in_place_of_all_that_was_left_as_shown(config, form):
+    """Of the form as it is sent: all fields, one of them changed."""
+    from privsyn.airflow.params import overrides
+
+    values = {key: field.resolve() for key, field in form.items()}
+    values |= {f"methods.{METHOD}.settings": "paper", f"methods.{METHOD}.top_k": 50}
+    changed = load_config(PARAMS, overrides(values, form)).method(METHOD)
+    paper = load_config(PARAMS, [f"methods.{METHOD}=paper"]).method(METHOD)
+    assert changed == paper.model_copy(update={"top_k": 50})
+    assert paper.guidance != config.method(METHOD).guidance
+
+
 def test_values_reach_the_config_unchanged(form):
     from privsyn.airflow.params import overrides
 
@@ -157,6 +169,7 @@ def test_every_method_has_a_whole_form(config, method):
 
     fields = form(config, method)
     names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
+    names |= {f"methods.{method}.settings"}
     if teaches(method):
         names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
     for section in (method, "distill"):  # paths are chosen among declared names, and none is here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from privsyn.api.interview import label_list, likely, word_of
 from privsyn.api.new_project import yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
+from privsyn.errors import ConfigError
+from privsyn.stages.base import open_context
+from privsyn.stages.plan import plan
 
 ROOT = Path(__file__).parents[3]
 CANARY = "vermilion-ocelot-90210"
@@ -281,6 +285,65 @@ def test_a_person_is_asked_how_many_texts_they_want(init, tickets, tmp_path):
     code, _, err, _ = init(*given, answers=answers)
     assert code == 0, err
     assert load_config(tmp_path / "params.yaml").method("private_evolution").population == 90
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A folder whose config says 8 billion parameters; init and plan read no weights."""
+    folder = tmp_path / "large"
+    shutil.copytree(ROOT / "privsyn/models/builtin/lm", folder)
+    (folder / "privsyn.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336}
+    config |= {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 128256}))
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    return folder
+
+
+def test_a_project_has_the_values_that_suit_its_models_size(init, large, tickets, tmp_path):
+    code, out, err, _ = init("small", *TICKETS)
+    assert code == 0, err
+    assert "small for private_prediction, invisible_ink" in " ".join(out.split())
+    assert load_config(tmp_path / "small/params.yaml").method("invisible_ink").guidance == 3
+    code, out, err, _ = init("new", *TICKETS, "--model", str(large))
+    assert code == 0, err
+    said = " ".join(out.split())
+    assert "paper for private_prediction, invisible_ink, dp_lora" in said
+    assert "about 7.5 billion parameters" in said
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.models.language == str(large)
+    assert config.method("invisible_ink").guidance == 1
+    assert config.method("invisible_ink").prompt.chat
+    assert config.preset("private_evolution") == "small"
+    (large / "chat_template.jinja").unlink()
+    code, _, err, _ = init("base", *TICKETS, "--model", str(large))
+    assert code == 0, err
+    config = load_config(tmp_path / "base/params.yaml")
+    assert config.method("invisible_ink").prompt is None  # the paper's is for chat models
+    assert config.method("private_prediction").task == "plain"
+
+
+def test_the_paper_can_be_named_and_what_is_none_cannot(init, tickets, tmp_path):
+    code, _, err, _ = init("new", *TICKETS, "--settings", "paper", "--label", "none")
+    assert code == 0, err
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.method("keyphrase_seeding").noise == "laplace"
+    assert not config.method("keyphrase_seeding").labels_public
+    code, _, err, _ = init("other", *TICKETS, "--settings", "papers")
+    assert (code, "settings=papers is not known" in err) == (2, True)
+    assert not (tmp_path / "other/params.yaml").exists()
+
+
+def test_a_large_model_never_runs_with_the_values_for_small_ones(large, tmp_path, init):
+    assert init("new")[0] == 0
+    config = tmp_path / "new/params.yaml"
+    ctx = open_context(config, [f"models.language={large}"])
+    for method in ("invisible_ink", "private_prediction", "dp_lora"):
+        with pytest.raises(ConfigError, match=r"small are values for .* has about 7\.5 billion"):
+            plan(ctx, method)
+    ctx = open_context(config, [f"models.language={large}", "methods.invisible_ink=paper"])
+    assert plan(ctx, "invisible_ink").settings["guidance"] == 1
 
 
 def test_what_next_quotes_a_folder_with_spaces(init, tickets, tmp_path):
