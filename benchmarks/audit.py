@@ -50,7 +50,7 @@ from privsyn.models.fakes import (
     FakeTrainer,
     hashed_script,
 )
-from privsyn.models.roles import describe_role
+from privsyn.models.loading import describe_role
 from privsyn.models.settings import ModelsConfig
 
 MANY = 8

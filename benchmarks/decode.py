@@ -80,7 +80,7 @@ class Engine:
     """InvisibleInk over our engine, all texts of a fixed length."""
 
     def __init__(self, name: str, dtype: str, batch: int, texts: int, device: str) -> None:
-        from privsyn.models.language.loading import load_language_model
+        from privsyn.models.loading import load_language_model
         from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
         self.performance = PerformanceConfig(device=device)

@@ -26,8 +26,8 @@ import torch
 
 from privsyn.dp.mechanisms import SampledGaussian, Sampler
 from privsyn.dp.noise import OpenDPNoise
+from privsyn.models.loading import load_role
 from privsyn.models.protocols import PromptTemplate, Training
-from privsyn.models.roles import load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.lora import LoraTrainer
 

@@ -23,10 +23,10 @@ import numpy as np
 import yaml
 from utility import read
 
-from privsyn.data.digits import write_digits
 from privsyn.data.images import to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
+from privsyn.data.sample import write_digits
 from privsyn.dp.accountant import Guarantee, shown
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
@@ -35,7 +35,7 @@ from privsyn.evaluation.images import downstream_images, frechet_distance
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_evolution.method import PrivateEvolution, modality
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.models.roles import describe_role, load_role
+from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 Pairs = list[tuple[Any, str]]

@@ -21,14 +21,12 @@ from pathlib import Path
 import numpy as np
 import sqlalchemy as sa
 
-from privsyn.data.draws import Draws
-from privsyn.data.journal import Journal
+from privsyn.data.journal import Draws, Journal
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec
-from privsyn.vault.journal import LedgerJournal
-from privsyn.vault.vault import VARIABLE, Vault
+from privsyn.vault import VARIABLE, LedgerJournal, Vault
 
 PART = "shard-0"
 

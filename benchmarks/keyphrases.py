@@ -38,7 +38,7 @@ from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
-from privsyn.models.language.loading import load_embedder
+from privsyn.models.loading import load_embedder
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 

@@ -23,7 +23,7 @@ from torch import nn
 from utility import read
 
 from privsyn.evaluation.metrics import Metric
-from privsyn.models.language.loading import load_embedder
+from privsyn.models.loading import load_embedder
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.validation.profile import read_rows
 

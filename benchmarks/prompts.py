@@ -38,7 +38,7 @@ from privsyn.evaluation.embeddings import mauve
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
-from privsyn.models.language.loading import load_embedder, load_language_model
+from privsyn.models.loading import load_embedder, load_language_model
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 

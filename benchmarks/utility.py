@@ -37,7 +37,7 @@ from privsyn.evaluation.judge import ENCODER, VOTER, Case, ClassMeans, judge, li
 from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
-from privsyn.models.language.loading import (
+from privsyn.models.loading import (
     load_embedder,
     load_language_model,
     load_measuring_encoder,

@@ -6,6 +6,7 @@ that shape the output) enter the release id. ``performance`` settings do not.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,7 @@ from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
 from privsyn.release.settings import DeploymentConfig, SigningConfig
-from privsyn.section import ASSET, CONNECTION, EVENT, NAME, PRESET, Section
-from privsyn.spelling import explain, nearest
+from privsyn.section import ASSET, CONNECTION, EVENT, NAME, PRESET, Section, explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
 RESERVED = ("builtin", "tiny", "smollm2", "random", "simulator", "text", "images")
@@ -458,3 +458,24 @@ def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
         raise ConfigError(explain(model, error, prefix, {} if prefix else methods)) from None
     except RecursionError:
         raise ConfigError(f"{prefix or 'params.yaml '}{_DEEP}") from None
+
+
+def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings by dotted name as ``a.b.c=value``.
+
+    Raises:
+        ConfigError: No setting can have such a value. The value is not shown.
+    """
+    return tuple(f"{key}={_plain(key, value)}" for key, value in settings.items())
+
+
+def _plain(key: str, value: Any) -> str:
+    try:
+        # JSON is YAML, which the overrides are read as, and it quotes what YAML would read as
+        # another type.
+        return json.dumps(str(value) if isinstance(value, Path) else value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{key} is a {type(value).__name__}, which is no setting.",
+            hint="Give a word, a number, true or false, or a list or dict of such.",
+        ) from None

@@ -1,4 +1,4 @@
-"""Read foreign files safely, and mark settings that name files."""
+"""Read foreign files safely, lock files, and mark settings that name files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, get_args, get_origin
 
 import yaml
+from filelock import FileLock
 from pydantic import BaseModel, BeforeValidator, Field
 
 from privsyn.data.address import Address, source
@@ -208,3 +209,29 @@ LocalPath = Annotated[Path, BeforeValidator(_local)]
 
 SourcePath = Annotated[Path | Address, BeforeValidator(_source)]
 """A file or folder of this machine, or an address of an object store."""
+
+
+def file_lock(path: Path, *, timeout: float) -> FileLock:
+    """A lock for a with block. Later processes wait their turn.
+
+    The kernel frees the lock when its holder dies, so a kill leaves nothing to clean up. The file
+    stays: if it were removed, two processes could lock two files of one name. Without flock there
+    is an error, not another kind of lock.
+
+    Args:
+        path: The lock file. Its folder is made if missing, readable by this user alone.
+        timeout: Seconds to wait for another holder; then the block raises TimeoutError.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    # The folder may hold private records, and a lock may be the first file in it.
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FileLock(
+        path,
+        timeout=timeout,
+        mode=0o600,
+        thread_local=False,  # another thread may end the block
+        fallback_to_soft=False,  # a soft lock would survive a kill
+        preserve_lock_file=True,
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from privsyn.errors import ConfigError
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
-from privsyn.tracking.base import MAX_DIGEST
+from privsyn.tracking import MAX_DIGEST
 
 CONTEXT = "training"
 """MLflow's context for a dataset that a run learns from."""

@@ -27,7 +27,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 BEGUN = ("privacy.epsilon=1.0", "privacy.draw=1")

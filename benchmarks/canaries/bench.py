@@ -38,7 +38,7 @@ from privsyn.stages.draw import generate, load_models, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 
 EPSILON, DELTA = 1.0, 1e-5
 LABELS = ("Billing", "Symptoms")

@@ -50,7 +50,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
             "",
             type=["string", "null"],
             title="Why",
-            description="Kept for good; no record text.",
+            description="Stored permanently. No record text.",
             source="task",
         )
         super().__init__(
@@ -99,8 +99,11 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         """See StageOperator."""
         question = self.question(ctx)
         if question is None:
-            return None, "nothing is asked: it is approved, needs nobody, or cannot be paid"
-        return question, f"waits for somebody to approve {question.name} ({question.what})"
+            return (
+                None,
+                "no approval is needed: it is approved, below the limit, or the account cannot pay",
+            )
+        return question, f"waiting for approval of {question.name} ({question.what})"
 
     def execute_complete(
         self, context: Mapping[str, Any], event: dict[str, Any], asked: str = ""
@@ -115,14 +118,14 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
 
         if "error" in event:
             raise StageFailed(
-                "nobody answered in time: that is a refusal.",
+                "nobody answered in time, which counts as a rejection.",
                 kind=ApprovalNeeded,
                 advice="Clear this task to ask again, or approve with: privsyn approve",
             )
         user = event.get("responded_by_user") or {}
         # The ledger records who decided: an answer without a name cannot be recorded.
         if not user.get("name"):
-            raise StageFailed("the answer has nobody's name on it.", kind=ApprovalNeeded)
+            raise StageFailed("the answer has no user name.", kind=ApprovalNeeded)
         # Fails closed: any other answer, an empty one included, is a rejection.
         approved = list(event.get("chosen_options") or ()) == [self.APPROVE]
         question = self.question(ctx)
@@ -134,7 +137,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         # it.
         if question.digest != asked:
             raise StageFailed(
-                f"{question.name} is not what it was when {user['name']} was asked.",
+                f"{question.name} has changed since {user['name']} was asked.",
                 kind=ApprovalNeeded,
                 advice="Clear this task to ask again.",
             )

@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from privsyn.airflow.failures import Patience, StageFailed
-from privsyn.airflow.links import REPORT, share_report
+from privsyn.airflow.links import REPORT, address, share_report
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import params_file
 from privsyn.airflow.schedule import version_of
-from privsyn.api.overrides import as_overrides
-from privsyn.config import environment_overrides
+from privsyn.config import as_overrides, environment_overrides
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 
 if TYPE_CHECKING:
@@ -189,7 +187,9 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
         # A DAG that does not render templates as native objects hands on a text.
         if not isinstance(self.plan, Mapping):
-            raise ConfigError("the run has no plan.", hint="Clear the task plan and what follows.")
+            raise ConfigError(
+                "the run has no plan.", hint="Clear the task `plan` and the tasks after it."
+            )
         return Plan.model_validate(dict(self.plan))
 
     def note_lineage(self, ctx: StageContext, planned: Plan) -> None:
@@ -280,16 +280,6 @@ def _code(ti: Any) -> dict[str, str]:
     return {key: str(value) for key, value in known.items() if value}
 
 
-def address(ti: Any) -> str:
-    """Page of the run on the Airflow server; empty where its address is not configured."""
-    from airflow.sdk.configuration import conf
-
-    base = conf.get("api", "base_url", fallback="").rstrip("/")
-    # A run's id holds colons and a plus sign, which mean something else in an address.
-    path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
-    return f"{base}{path}" if base.startswith("http") else ""
-
-
 _AWS = "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_REGION AWS_ENDPOINT_URL"
 _GOOGLE = "GOOGLE_SERVICE_ACCOUNT_KEY GOOGLE_SERVICE_ACCOUNT GOOGLE_APPLICATION_CREDENTIALS"
 _AZURE = "AZURE_STORAGE_ACCOUNT_NAME AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_SAS_TOKEN"
@@ -351,8 +341,8 @@ def credentials(connection_id: str) -> dict[str, str | None]:
     connection, where = _connection(connection_id), f"services.connection={connection_id}"
     if connection.conn_type not in _KINDS:
         raise ConfigError(
-            f"{where}: a connection of kind {connection.conn_type} has no credentials of a store.",
-            hint=f"Use one of kind {', '.join(_KINDS)}.",
+            f"{where}: a connection of type {connection.conn_type} has no store credentials.",
+            hint=f"Use a connection of type {', '.join(_KINDS)}.",
         )
     names, read, known = _KINDS[connection.conn_type]
     try:
@@ -360,19 +350,20 @@ def credentials(connection_id: str) -> dict[str, str | None]:
     except ValueError:
         extra = None
     if not isinstance(extra, Mapping):
-        raise ConfigError(f"{where}: its extra is no JSON object.", hint="Mend it in Airflow.")
+        raise ConfigError(
+            f"{where}: its extra field is not a JSON object.", hint="Fix the connection in Airflow."
+        )
     # Refused and not ignored: an extra such as a role to assume changes whose rights are used.
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ConfigError(
-            f"{where}: of a connection of kind {connection.conn_type} privsyn takes the extras "
-            f"{', '.join(sorted(known))} alone, and it has others: {', '.join(unknown)}.",
-            hint="Remove them; roles of the machine are taken from the environment, without a "
-            "connection.",
+            f"{where}: privsyn reads only the extras {', '.join(sorted(known))} of a connection "
+            f"of type {connection.conn_type}, and this one also has {', '.join(unknown)}.",
+            hint="Remove them. To use a role of the machine, set no connection.",
         )
     values = dict(zip(names.split(), read(connection, extra), strict=True))
     if not any(values.values()):
-        raise ConfigError(f"{where} holds no credentials.", hint="Mend it in Airflow.")
+        raise ConfigError(f"{where} has no credentials.", hint="Fix the connection in Airflow.")
     return values
 
 
@@ -386,8 +377,8 @@ def _connection(connection_id: str) -> Any:
         # address.
         kind = type(error).__name__
     raise ConfigError(
-        f"services.connection={connection_id}: Airflow gives no such connection ({kind}).",
-        hint="Make it in Airflow's UI, in its secrets backend, or as AIRFLOW_CONN_... of the "
+        f"services.connection={connection_id}: Airflow has no such connection ({kind}).",
+        hint="Create it in Airflow's UI, in its secrets backend, or as AIRFLOW_CONN_... in the "
         "workers' environment.",
     )
 

@@ -19,16 +19,9 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
 
-from privsyn.airflow.alerts import Alert
 from privsyn.airflow.base import PLAN, BrokenProjectOperator, StageOperator
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
-from privsyn.airflow.distill import (
-    BaselineOperator,
-    DistillOperator,
-    EvaluateStudentOperator,
-    PublishStudentOperator,
-)
-from privsyn.airflow.failures import patience
+from privsyn.airflow.failures import Alert, patience
 from privsyn.airflow.generate import (
     CertifyOperator,
     GenerateShardOperator,
@@ -38,7 +31,15 @@ from privsyn.airflow.generate import (
 )
 from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
-from privsyn.airflow.publish import EvaluateOperator, PublishOperator, ValidateOperator
+from privsyn.airflow.publish import (
+    BaselineOperator,
+    DistillOperator,
+    EvaluateOperator,
+    EvaluateStudentOperator,
+    PublishOperator,
+    PublishStudentOperator,
+    ValidateOperator,
+)
 from privsyn.airflow.schedule import Routing, schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import ConfigError
@@ -229,10 +230,10 @@ and draw are those of an earlier release finds that release and costs nothing; s
 cleared tasks. A fresh sample is `draw` + 1, and a new charge. When the account cannot pay,
 `reserve` fails at once and nothing is spent.
 
-**Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` gives an
-untouched reservation back and wipes the scratch. `preflight` tries models, grammar and folders on
-public inputs, while a mistake still costs nothing. `partition` opens the records. `generate` draws,
-one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its
+**Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` returns an
+unused reservation and deletes private temporary files. `preflight` checks models, grammar and
+folders on public inputs, before anything is charged. `partition` opens the records. `generate`
+draws, one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its
 journal.
 {training}{teaching}`certify` commits the digests to the ledger. `validate` runs the Great
 Expectations suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes

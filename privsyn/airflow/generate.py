@@ -104,11 +104,11 @@ class ChildOperator(StageOperator):
             return
 
         def waiting() -> None:
-            log.info("%s: waits for a GPU; all %d are taken", self.stage, len(cards))
+            log.info("%s: waiting for a GPU; all %d are in use", self.stage, len(cards))
 
         count = performance.processes if self.trains else 1
         with leased(cards, count, card_locks(), waiting) as mine:
-            log.info("%s: has GPU %s", self.stage, ", ".join(mine))
+            log.info("%s: uses GPU %s", self.stage, ", ".join(mine))
             yield {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
 
     def drawn(self, ctx: StageContext) -> bool:
@@ -182,10 +182,10 @@ class PreflightOperator(ChildOperator):
 
         planned = self.planned()
         if not due(ctx, planned):
-            return None, f"{planned.id} has begun or exists: nothing to try"
+            return None, f"{planned.id} has started or is finished: nothing to check"
         with self.environment(ctx, context) as environment:
             self.run_child(environment, "stage", "preflight", "--plan", self.plan_file(ctx))
-        return None, "models, settings and folders are fit"
+        return None, "models, settings and folders passed"
 
 
 class TrainOperator(ChildOperator):
@@ -276,13 +276,13 @@ def _failure(stage: str, code: int, reported: Mapping[str, str] | None) -> Stage
         return StageFailed(reported["message"], kind=kind, advice=reported["hint"])
     if code < 0:
         return StageFailed(
-            f"{stage} was ended by {signal.Signals(-code).name}; it resumes at no further cost.",
+            f"{stage} was killed by {signal.Signals(-code).name}; it resumes at no further cost.",
             # The two by which a platform ends a process. Others, such as SIGSEGV, are failures.
             killed=-code in (signal.SIGKILL, signal.SIGTERM),
         )
     # Without a report the exit code still tells a user's mistake (2 to 5) from a defect.
     return StageFailed(
-        f"{stage} ended with exit code {code}; the lines above say why.",
+        f"{stage} failed with exit code {code}; see the lines above.",
         code=code,
         final=2 <= code <= 5,
     )

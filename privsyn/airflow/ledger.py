@@ -44,11 +44,11 @@ class LedgerBalancesOperator(StageOperator):
         audit = ctx.ledger.verify()
         balances = [statement.balance for statement in ctx.ledger.accounts.statements()]
         accounts = ", ".join(
-            f"{balance.account}: {percent(balance.share)} spent, room for Gaussian noise of "
-            f"epsilon {balance.left_epsilon:.4g}"
+            f"{balance.account}: {percent(balance.share)} spent, remaining: one release with "
+            f"Gaussian noise up to epsilon {balance.left_epsilon:.4g}"
             for balance in balances
         )
-        summary = f"{audit.rows} rows in order. {accounts or 'No account yet'}"
+        summary = f"the hash chain of {audit.rows} rows is intact. {accounts or 'No account yet'}"
         return [balance.as_dict() for balance in balances], summary
 
 
@@ -78,7 +78,7 @@ class UnfinishedReleasesOperator(StageOperator):
                 hint="Run the DAG again with the same settings to resume them at no further cost; "
                 "or, as after an upgrade, give them up: privsyn ledger lose, then privsyn sweep.",
             )
-        return None, "every charged release is finished or at work"
+        return None, "every charged release is finished or in progress"
 
 
 class SweepOperator(StageOperator):
@@ -93,7 +93,7 @@ class SweepOperator(StageOperator):
         from privsyn.stages.upkeep import sweep
 
         wiped = sweep(ctx)
-        summary = f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe"
+        summary = f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete"
         return wiped, summary
 
 

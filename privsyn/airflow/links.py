@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
@@ -112,3 +113,13 @@ class ReleaseReportLink(BaseOperatorLink):  # type: ignore[misc]
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Address the operator noted; empty before it knows one."""
         return getattr(operator, "report_url", None) or ""
+
+
+def address(ti: Any) -> str:
+    """Page of the run on the Airflow server; empty where its address is not configured."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    # A run's id holds colons and a plus sign, which mean something else in an address.
+    path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
+    return f"{base}{path}" if base.startswith("http") else ""

@@ -111,7 +111,7 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         allowed: The projects whose budget is shown.
         base: Path of the Airflow UI; empty at the root of its server.
     """
-    from privsyn.display.budget_page import BudgetPage, crons_of
+    from privsyn.display.accounts import BudgetPage, crons_of
 
     page = BudgetPage(datetime.now(UTC))
     everyone = projects()

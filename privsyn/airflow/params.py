@@ -18,8 +18,7 @@ from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
 from privsyn.release.warnings import SCALE, of_unit
-from privsyn.section import PRESET
-from privsyn.spelling import nearest
+from privsyn.section import PRESET, nearest
 from privsyn.students.settings import STUDENTS
 
 JSON_SCHEMA = (

@@ -100,12 +100,12 @@ def projects(place: Path | None = None) -> list[Project]:
     names = [name for name, _ in named]
     if not names:
         raise ConfigError(
-            f"{PARAMS}={place} holds no project.", hint="Put in NAME/params.yaml or NAME.yaml."
+            f"{PARAMS}={place} holds no project.", hint="Add NAME/params.yaml or NAME.yaml."
         )
     for name, file in named:
         if not PROJECT.fullmatch(name) or names.count(name) > 1:
             raise ConfigError(
-                f"{file} cannot be a project: its name must match {PROJECT.pattern} and be its own."
+                f"{file} cannot be a project: its name must match {PROJECT.pattern} and be unique."
             )
     return [Project(file, name) for name, file in named]
 

@@ -63,7 +63,7 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
         raise ConfigError(
             f"the version of the data that {source} of the asset's event gives ({shown}) must "
             f"match {NAME}.",
-            hint="Let whoever updates the asset say it, or trigger the run by hand with "
+            hint="Set it where the asset is updated, or trigger the run by hand with "
             "dataset.version.",
         )
     return version

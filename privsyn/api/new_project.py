@@ -1,23 +1,37 @@
-"""A new project: params.yaml, dvc.yaml, dags and .gitignore, from what the package ships."""
+"""A new project: what it must know about its private file, given or asked, and its files.
+
+The files (params.yaml, dvc.yaml, dags and .gitignore) are made from those that the package ships.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from privsyn.api.interview import ProjectAnswers
 from privsyn.config import Config, parse_config
 from privsyn.data.artifacts import atomic_file
-from privsyn.errors import ConfigError
+from privsyn.data.readers.columns import (
+    PEOPLE,
+    called_after_people,
+    refuse_index,
+    refuse_missing,
+)
+from privsyn.data.readers.formats import Header, read_header
+from privsyn.data.readers.streams import parts, split_suffix
+from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
+from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.registry import METHODS
 from privsyn.models.model_identity import size_here
-from privsyn.publishing.git import PROJECT_FILES, in_git
-from privsyn.section import MANY, PAPER, PRESET, SMALL
+from privsyn.publishing import PROJECT_FILES, in_git
+from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 
@@ -291,3 +305,442 @@ def write(
 def _write(file: Path, content: str) -> None:
     with atomic_file(file, mode=0o644) as stream:
         stream.write(content.encode())
+
+
+@dataclass(frozen=True)
+class ProjectAnswers:
+    """What a user says of a private file.
+
+    Attributes:
+        path: The file, or the folder of images.
+        text: Column of the text; None for images.
+        label: Column of the label, if there is one.
+        labels: The public set of labels.
+        unit: Column of the unit id; None: every row is its own unit.
+        protects: What a unit is: patient, customer.
+        name: Of dataset and account; None: the file's.
+        delimiter: Of a CSV; None: the reader's default.
+        image_size: Side in pixels images are brought to; None for texts.
+        document: What a record is, for prompts: public.
+        public_size: How many units there are, as is known without the file; None: not said.
+        texts: How many synthetic records a release is to hold; None: as many as are usual.
+        curators: Who publishes releases and answers for them; None: not stated yet. These four
+            stand in the first card of a report.
+        contact: Whom to ask.
+        license: Under which license.
+        intended_use: What for.
+        mask: Whether what looks like an address or a number of a person is masked in the texts.
+    """
+
+    path: Path
+    text: str | None = "text"
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    unit: str | None = None
+    protects: str | None = None
+    name: str | None = None
+    delimiter: str | None = None
+    image_size: int | None = None
+    document: str | None = None
+    public_size: int | None = None
+    texts: int | None = None
+    curators: str | None = None
+    contact: str | None = None
+    license: str | None = None
+    intended_use: str | None = None
+    mask: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of ``dataset`` and ``account`` that follow, by dotted name.
+
+        A file without unit ids has rows for units: one can be replaced by nothing but not removed,
+        since later rows would move up.
+        """
+        name = self.name or name_of(self.path)
+        # Adjacency follows: add_remove needs ids that stay the same when a unit is gone.
+        removable = self.unit is not None
+        content: dict[str, Any] = (
+            {"dataset.text": self.text, "dataset.document": self.document}
+            if self.image_size is None
+            else {"dataset.images": {"size": self.image_size, "mode": "L"}}
+        )
+        return {
+            "dataset.name": name,
+            "dataset.path": str(self.path.expanduser().resolve()),
+            "dataset.version": "v1",
+            **({} if self.delimiter is None else {"dataset.delimiter": self.delimiter}),
+            **content,
+            "dataset.label": self.label,
+            "dataset.labels": list(self.labels),
+            "dataset.unit": self.unit,
+            "dataset.max_records_per_unit": 1,
+            "dataset.holdout": HOLDOUT,
+            "account.name": name,
+            "account.unit": self.protects or (word_of(self.unit) if self.unit else "record"),
+            "account.adjacency": "add_remove" if removable else "replace_null",
+            "account.epsilon": 10.0,
+            "account.delta": delta_for(self.public_size),
+            "account.period": None,
+            "account.public_size": self.public_size,
+            "privacy.epsilon": 3.0,
+            "privacy.delta": delta_for(self.public_size),
+        }
+
+    def stated(self) -> dict[str, Any]:
+        """The settings of ``deployment`` that follow, by dotted name; those stated alone."""
+        fields = {field: getattr(self, field) for field in _STATED}
+        fields["curators"] = [self.curators] if self.curators else None
+        return {f"deployment.{field}": value for field, value in fields.items() if value}
+
+
+def delta_for(public_size: int | None) -> float:
+    """A delta for so many units: a power of ten of at most size ** -1.1, from 1e-9 to 1e-6.
+
+    >>> [delta_for(size) for size in (None, 1500, 400_000, 10**7, 10**12)]
+    [1e-06, 1e-06, 1e-07, 1e-08, 1e-09]
+    """
+    # Below 1 / size: else publishing one whole record would satisfy the guarantee.
+    digits = 6 if public_size is None else math.ceil(1.1 * math.log10(max(public_size, 1)))
+    return float(f"1e-{min(max(digits, 6), 9)}")
+
+
+def name_of(path: Path) -> str:
+    """A dataset's name after its file: letters, digits, dots and dashes."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.name.split(".")[0]).strip("-._")
+    return name[:64] or "data"
+
+
+def word_of(column: str) -> str:
+    """What a unit is called, after the column of its id; ``unit`` where the name does not say.
+
+    >>> [word_of(name) for name in ("customer_id", "patientId", "Patient no.", "userid", "uid")]
+    ['customer', 'patient', 'patient', 'user', 'unit']
+    """
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column)
+    words = [word.lower() for word in re.split(r"[^A-Za-z0-9\u00c0-\uffff]+", spaced) if word]
+    while words and words[-1] in _MARKS:
+        words.pop()
+    word = "-".join(words)
+    if run_together := re.fullmatch(f"{PEOPLE}(id|no|nr)", word):
+        word = run_together[1]
+    return word if re.fullmatch(r"[a-z][a-z0-9-]{2,63}", word) else "unit"
+
+
+_MARKS = frozenset(
+    "id ids uid uids uuid guid pid sid no nr num number key code hash ref pk name".split()
+)
+"""Last words of a column's name that say that it holds ids, and not whose."""
+
+
+def label_list(text: str) -> tuple[str, ...]:
+    """Labels with commas between them; one that holds a comma stands in double quotes.
+
+    >>> label_list('Bug, "Question, other", Praise')
+    ('Bug', 'Question, other', 'Praise')
+    """
+    row = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(label.strip() for label in row if label.strip())
+
+
+def likely(columns: Sequence[str], role: str) -> str | None:
+    """The column whose name says that it is there for a role: text, label or unit."""
+    if role == "unit":
+        return next((name for name in columns if called_after_people(name)), None)
+    pattern = {
+        "text": "text|body|message|content|note|review|comment|abstract",
+        "label": "label|category|class|topic|intent|tag",
+    }[role]
+    return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
+
+
+Ask = Callable[[str, str], str]
+"""Asks a person a question, with a proposal that Enter takes; an empty one: Enter takes nothing."""
+NONE = "none"
+NOTHING = (NONE, "-")
+"""Answers that stand for nothing."""
+_COLUMNS = ("text", "label", "unit")
+"""Answers that name columns."""
+OPTION, ARGUMENT = "--", "argument "
+"""What stands before a field's name on the command line, and in Python."""
+_TRIES = 2
+"""Times that a person who names no column of the file is asked again."""
+
+
+def ask_for(
+    path: Path, given: Mapping[str, Any], ask: Ask | None, *, prefix: str = OPTION
+) -> ProjectAnswers:
+    """What a private file's columns mean: as given, else asked, else by their names.
+
+    Only the header is read. Labels are public and are never taken from the data; who is protected
+    is never guessed without a person's consent.
+
+    Args:
+        path: The file, or a folder of images.
+        given: Fields of Answers that need not be asked; ``unit`` may be given as None.
+        ask: None: there is nobody to ask.
+        prefix: What stands before a field's name where the user gives it: OPTION or ARGUMENT.
+
+    Raises:
+        ConfigError: Something was neither given nor can be asked.
+        DataError: The file cannot be read, or has no such column.
+    """
+    options = dict(given)
+
+    def settle(field: str, question: str, proposal: str | None, *, sure: bool) -> None:
+        """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
+        if field in options:
+            return
+        if ask is not None:
+            answer = ask(question, proposal or "").strip()
+            for _ in range(_TRIES):
+                try:
+                    refuse({field: answer})
+                    break
+                except PrivsynError as wrong:
+                    answer = ask(f"{wrong} {question}", proposal or "").strip()
+            refuse({field: answer})
+        # privacy: who is protected and which labels there are is never `sure`: a person has to say
+        # it.
+        elif sure and proposal:
+            answer = proposal
+        else:
+            option = _EITHER[prefix] if field == "unit" else named(field)
+            raise ConfigError(f"{option} is missing.", hint=question)
+        options[field] = None if answer == "" or nothing(answer) else answer
+
+    def nothing(answer: str) -> bool:
+        return answer.casefold() in NOTHING and (header is None or answer not in header)
+
+    def named(field: str) -> str:
+        if ask is not None and field not in given:
+            return field.replace("_", " ")  # an answer, and no option that anybody wrote
+        return prefix + (field.replace("_", "-") if prefix == OPTION else field)
+
+    def refuse(answers: Mapping[str, Any]) -> None:
+        """Refuse an answer that would not do: at once, while it can be given again."""
+        for field, value in answers.items():
+            if field in _CHECKS and value is not None:
+                _CHECKS[field](named(field), value)
+        if header is None:
+            return
+        if answers.get("text", "text") in ("", None, *NOTHING) and answers["text"] not in header:
+            raise ConfigError(
+                f"{named('text')}={answers['text']!r} names no column.",
+                hint="A project of texts needs one, or a form over several.",
+            )
+        if "unit" in answers and ask is not None and answers["unit"] in ("", "-"):
+            raise ConfigError("This needs an answer: nobody but you can say who is protected.")
+        names = {
+            k: answers[k]
+            for k in _COLUMNS
+            if answers.get(k) not in (None, "") and not nothing(answers[k])
+        }
+        in_text = PLACEHOLDER.findall(names.get("text", ""))
+        if in_text and names["text"] not in header:
+            del names["text"]
+            names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
+        missing = {k: name for k, name in names.items() if name not in header}
+        may_ask = ask is not None and not missing.keys() & given.keys()
+        refuse_missing(path, missing, header.names, prefix="" if may_ask else prefix)
+        if "unit" in names:
+            refuse_index(names["unit"])
+
+    table = _table(path)
+    images = (path.is_dir() and table is None) or path.suffix == ".npz" or "image_size" in options
+    header: Header | None = None
+    for field in ("label", "unit"):
+        if options.get(field) == "":  # else who is protected would be left open by a slip
+            raise ConfigError(f"{named(field)} is empty.", hint=_EMPTY[field, prefix])
+    if images:
+        refuse(options)
+        options["text"] = None
+        size = "To how many pixels a side are images brought?"
+        settle("image_size", size, "28", sure=False)
+        settle("label", "Which column holds the label? (in a folder any word)", "label", sure=True)
+        if path.is_dir():
+            options.setdefault("unit", "file")
+    else:
+        header = read_header(table or path, setting=named("data"))
+        columns, delimiter = header.names, header.delimiter
+        refuse(options)
+        usual = "\t" if split_suffix(table or path)[0] == ".tsv" else ","
+        options["delimiter"] = None if delimiter in (None, usual) else delimiter
+        text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
+        settle("text", listed, text, sure=True)
+        settle("document", _WHAT, NONE, sure=True)
+        # Labels must be listed by a person: where there is none, no column is proposed.
+        label = likely(columns, "label") if ask is not None else None
+        settle(
+            "label", f"Which column holds the label? ({NONE}: no labels)", label or NONE, sure=True
+        )
+    if options["label"] and not options.get("labels"):
+        question = (
+            "Which labels are there? All of them, with commas between (they are public, so they "
+            "are not read from the file)"
+        )
+        options.pop("labels", None)
+        settle("labels", question, None, sure=False)
+    if isinstance(options.get("labels"), str):
+        options["labels"] = label_list(options["labels"])
+    unit = None if header is None else likely(header.names, "unit")
+    settle("unit", _WHOSE.format(f"; {unit} looks like one" if unit else ""), None, sure=False)
+    if options["unit"]:
+        settle("protects", "What is one of them called?", word_of(options["unit"]), sure=True)
+    settle("public_size", _how_many(options), NONE, sure=True)
+    for field in _WHOLE_NUMBERS:
+        if options.get(field) is not None:
+            options[field] = int(options[field])
+    number = usual_number(len(options.get("labels") or ()), options["public_size"], images=images)
+    settle("texts", _HOW_MANY_TEXTS, str(number), sure=True)
+    options["texts"] = int(options["texts"])
+    for field, question in _STATED.items():
+        if field == "curators" or options["curators"]:
+            settle(field, f"{question} (public; {NONE}: not stated yet)", NONE, sure=True)
+    if not images:
+        settle("mask", _MASK, YES, sure=True)
+        options["mask"] = str(options["mask"]).lower() in _YESES
+    return ProjectAnswers(path=path, **options)
+
+
+def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:
+    """How many synthetic records are proposed: by public numbers alone.
+
+    Some for each label; of texts, where there are many people, about one for each eight of them
+    that train, since private evolution chooses among eight candidates a text.
+    """
+    labels = max(1, labels)
+    if images:
+        return labels * _IMAGES_EACH
+    most = 0 if public_size is None else int((1 - HOLDOUT) * public_size) // _PEOPLE_A_TEXT
+    return labels * max(_EACH, min(_MOST, most) // labels)
+
+
+HOLDOUT = 0.2
+"""Share of the people that a new project holds out for its internal evaluation."""
+_EACH, _IMAGES_EACH = 20, 60
+"""Texts and images of a label that are proposed at least."""
+_PEOPLE_A_TEXT, _MOST = 8, 300
+"""People that a proposed text has, and texts that are proposed at most for them: a small model
+writes eight candidates for each of them."""
+
+
+def _table(path: Path) -> Path | None:
+    """The first of a folder's files where its files are rows; None for images and for a file."""
+    if not path.is_dir():
+        return None
+    rows = [part for part in path.iterdir() if part.is_file() and part.name[:1] not in ("_", ".")]
+    if not any(split_suffix(part)[0] in _TABLES for part in rows):
+        return None
+    return next(part for part in parts(path) if isinstance(part, Path))
+
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+def _some(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
+
+
+_SHOWN = 20
+"""Columns that a question lists."""
+_WHAT = (
+    "In a few English words with their article, what is one text? For example: an SMS to a shop. "
+    f"Prompts say it, so it is public ({NONE}: prompts say a text, and texts come from anywhere)"
+)
+_WHOSE = (
+    "Which column says whose row it is, such as a patient's? That is who is protected "
+    f"({NONE} only if no two rows can be the same person's: rows, not people, are protected "
+    "then{})"
+)
+_STATED = {
+    "curators": "Who publishes the releases, and answers for them?",
+    "contact": "Whom may a reader of a release ask? An address or a page",
+    "license": "Under which license is a release handed out?",
+    "intended_use": "What is a release meant for?",
+}
+"""Fields of ``deployment`` that the first card of a report shows; the first opens the others."""
+_MASK = (
+    "Are e-mail addresses, phone numbers and record numbers masked in the synthetic texts? A model "
+    "makes some up, and nobody can tell them from a person's (yes or no)"
+)
+YES, _YESES, _NOES = "yes", ("yes", "y", "true"), ("no", "n", "false")
+_HOW_MANY_TEXTS = "How many synthetic records do you want in all?"
+
+
+def _check_labels(option: str, labels: Any) -> None:
+    """Refuse no label, and a line of labels that was read as one."""
+    if not isinstance(labels, str):
+        return
+    names = label_list(labels)
+    if not names:
+        raise ConfigError(f"{option}={labels!r} names no label.", hint="Write: Bug,Question")
+    for label in names:
+        marks = [mark for mark in _NO_COMMAS if mark in label]
+        if marks and f'"{label}"' not in labels:
+            meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
+            raise ConfigError(
+                f"{option}={label!r} is one label: labels have commas between them, not "
+                f"{marks[0]!r}.",
+                hint=f"Write {meant}, or double quotes around it if it is one.",
+            )
+
+
+def _how_many(answers: Mapping[str, Any]) -> str:
+    whose = f"{answers.get('protects') or ('row' if answers['unit'] is None else 'unit')}s"
+    return (
+        f"About how many {whose} are there, by what is known without the file? A number that you "
+        f"may publish: settings are judged by it ({NONE}: not known)"
+    )
+
+
+def _check_whole(option: str, number: Any) -> None:
+    field = re.sub("[ -]", "_", option.removeprefix(OPTION).removeprefix(ARGUMENT))
+    if number in NOTHING and field == "public_size":
+        return
+    if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
+        raise ConfigError(
+            f"{option}={number} is not a whole number from 1 on.", hint=_WHOLE_NUMBERS[field]
+        )
+
+
+def _check_word(option: str, word: Any) -> None:
+    if not re.fullmatch(NAME, word):
+        raise ConfigError(f"{option}={word!r} must be {WORDS[NAME]}.", hint="Write: patient")
+
+
+def _check_yes_or_no(option: str, answer: Any) -> None:
+    if str(answer).lower() not in (*_YESES, *_NOES):
+        raise ConfigError(f"{option}={answer} is neither yes nor no.", hint="Write: yes")
+
+
+def _check_length(option: str, words: Any) -> None:
+    if len(words) > LONGEST_DOCUMENT:
+        raise ConfigError(
+            f"{option} has {len(words)} characters, of at most {LONGEST_DOCUMENT}.",
+            hint="Say in a few words what a text is, such as: bug report",
+        )
+
+
+_NO_COMMAS = (";", "|", "\t", "\n")
+_WHOLE_NUMBERS = {
+    "image_size": "Write pixels, such as 28.",
+    "public_size": f"Write a public estimate, such as 5000, or {NONE} where there is none.",
+    "texts": "Write how many, such as 200.",
+}
+"""Fields that are whole numbers, and what to write."""
+_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "document": _check_length,
+    "labels": _check_labels,
+    **dict.fromkeys(_WHOLE_NUMBERS, _check_whole),
+    "protects": _check_word,
+    "mask": _check_yes_or_no,
+}
+"""Field -> what refuses a value that its setting could not have."""
+_EMPTY = {
+    ("label", OPTION): f"Name a column, or write {NONE} for none.",
+    ("unit", OPTION): "Name a column, or say --rows-are-units if no two rows can be the same "
+    "person's.",
+    ("label", ARGUMENT): "Name a column, or give None for none.",
+    ("unit", ARGUMENT): "Name a column, or give None if no two rows can be the same person's.",
+}
+_EITHER = {OPTION: "--unit COLUMN or --rows-are-units", ARGUMENT: "argument unit"}

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.api import frames, interview, new_project
-from privsyn.api.arguments import refuse_undotted
-from privsyn.api.errors import guarded
-from privsyn.api.overrides import as_overrides
+from privsyn.api import frames, new_project
+from privsyn.api.guard import guarded, refuse_undotted
 from privsyn.api.released import Release
-from privsyn.config import environment_overrides
+from privsyn.config import as_overrides, environment_overrides
 from privsyn.data.address import is_address
 from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.api.frames import Rows
-    from privsyn.display.comparison import Comparison
+    from privsyn.display.releases import Comparison
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +238,7 @@ class Project(Displayable):
         if isinstance(size, int) and size > 0:
             answered["public_size"] = size
         images = image_size is not None
-        answered["texts"] = interview.usual_number(
+        answered["texts"] = new_project.usual_number(
             len(labels), answered.get("public_size"), images=images
         )
         if texts is not None:
@@ -248,17 +246,17 @@ class Project(Displayable):
         if protects is not None:
             answered["protects"] = protects
         if isinstance(data, str | Path):
-            answers = interview.ask_for(
-                Path(data).expanduser(), answered, None, prefix=interview.ARGUMENT
+            answers = new_project.ask_for(
+                Path(data).expanduser(), answered, None, prefix=new_project.ARGUMENT
             )
             written = new_project.params(answers, method or FIRST, changes, further)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
-            columns = frames.check_columns(frame, text, label, unit, prefix=interview.ARGUMENT)
-            answered["name"] = name or interview.name_of(root.resolve())
+            columns = frames.check_columns(frame, text, label, unit, prefix=new_project.ARGUMENT)
+            answered["name"] = name or new_project.name_of(root.resolve())
             # The path is a stand-in: dataset.path is set below, relative to the project.
-            answers = interview.ProjectAnswers(path=Path("frame"), **answered)
+            answers = new_project.ProjectAnswers(path=Path("frame"), **answered)
             place = frames.place(answered["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes, further)
@@ -420,7 +418,7 @@ class Project(Displayable):
             ConfigError: They are not of one dataset.
             ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         """
-        from privsyn.display.comparison import compare, paid
+        from privsyn.display.releases import compare, paid
 
         ctx = self._context(())
         named = [item.name if isinstance(item, Release) else item for item in releases]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.api.errors import guarded
-from privsyn.api.overrides import as_overrides
+from privsyn.api.guard import guarded
+from privsyn.config import as_overrides
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import shown
@@ -204,7 +204,7 @@ class Release(Displayable):
             VerificationError: It is not what was certified.
             ValidationFailed: It has not passed its suite, or waits for its disclosure audit.
         """
-        from privsyn.handover.export import export
+        from privsyn.export import export
 
         ctx = None if self._of is None else self._of(())
         book = None if ctx is None else ctx.ledger_at_hand
@@ -268,7 +268,7 @@ class Release(Displayable):
     def _project(self, settings: Sequence[str]) -> Context:
         if self._of is None:
             raise ConfigError(
-                f"{self.name} was opened without its project, which makes things of releases.",
+                f"{self.name} was opened without its project.",
                 hint="privsyn.Project.open(folder).open_release(name)",
             )
         return self._of(settings)
@@ -331,9 +331,9 @@ class Verification(Displayable):
     def _tables(self) -> tuple[Table, ...]:
         """One table: a check a row."""
         title = (
-            "Authentic: the ledger vouches for it"
+            "Authentic: confirmed by the ledger"
             if self.authentic
-            else "Consistent, not authenticated: anyone can make one so"
+            else "Consistent, but not authenticated: no ledger confirms who made it"
         )
         marks = {True: "ok", False: "FAILED", None: "not checked"}
         rows = {check.name: f"{marks[check.passed]}: {check.detail}" for check in self.checks}
@@ -369,6 +369,6 @@ class Report:
         if self.internal is None:
             return frame
         if page is self.internal:
-            return f"<p>internal: stays inside</p>{frame}"
-        line = "internal page (stays inside): .internal of this object"
+            return f"<p>internal: do not share</p>{frame}"
+        line = "internal page (do not share): .internal of this object"
         return f"{frame}<p>{line}</p>"

@@ -32,9 +32,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sample-data": (
         BEGIN,
         "project:sample_data",
-        "Write invented patient-portal messages, or scans of digits, to try everything on.",
+        "Write invented patient-portal messages, or scans of digits, to try privsyn on.",
     ),
-    "models": (BEGIN, "models:models_app", "List and fetch models."),
+    "models": (BEGIN, "project:models_app", "List and fetch models."),
     "check": (
         BEGIN,
         "run:check",
@@ -84,13 +84,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "tune": (
         MORE,
-        "tune:tune",
+        "run:tune",
         "Try settings of a method on public records and show which give the better texts.",
     ),
     "ledger": (BUDGET, "ledger:ledger_app", "Show and check the budget ledger."),
     "approve": (BUDGET, "ledger:approve", "Approve the cost or the publication of a release."),
     "reject": (BUDGET, "ledger:reject", "Reject a pending release, or revoke its approval."),
-    "keys": (BUDGET, "keys:keys_app", "Manage signing and vault keys."),
+    "keys": (BUDGET, "project:keys_app", "Manage signing and vault keys."),
     "stage": (INNER, "stage:stage_app", "Run one stage, as dvc.yaml and Airflow do."),
     "lineage": (INNER, "ledger:lineage_app", "Manage the lineage in MLflow."),
     "sweep": (INNER, "run:sweep", "Delete private temporary files of finished releases."),
@@ -180,7 +180,7 @@ class CommandGroup(TyperGroup):
         except Exception as error:
             if not isinstance(error, _UsageError):
                 raise
-            from privsyn.spelling import nearest
+            from privsyn.section import nearest
 
             # A person who mistypes is not sent to a command for schedulers or repair.
             known = [name for name, (panel, *_) in COMMANDS.items() if panel != INNER]
@@ -313,7 +313,7 @@ def _setting_meant(error: Any) -> str:
         return ""
     from privsyn.config import Config
     from privsyn.methods.registry import METHODS, settings_model
-    from privsyn.spelling import settings_called
+    from privsyn.section import settings_called
 
     methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
     setting = settings_called(Config, option.lstrip("-").replace("-", "_"), methods)

@@ -47,7 +47,7 @@ def ledger_show(
         ctx.ledger.check()
     except VerificationError as error:  # what an edited ledger says of a balance may be false
         edited = error
-        show(err, "The ledger was edited: what follows may be false, and nothing is spent on it.")
+        show(err, "The ledger was edited. What follows may be false, and no budget can be spent.")
     # Shown all the same: an owner has to see what an edited ledger says to repair it.
     if as_json:
         print(json.dumps(account_rows(ctx.ledger), indent=2))
@@ -64,8 +64,8 @@ def ledger_show(
         if left:
             show(
                 out,
-                f"private records of {len(left)} ended release(s) are still in scratch: "
-                f"{', '.join(left)}. Wipe them: privsyn sweep",
+                f"private temporary files of {len(left)} finished release(s) remain: "
+                f"{', '.join(left)}. Delete them: privsyn sweep",
             )
     if note := ctx.ledger.clock_note():
         show(err, note)
@@ -81,7 +81,7 @@ def ledger_page(
     overrides: Overrides = None,
 ) -> None:
     """Write the accounts as a page: spending over time, every release, remaining budget."""
-    from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, web_address
+    from privsyn.display.accounts import BudgetPage, crons_of, file_reports, web_address
 
     ctx = context_of(params, overrides)
     page = BudgetPage(ctx.clock())
@@ -137,20 +137,20 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
     if not ctx.ledger.exists():
         raise LedgerUnavailable(
             f"there is no ledger at {ctx.ledger.where}: nothing was verified.",
-            hint="It comes with the first release. If there was one, check services.ledger.",
+            hint="The first release creates it. If there was one, check services.ledger.",
         )
     audit = ctx.ledger.verify()
     show(
         out,
-        f"the chain holds: {audit.rows} rows, {audit.accounts} account(s), {audit.entries} "
-        f"release(s), head {audit.head[:16]}",
+        f"the hash chain is intact: {audit.rows} rows, {audit.accounts} account(s), "
+        f"{audit.entries} release(s), head {audit.head[:16]}",
     )
     if audit.late:
         days = audit.behind.total_seconds() / 86_400
         show(
             out,
-            f"{audit.late} row(s) were written by a clock that was behind the row before, by up to "
-            f"{days:.3g} days: they have the time of that row",
+            f"{audit.late} row(s) have the time of the row before, because the clock that wrote "
+            f"them was up to {days:.3g} days behind",
         )
     if note := ctx.ledger.clock_note():
         show(out, note)
@@ -158,7 +158,7 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
 
 @ledger_app.command("migrate")
 def ledger_migrate(params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Create the ledger's tables, or bring them up to date: as the role that owns them."""
+    """Create or update the ledger's tables. Run it as the role that owns them."""
     ctx = context_of(params, overrides)
     ctx.ledger.migrate()
     show(out, f"ledger {ctx.ledger.where} is up to date")
@@ -169,7 +169,7 @@ def ledger_grants(
     role: Annotated[str, typer.Option(help="The PostgreSQL role of services.ledger.")],
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are.")] = "public",
 ) -> None:
-    """Print SQL that keeps a PostgreSQL role from rewriting the ledger: for the tables' owner."""
+    """Print SQL that prevents a PostgreSQL role from rewriting the ledger. Their owner runs it."""
     from privsyn.ledger.postgres_roles import grants
 
     print(grants(role, schema), end="")
@@ -181,19 +181,19 @@ def lineage_sync(
         str | None,
         typer.Argument(
             metavar="[RELEASE]",
-            help="Id or folder of one; by default all that are here.",
+            help="Id or folder of a release. By default all that are here.",
             autocompletion=known_here,
         ),
     ] = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Write to MLflow what finished releases should have there and have not."""
+    """Write missing lineage of finished releases to MLflow."""
     from privsyn.stages.upkeep import sync
 
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)
-    show(out, f"the lineage of {len(names)} release(s) is whole in MLflow")
+    show(out, f"MLflow has the lineage of {len(names)} release(s)")
 
 
 Spend = Annotated[bool, typer.Option("--spend", help="Decide on reserving its cost.")]
@@ -286,7 +286,7 @@ def _decide(
         "the ledger's chain",
     )
     if approved:
-        show(out, "Go on with the command that asked: privsyn run")
+        show(out, "Continue with: privsyn run")
 
 
 def _refuse_again(ctx: Context, question: Question, approver: str) -> None:
@@ -298,7 +298,7 @@ def _refuse_again(ctx: Context, question: Question, approver: str) -> None:
     ]
     if about and about[-1].approved and about[-1].approver == approver:
         raise BudgetError(
-            f"{question.name}: {approver} approved to {question.what} exactly this already, in "
+            f"{question.name}: {approver} has already approved to {question.what} exactly this, in "
             f"row {about[-1].seq} of the ledger's chain.",
-            hint="Go on with the command that asked: privsyn run",
+            hint="Continue with: privsyn run",
         )

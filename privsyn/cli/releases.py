@@ -23,7 +23,7 @@ from privsyn.cli.options import (
 )
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show
-from privsyn.handover.export import FORMATS
+from privsyn.export import FORMATS
 from privsyn.release import layout
 
 
@@ -41,13 +41,13 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare releases of one dataset by cost, utility and samples. The output is internal."""
-    from privsyn.display.comparison import compare as put_beside
-    from privsyn.display.comparison import paid, write
+    from privsyn.display.releases import compare as compare_releases
+    from privsyn.display.releases import paid, write
 
     ctx = context_of(params, overrides)
     # Students and further records are left out by default: they cost nothing of their own.
     names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
-    comparison = put_beside(ctx, names, internal=True)
+    comparison = compare_releases(ctx, names, internal=True)
     page = write(ctx, comparison)
     if as_json:
         print(json.dumps(comparison.as_dict(), indent=2))
@@ -76,7 +76,7 @@ def export(
     params: Params = PARAMS,
 ) -> None:
     """Write a release as a folder for other tools, with a dataset card and its certificate."""
-    from privsyn.handover.export import export as write_export
+    from privsyn.export import export as write_export
 
     folder = workspace_of(params).existing(release)
     ctx = context_of(params, None) if params.is_file() else None
@@ -129,7 +129,7 @@ def distill(
         "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",
         "trained on": f"{made['texts']:,} synthetic texts, {made['tokens']:,} tokens, "
         f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
-        "cost": "none: it has its parent's guarantee",
+        "cost": "none: its parent's guarantee covers it",
         "model": Verbatim(folder / layout.MODEL),
         "evaluation (internal)": Verbatim(measured / layout.EVALUATION if measured else "none"),
         "check": Verbatim(f"privsyn verify {folder}"),

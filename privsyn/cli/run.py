@@ -1,13 +1,14 @@
-"""`privsyn plan`, `run`, `verify` and what goes with a release."""
+"""`privsyn check`, `plan`, `run`, `verify` and what goes with a release, and `tune` before it."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 
 from privsyn.cli.options import (
     PARAMS,
@@ -28,7 +29,7 @@ from privsyn.cli.options import (
     workspace_of,
 )
 from privsyn.display.progress import duration, show_progress, under_way
-from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show
+from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show, table
 from privsyn.dp.accountant import shown
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
@@ -37,6 +38,7 @@ from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from privsyn.release.plan import Plan
+    from privsyn.stages.tune import Trial
 
 Releases = Annotated[
     str | None,
@@ -283,13 +285,13 @@ def verify(
     authentic = verification.authentic(checks)
     signed = next((check for check in checks if check.name == verification.SIGNED), None)
     if not as_json:
-        vouch = ["the ledger"] * authentic
-        vouch += ["the signature"] if signed is not None and signed.passed else []
+        confirmed = ["the ledger"] * authentic
+        confirmed += ["the signature"] if signed is not None and signed.passed else []
         show(
             out,
-            f"authentic: {' and '.join(vouch)} vouch{'es' if len(vouch) == 1 else ''} for it"
-            if vouch
-            else "consistent, not authenticated: anyone can make one so",
+            f"authentic: confirmed by {' and '.join(confirmed)}"
+            if confirmed
+            else "consistent, but not authenticated: no ledger or signature confirms who made it",
         )
         show(out, signature.UNSIGNED if signed is None else signed.detail)
         release_facts = ReleaseFacts.read(folder)
@@ -301,14 +303,14 @@ def verify(
         )
     if require_ledger and not authentic:
         raise NotAuthenticated(
-            f"{folder} is consistent, not authenticated: no ledger at hand says who made it.",
+            f"{folder} is consistent, but not authenticated: no ledger here confirms who made it.",
             hint="Name its ledger: --ledger URL.",
         )
     if key is not None and not (signed is not None and signed.passed):
         reason = signature.UNSIGNED if signed is None else signed.detail
         raise NotAuthenticated(
             f"{folder} is not authenticated by {key}: {reason}.",
-            hint="Ask whoever handed it out for the key or for a signed copy.",
+            hint="Ask the sender for the key or for a signed copy.",
         )
 
 
@@ -353,8 +355,8 @@ def report(
         bool,
         typer.Option(
             "--measure",
-            help="Measure it first, beside held-out real records: for a release that evaluate "
-            "could not measure, or with other settings. Costs nothing.",
+            help="Measure it again on held-out real records first, for example with other "
+            "settings. No budget is used.",
         ),
     ] = False,
     to: Annotated[
@@ -362,8 +364,7 @@ def report(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Make the report that may leave the room anew, of any release folder, and write "
-            "it here. Needs no project.",
+            help="Write the public report of any release folder to this file. Needs no project.",
         ),
     ] = None,
 ) -> None:
@@ -398,8 +399,8 @@ def report(
         return
     rows = {section.title: in_words(section) for section in sections}
     documents = {
-        "may leave the room": Verbatim(short(layout.page_of(parent.folder))),
-        "stays inside": Verbatim(short(page)),
+        "public report": Verbatim(short(layout.page_of(parent.folder))),
+        "internal report": Verbatim(short(page)),
     }
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")
 
@@ -408,7 +409,9 @@ def record(
     release: Release,
     target: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to. By default records/<release id>."),
+        typer.Option(
+            "--out", metavar="DIR", help="Target folder. By default records/<release id>."
+        ),
     ] = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
@@ -439,7 +442,7 @@ def record(
     for setting, what in facts_of_release.missing.items():
         show(out, f"not stated: {what} ({setting})")
     if facts_of_release.missing:
-        show(out, "Set what you know of these in params.yaml and record it again.")
+        show(out, "Set these in params.yaml and run the command again.")
 
 
 def _from_folder_alone(folder: Path, to: Path) -> None:
@@ -456,7 +459,7 @@ def _from_folder_alone(folder: Path, to: Path) -> None:
     page = outward(folder).to_html()
     with atomic_file(to, mode=0o644) as stream:
         stream.write(page.encode())
-    show(out, f"{to}: from the folder alone, which is consistent; a ledger was not asked")
+    show(out, f"wrote {to} from the release folder, which is consistent; no ledger was checked")
 
 
 def restore(
@@ -468,7 +471,7 @@ def restore(
 
     ctx = context_of(params, None)
     folder = bring_back(ctx, ctx.workspace.release_id(release))
-    show(out, f"{folder} is back; check it with: privsyn verify {folder}")
+    show(out, f"restored {folder}; check it with: privsyn verify {folder}")
 
 
 def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
@@ -476,4 +479,115 @@ def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
     from privsyn.stages.upkeep import sweep as wipe_all
 
     wiped = wipe_all(context_of(params, overrides))
-    show(out, f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe")
+    show(out, f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete")
+
+
+def tune(
+    records: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORDS",
+            help="Public records to try on: a name under `files` in params.yaml, or a release.",
+        ),
+    ],
+    method: MethodName = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="SETTING=[A,B]", help="Values of a setting of the method, in YAML."
+        ),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Try settings of a method on public records and show which give the better texts.
+
+    Opens no private file and spends nothing. A release per trial, judged by what its texts teach
+    about public records that were held out. Varies one setting at a time. Can be interrupted and
+    resumed.
+    """
+    from privsyn.stages.tune import tune as search
+
+    def show_trial(trial: Trial) -> None:
+        result = trial.refused or f"accuracy {_interval(trial.metrics, 'accuracy')}"
+        show(err, f"{_written(trial)}: {result}")
+
+    began = time.monotonic()
+    with show_progress(err) as progress:
+        with under_way(progress, "settings"):
+            ctx = context_of(params, overrides, progress=progress)
+        name = method or ctx.config.first_method
+        trials = search(ctx, name, records, _parsed(tries), on_trial=show_trial)
+    if as_json:
+        print(json.dumps([trial.__dict__ for trial in trials], indent=2))
+        return
+    rows = [
+        (
+            _interval(trial.metrics, "accuracy"),
+            _number(trial.metrics, "public"),
+            _interval(trial.metrics, "gain", sign="+"),
+            _number(trial.metrics, "real"),
+            f"{trial.seconds:.0f}",
+            _written(trial),
+        )
+        for trial in trials
+        if trial.refused is None
+    ]
+    header = ("accuracy", "public alone", "gain", "real", "CPU s", "settings")
+    table(out, header, rows, title=f"{name}, tried on {records}")
+    best = trials[0]
+    advice = (
+        "above its own public prompt by more than the interval"
+        if best.worth_its_epsilon
+        else "NOT above its own public prompt by more than the interval"
+    )
+    commands: dict[str, str] = {"best": f"{_written(best)} ({advice})"}
+    for setting, value in best.settings.items():
+        commands[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
+    facts(out, commands)
+    show(err, f"took {duration(time.monotonic() - began)}; nothing private was read")
+
+
+def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
+    if not tries:
+        return None
+    options = {}
+    for item in tries:
+        setting, equals, text = item.partition("=")
+        try:
+            # As -S reads values, so that what was tried can be copied from the result.
+            values = yaml.safe_load(text)
+        except yaml.YAMLError:
+            values = None
+        if not equals or not setting or not isinstance(values, list) or not values:
+            raise ConfigError(
+                f"--try {item!r} is not of the form SETTING=[A,B].",
+                hint="Such as --try guidance=[1,3].",
+            )
+        options[setting] = values
+    return options
+
+
+def _written(trial: Trial) -> str:
+    """The settings of a trial on one line; a prompt by its first words."""
+    if not trial.settings:
+        return "as in params.yaml"
+    pairs = {name: json.dumps(value) for name, value in trial.settings.items()}
+    return ", ".join(
+        f"{name}={text if len(text) <= _WIDEST else text[:_WIDEST] + '...'}"
+        for name, text in pairs.items()
+    )
+
+
+_WIDEST = 40
+
+
+def _number(metrics: Any, name: str, sign: str = "") -> str:
+    value = metrics.get(f"vectors.{name}")
+    return "-" if value is None else f"{value:{sign}.3f}"
+
+
+def _interval(metrics: Any, name: str, sign: str = "") -> str:
+    ends = [_number(metrics, f"{name}_{end}", sign) for end in ("low", "high")]
+    return f"{_number(metrics, name, sign)} [{', '.join(ends)}]"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +22,7 @@ from privsyn.release.plan import Plan
 from privsyn.students.settings import STUDENTS
 
 if TYPE_CHECKING:
+    from privsyn.stages.base import Context
     from privsyn.students.release import StudentPlan
 
 stage_app = typer.Typer(help="Run one stage, as dvc.yaml and Airflow do.", no_args_is_help=True)
@@ -83,7 +86,7 @@ def stage_preflight(
 
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Train the model of a begun release, for methods that train one. May be run by torchrun."""
+    """Train the model of a started release, if its method trains one. May be run by torchrun."""
     from privsyn.stages.draw import train
 
     with ranks() as group, show_progress(err) as progress:
@@ -137,9 +140,7 @@ def stage_validate(
     from privsyn.stages.validate import validate
     from privsyn.students.release import validate_student
 
-    planned = _read_plan(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, "validate"):
-        ctx = context_of(params, overrides, progress=progress)
+    with _opened("validate", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             folder = validate(ctx, planned)
         else:
@@ -155,9 +156,7 @@ def stage_evaluate(
     from privsyn.stages.evaluate import evaluate, said
     from privsyn.students.evaluate import evaluate_student
 
-    planned = _read_plan(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, "evaluate"):
-        ctx = context_of(params, overrides, progress=progress)
+    with _opened("evaluate", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             folder = evaluate(ctx, planned)
         else:
@@ -173,14 +172,22 @@ def stage_publish(
     from privsyn.stages.publish import publish
     from privsyn.students.release import publish_student
 
-    planned = _read_plan(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, "publish"):
-        ctx = context_of(params, overrides, progress=progress)
+    with _opened("publish", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             answer = publish(ctx, planned)
         else:
             answer = publish_student(ctx, planned)
     show(out, json.dumps(answer, indent=2))
+
+
+@contextmanager
+def _opened(
+    stage: str, plan_file: Path, params: Path, overrides: list[str] | None
+) -> Iterator[tuple[Context, Plan | StudentPlan]]:
+    """The project and the plan of a stage, which is shown while it is under way."""
+    planned = _read_plan(plan_file, params, overrides)
+    with show_progress(err) as progress, under_way(progress, stage):
+        yield context_of(params, overrides, progress=progress), planned
 
 
 def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan:

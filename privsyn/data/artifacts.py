@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -343,3 +344,16 @@ def put_key(file: Path, content: bytes, mode: int) -> None:
     finally:
         with suppress(OSError):
             half.unlink()
+
+
+def to_npy(array: NDArray[Any]) -> bytes:
+    """An array as an .npy file, without pickle."""
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def from_npy(data: bytes) -> NDArray[Any]:
+    """The array of an .npy file, without pickle."""
+    array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+    return array

@@ -125,7 +125,7 @@ class Planned(Displayable):
             "release": name,
         }
         if approvals := _approvals(plan, account, self.terms):
-            rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
+            rows["approval"] = f"a person must approve, before {' and before '.join(approvals)}"
         if internal and self.earlier is not None:
             rows["time (internal)"] = (
                 f"{self.earlier.release_id}, by the same method and models, was drawn here in "
@@ -161,14 +161,14 @@ def _number(plan: Plan, public_size: int | None) -> str:
     # The price of a text grows with its tokens, so the budget sets tokens and not texts.
     if "texts_at_worst" in plan.derived and fewest != most:
         worst = int(plan.derived["texts_at_worst"])
-        parts.append(f"the budget pays for {worst:,} of full length, and more where they are short")
+        parts.append(f"the budget pays for {worst:,} of full length, or more if they are shorter")
     settings = plan.settings  # as numbers: settings that are files are read by their door alone
     tokens = settings.get("max_tokens", (settings.get("text") or {}).get("max_tokens"))
     if tokens is not None:
         parts.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
     if public_size is not None:
         parts.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
-    parts.append("another number: --texts N")
+    parts.append("change it with --texts N")
     return "; ".join(parts)
 
 
@@ -242,7 +242,7 @@ def share_taken(account: Preview) -> str:
         return "nothing more"
     # An event without a bound at the account's order has no share of it.
     if not math.isfinite(account.loss):
-        return "what the account cannot account for"
+        return "a cost that the account cannot express"
     # Asked with no charges: not even an empty account could pay for it.
     if any(not one.cap.fits((), one.request) for one in account.filters):
         return "more than the account's whole budget"
@@ -268,9 +268,9 @@ def _fits(plan: Plan, account: Preview) -> str:
         full = [one for one in account.filters if not one.cap.fits(one.charges, one.request)]
         names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
         return f"no: {names} cannot pay for it" if full else "no"
-    state = account.entry.state
+    state, new = account.entry.state, f"privacy.draw={plan.draw + 1}"
     if state is State.COMMITTED:
-        return f"exists already: free. A fresh one: privacy.draw={plan.draw + 1}"
+        return f"exists already: free. A new one: {new}"
     if state is State.LOST:
-        return f"LOST: spent, and cannot be made. A fresh one: privacy.draw={plan.draw + 1}"
-    return f"{state.value} already: going on with it is free"
+        return f"LOST: its cost is spent, and it cannot be resumed. A new one: {new}"
+    return f"{state.value} already: resuming it is free"

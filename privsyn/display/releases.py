@@ -1,23 +1,35 @@
-"""What a person wants to know at the end of a run."""
+"""Finished releases: the end of a run, and a comparison of several.
+
+Cost and samples are public. The utility reads held-out real records and is internal, and so is the
+page of a comparison, which shows both.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from markupsafe import Markup
 from rich.console import Console
 
+from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.plans import used_of_each
-from privsyn.display.tables import Verbatim, facts, show
+from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
+from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.classifiers import verdict
+from privsyn.evaluation.plots import draw_choice
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing.git import ignored, in_git
+from privsyn.publishing import ignored, in_git
 from privsyn.release import layout, signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
+from privsyn.report.document import render
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
@@ -25,20 +37,22 @@ from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
 from privsyn.stages.report import failed
+from privsyn.stages.validate import refuse_unreleased
+from privsyn.students.parent import Parent, open_parent, read_rows
 
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",
-    "downstream.majority": "{:.3f} by always saying the commonest label",
+    "downstream.majority": "{:.3f} by always answering the most common label",
     "downstream.public": "public model alone {:.3f}",
     "downstream.real": "as many real records {:.3f}",
     "downstream.macro_f1": "macro F1 {:.3f}",
     "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
-    "length_wasserstein": "lengths {:.1f} words apart",
+    "length_wasserstein": "lengths differ by {:.1f} words",
     "fid": "FID {:.1f}",
     "precision": "precision {:.2f}",
     "recall": "recall {:.2f}",
 }
-"""Internal numbers worth a line, and how they read."""
+"""Internal numbers in the summary, and their words."""
 
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
@@ -66,7 +80,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
-        f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
+        f"{balance.cap.delta:g}) spent; remaining: one release like it up to epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
         "signature": _signature(folder),
@@ -78,7 +92,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     }
     if source_changed(ctx, plan):
         lines[_NOTE] = (
-            "the private file is not the one this release was made from; to use it, set another "
+            "the private file has changed since this release; to use it, set another "
             "dataset.version, which is a new charge"
         )
     return lines
@@ -139,14 +153,14 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     if (overview := ctx.lineage.overview()) is not None:
         commands["all releases"] = overview
     if (ctx.workspace.root / "Makefile").is_file():
-        commands["schedule it"] = "make up"
+        commands["schedule"] = "make up"
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
-            commands["keep in git"] = (
+            commands["commit"] = (
                 # A parent's .gitignore may cover the pointer; without -f git would refuse it.
                 f"git add {'-f ' if ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
             )
-        commands["bring back"] = f"dvc pull {pointer}"
+        commands["restore"] = f"dvc pull {pointer}"
     return commands
 
 
@@ -168,21 +182,21 @@ def _validation(folder: Path | None) -> str:
     result = "not run" if folder is None else validated(folder)
     if not result.startswith("FAILED"):
         return result
-    return f"{result}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
+    return f"{result}; in quarantine. Change validation.* and run it again: that costs nothing"
 
 
 def _utility(ctx: Context, plan: Plan) -> str:
     dataset, file = ctx.config.dataset, ctx.workspace.internal(plan.id) / layout.EVALUATION
     if not ctx.config.evaluate.enabled:
-        return "not asked for (evaluate.enabled)"
+        return "disabled (evaluate.enabled)"
     if not dataset.has_holdout:
-        return "nothing is held out (dataset.holdout, dataset.test_path)"
+        return "no hold-out (dataset.holdout, dataset.test_path)"
     if not file.is_file():
         return "not measured"
     measured = json.loads(file.read_text(encoding="utf-8"))
     metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
     if missed := failed(measured):
-        return f"measuring failed ({missed}); what is left lies in {short(file)}"
+        return f"measuring failed ({missed}); partial results are in {short(file)}"
     sentences = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
     words = verdict(metrics)
     if words is None:
@@ -199,3 +213,299 @@ def short(path: Path) -> Path:
         return path.relative_to(Path.cwd())
     except ValueError:
         return path
+
+
+NOTE = (
+    "Utility is internal: it reads held-out real records, and no account is charged for it. "
+    "Choosing a method or an epsilon by it is a query on the data. Choose on public or invented "
+    "data, or by the plan; or compare once and keep the numbers and the other releases inside."
+)
+HIDDEN = (
+    "What was measured on held-out real records is internal and not shown: "
+    "compare(..., internal=True) shows it. Choosing by it is a query on the data."
+)
+SAMPLES, LONGEST = 3, 240
+
+
+@dataclass(frozen=True)
+class Utility:
+    """An internal number of a release, and the numbers to read it against.
+
+    Attributes:
+        value: Accuracy on held-out real records of a classifier that learned from the release, or,
+            without labels, their nearness.
+        low: Lower end of its 95% interval; None without an interval.
+        high: Upper end.
+        public: The same, of what the public model writes alone; None where it was not measured.
+        real: The same, of as many real records.
+        chance: Of the commonest label.
+        by: How it was measured.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    public: float | None
+    real: float | None
+    chance: float | None
+    by: str
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{interval}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One release among others.
+
+    Attributes:
+        name: Its id.
+        method: What drew it.
+        version: Of the dataset.
+        epsilon: Its cost.
+        delta: Its cost.
+        takes: The part of the account's whole budget it took; None where no ledger says so.
+        rows: Records it holds.
+        utility: Internal; None where it was not measured.
+        samples: Label and text of a few of its records; of images none.
+    """
+
+    name: str
+    method: str
+    version: str
+    epsilon: float
+    delta: float
+    takes: float | None
+    rows: int
+    utility: Utility | None
+    samples: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayable):
+    """Releases of one dataset side by side.
+
+    Cost and samples are public; the utility is internal, and is shown where it was asked for.
+    ``page``, ``plot`` and ``as_dict`` hold it always.
+
+    Attributes:
+        dataset: Its name.
+        releases: By method and epsilon.
+        internal: Whether it shows the utility.
+    """
+
+    dataset: str
+    releases: tuple[Compared, ...]
+    internal: bool = False
+
+    @property
+    def _measured(self) -> dict[Compared, Utility]:
+        return {one: one.utility for one in self.releases if one.utility is not None}
+
+    def _tables(self) -> tuple[Table, ...]:
+        """Cost and, where it was asked for, utility: two tables, each of 80 columns at most."""
+        costs = tuple(
+            (
+                one.name,
+                shown(one.epsilon),
+                f"{one.delta:g}",
+                "-" if one.takes is None else percent(one.takes),
+                f"{one.rows:,}",
+            )
+            for one in self.releases
+        )
+        cost = Table("", ("release", "epsilon", "delta", "account", "rows"), costs)
+        if not self.internal:
+            return (replace(cost, notes=self._notes()),)
+        columns = ("release", "utility (internal)", "public", "real")
+        worth = tuple(
+            (
+                one.name,
+                str(one.utility or "not measured"),
+                *(
+                    "-" if value is None else f"{value:.3f}"
+                    for value in (getattr(one.utility, name, None) for name in ("public", "real"))
+                ),
+            )
+            for one in self.releases
+        )
+        return cost, Table("", columns, worth, self._notes())
+
+    def _notes(self) -> tuple[str, ...]:
+        measures = sorted({utility.by for utility in self._measured.values()})
+        # The advice to compare on public data stands on every page that shows an internal number.
+        notes = [NOTE] if self.internal else [HIDDEN] if measures else []
+        if self.internal and measures:
+            notes.append(
+                f"Utility is {' or '.join(measures)}; public: the public model alone; real: the "
+                "same number of real records."
+            )
+        versions = sorted({release.version for release in self.releases})
+        if len(versions) > 1:
+            notes.append(
+                f"The releases are of versions {', '.join(versions)}, each made from other records."
+            )
+        return tuple(notes)
+
+    def plot(self) -> bytes | None:
+        """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
+        if not self._measured:
+            return None
+        points = [
+            (one.method, one.epsilon, utility.value, utility.low, utility.high)
+            for one, utility in self._measured.items()
+        ]
+        # The lines are those of one release: all are of one dataset, so the real records and the
+        # public model's texts are much the same for all of them.
+        first = next(iter(self._measured.values()))
+        lines = {
+            "public model alone": first.public,
+            "as many real records": first.real,
+            "commonest label": first.chance,
+        }
+        of = "accuracy" if first.by.startswith("accuracy") else "nearness"
+        return draw_choice(points, {name: y for name, y in lines.items() if y is not None}, of)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        releases = [asdict(one) for one in self.releases]
+        for release in releases:
+            # For programs: texts would drown the numbers, and each release's file has them all.
+            del release["samples"]
+        # The result holds the utility whatever was shown, so it carries the note on it, too.
+        notes = list(replace(self, internal=True)._notes())
+        return {
+            "class": "internal", "dataset": self.dataset, "releases": releases, "notes": notes
+        }  # fmt: skip
+
+    def page(self) -> str:
+        """The comparison as one page: no script, nothing fetched. Internal."""
+        body = replace(self, internal=True)._html()
+        return str(
+            render("compare.html", page_is="Comparison", release_id=self.dataset, comparison=body)
+        )
+
+    def _repr_html_(self) -> str:
+        return str(self._html())
+
+    def _html(self) -> Markup:
+        """The tables and samples, and where it was asked for the plot."""
+        tables = Markup(super()._repr_html_())  # noqa: S704  each cell is escaped
+        plot = self.plot() if self.internal else None
+        return render("comparison.html", tables=tables, releases=self.releases, plot=plot)
+
+
+def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Comparison:
+    """Put releases of one dataset side by side. Reads no record: what evaluate measured is on file.
+
+    Args:
+        ctx: Config, workspace and ledger.
+        names: Ids of finished releases.
+        internal: Whether what it returns shows the utility, too.
+
+    Raises:
+        DataError: One is not here, or none is named.
+        VerificationError: One is not what was certified.
+        ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
+        ConfigError: They are not of one dataset, or one is itself made from a release.
+    """
+    if not names:
+        raise DataError("there is no release to compare.", hint="Make some: privsyn run")
+    parents = [open_parent(ctx, name) for name in dict.fromkeys(names)]
+    for parent in parents:
+        # privacy: samples are shown, so a release that failed its suite or waits for its audit is
+        # out.
+        refuse_unreleased(parent.folder, ctx)
+    datasets = sorted({parent.plan.dataset.name for parent in parents})
+    if len(datasets) > 1:
+        raise ConfigError(
+            f"the releases are of {len(datasets)} datasets: {', '.join(datasets)}.",
+            hint="Compare releases of one dataset.",
+        )
+    rows = sorted(
+        (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
+    )
+    return Comparison(datasets[0], tuple(rows), internal)
+
+
+def paid(ctx: Context) -> list[str]:
+    """Releases that are here or stored and passed their suite, none that were made from others."""
+    folders = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
+    return [
+        folder.name
+        for folder in folders
+        if folder is not None
+        # One in quarantine lies elsewhere.
+        and folder == ctx.workspace.release(folder.name)
+        and layout.passed(folder)
+        and not ReleaseFacts.read(folder).is_derived
+    ]
+
+
+def write(ctx: Context, comparison: Comparison) -> Path:
+    """Write the page of a comparison into the state folder, mode 0600: it is internal."""
+    # The same releases get the same page: comparing twice leaves one internal file, not two.
+    listed = "\n".join(release.name for release in comparison.releases)
+    folder = ctx.workspace.internal(f"compare-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
+    private_folder(folder)
+    with atomic_file(folder / "compare.html", mode=0o600) as stream:
+        stream.write(comparison.page().encode())
+    return folder / "compare.html"
+
+
+def _compared(ctx: Context, parent: Parent) -> Compared:
+    plan = parent.plan
+    return Compared(
+        name=plan.id,
+        method=plan.method,
+        version=plan.dataset.version,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
+        rows=parent.facts.rows,
+        utility=_measured_utility(
+            ctx.workspace.internal(plan.id) / layout.EVALUATION, modality_of(plan.dataset).name
+        ),
+        samples=_samples(parent),
+    )
+
+
+def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
+    """A few records, evenly spaced; of images there is nothing to say in words."""
+    records = read_rows(parent)
+    # Evenly spaced, not picked: the choice depends on the number of rows alone.
+    step = max(1, len(records) // SAMPLES)
+    return tuple(
+        (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")
+        for label, content in records[::step][:SAMPLES]
+        if isinstance(content, str)
+    )
+
+
+def _measured_utility(file: Path, modality: str) -> Utility | None:
+    """What evaluate measured: over sentence vectors, or else over words or pixels."""
+    try:
+        measured = json.loads(file.read_bytes())["metrics"]
+        values = {str(metric["name"]): float(metric["value"]) for metric in measured}
+    # Not measured here, or not readable: a comparison goes on without the number.
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    simple = "by TF-IDF" if modality == "text" else "by pixels"
+    for name, by in (
+        ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
+        ("vectors.accuracy", "accuracy by sentence vectors"),
+        ("downstream.accuracy", f"accuracy {simple}"),
+    ):
+        if name in values:
+            section = name.partition(".")[0]
+            return Utility(
+                value=values[name],
+                low=values.get(f"{name}_low"),
+                high=values.get(f"{name}_high"),
+                public=values.get(f"{section}.public"),
+                real=values.get(f"{section}.real"),
+                chance=values.get(f"{section}.chance", values.get(f"{section}.majority")),
+                by=by,
+            )
+    return None

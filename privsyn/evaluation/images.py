@@ -18,7 +18,7 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.models.protocols import Embedder
 
 if TYPE_CHECKING:
-    from privsyn.validation.image_profile import ImageRow
+    from privsyn.validation.profile import ImageRow
 
 Features = NDArray[np.float64]
 

@@ -706,9 +706,9 @@ def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | 
 
 
 WARNING = (
-    'Sections marked "stays inside" read held-out real records and are not differentially '
-    "private. Keep this page where the records are, and hand out the report in the release folder "
-    "in its place. Choosing among releases by these numbers is a query on the records, and so is a "
+    'Sections marked "internal" read held-out real records and are not differentially '
+    "private. Keep this page where the records are, and share the report in the release folder "
+    "instead. Choosing among releases by these numbers is a query on the records, and so is a "
     "setting that follows one of them: settings are published, and no account pays for that. Take "
     "from the advice which way to go, and how far from public numbers."
 )
@@ -751,7 +751,7 @@ def inside(
     return replace(
         outward,
         cls=STAYS,
-        kicker="Internal report on synthetic data: stays inside",
+        kicker="Internal report on synthetic data",
         sections=(
             ReportSection("internal", "Internal", STAYS, (Block("words", WARNING),), tone="bad"),
             replace(short, cls=STAYS, blocks=(Block("answers", *items, answer),)),
@@ -760,7 +760,7 @@ def inside(
             *others,
         ),
         footer=(
-            "Sections that may leave the room are as in the release folder's report; numbers of "
+            "Public sections are as in the release folder's report; numbers of "
             "the others as in evaluation.json.",
         ),
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, slugs
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
-from privsyn.validation.fields import number, objects, spelt
+from privsyn.validation.profile import number, objects, spelt
 
 MOST_FIELDS = 20
 FEWEST = 20

@@ -110,7 +110,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """The private file behind a version of a dataset. Internal: see data/source.py.
+    """The private file behind a version of a dataset. Internal: see data/readers/streams.py.
 
     Attributes:
         version: The dataset's version.

@@ -14,8 +14,7 @@ from pydantic import Field, ValidationError
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError
 from privsyn.files import LocalPath, OnDisk, Sha256, parse_yaml, read_file
-from privsyn.section import NAME, RELEASE, Section
-from privsyn.spelling import explain, nearest
+from privsyn.section import NAME, RELEASE, Section, explain, nearest
 
 
 class PeriodConfig(Section):

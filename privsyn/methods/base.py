@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privsyn.data.draws import Draws
+    from privsyn.data.journal import Draws
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
     from privsyn.dp.noise import NoiseSource

@@ -8,7 +8,7 @@ from typing import Any
 
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Method, as_teacher
-from privsyn.spelling import nearest
+from privsyn.section import nearest
 from privsyn.students.settings import COMMANDS, STUDENTS, DistillConfig
 
 METHODS: Mapping[str, str] = {

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from privsyn.models.language.text_variation import TextSettings
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import VariationAPI
-    from privsyn.validation.image_profile import ImageProfile
-    from privsyn.validation.profile import Profile
+    from privsyn.validation.profile import ImageProfile, Profile
     from privsyn.validation.settings import ValidationConfig
 
 # The imports above serve annotations alone: who only reads records needs no model library.

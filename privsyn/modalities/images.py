@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.address import Source
-from privsyn.data.arrays import from_npy, to_npy
-from privsyn.data.artifacts import ArtifactRef, atomic_file, write_jsonl_atomic
+from privsyn.data.artifacts import ArtifactRef, atomic_file, from_npy, to_npy, write_jsonl_atomic
 from privsyn.data.images import (
     Deep,
     Pixels,
@@ -37,16 +36,15 @@ from privsyn.data.readers.image_files import (
     npz_rows,
     read_file,
 )
-from privsyn.data.readers.objects import is_folder, local
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
-from privsyn.data.readers.streams import COMPRESSIONS
+from privsyn.data.readers.streams import COMPRESSIONS, is_folder, local
 from privsyn.data.settings import ImageConfig
 from privsyn.data.tally import DEEP, IMAGE, OTHER_FILE
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps
 from privsyn.release import layout
-from privsyn.validation.image_profile import (
+from privsyn.validation.profile import (
     ImageProfile,
     ImageRow,
     load_images,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 
 POLL_SECONDS = 1.0
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 import platformdirs
 
 from privsyn.errors import ModelError, StorageError, at_home
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_files import (
     SOURCE_FILE,

@@ -21,17 +21,15 @@ from privsyn.data.artifacts import (
     wipe,
     write_json_atomic,
 )
-from privsyn.data.draws import Draws
-from privsyn.data.journal import Journal
+from privsyn.data.journal import Draws, Journal
 from privsyn.data.partition import MARKER, shard_name
 from privsyn.errors import DataError, LeaseHeld, PrivsynError, ReleaseLost, StorageError
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.entries import Entry, State, lost
 from privsyn.ledger.leases import Lease
 from privsyn.ledger.releases import Releases
-from privsyn.vault.journal import LedgerJournal, entries, kept
-from privsyn.vault.vault import ReleaseVault, Vault
+from privsyn.vault import LedgerJournal, ReleaseVault, Vault, entries, kept
 
 
 def samples(shard: int) -> str:

@@ -12,7 +12,7 @@ import yaml
 from privsyn.errors import DataError
 from privsyn.files import read_file, read_json
 from privsyn.release import layout
-from privsyn.spelling import nearest
+from privsyn.section import nearest
 
 if TYPE_CHECKING:
     from privsyn.release.release_store import ReleaseStore

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -204,11 +204,7 @@ class Document:
         # end up on an outward page by a mistake of its author.
         inside = [section.key for section in self.sections if section.cls != LEAVES]
         if self.cls == LEAVES and inside:
-            raise ValueError(f"a document that may leave the room holds {', '.join(inside)}")
-
-    def with_sections(self, *more: ReportSection) -> Document:
-        """The same document, and these sections at its end."""
-        return replace(self, sections=(*self.sections, *more))
+            raise ValueError(f"a public document holds the internal sections {', '.join(inside)}")
 
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON values."""

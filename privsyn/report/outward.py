@@ -32,8 +32,7 @@ from privsyn.report.document import (
     Number,
     ReportSection,
 )
-from privsyn.report.first_card import Known, first_card
-from privsyn.report.records import MODEL, Records, records_of
+from privsyn.report.sections import MODEL, Known, Records, first_card, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
@@ -85,7 +84,7 @@ def outward(folder: Path) -> Document:
             # No time, machine or path: `verify` makes the page again on another machine and
             # compares it.
             cls=LEAVES,
-            kicker="Report on synthetic data: may leave the room",
+            kicker="Public report on synthetic data",
             title=f"{release['dataset']} {release['version']}".strip(),
             subtitle=f"{records.made()} by {release['method']} "
             f"(budget set aside on {_date(str(release['reserved']))})",

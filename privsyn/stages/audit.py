@@ -116,11 +116,6 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
     return audited.get("unavailable", "") is None and audited.get("exceeds") is False
 
 
-def audit_on_file(ctx: Context, plan: Plan) -> dict[str, Any] | None:
-    """The last audit of a release; None where it was not evaluated, or without an audit."""
-    return _on_file(ctx, plan.id)
-
-
 def _on_file(ctx: Context, release_id: str) -> dict[str, Any] | None:
     try:
         written = json.loads((ctx.workspace.internal(release_id) / layout.EVALUATION).read_bytes())

@@ -17,9 +17,9 @@ from privsyn.config import Config, load_config
 from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import check_place, wipe
 from privsyn.data.public_files import PublicFiles, ReadsFiles
+from privsyn.data.readers.streams import fingerprint
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, of_any_day
-from privsyn.data.source import fingerprint
 from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
@@ -37,9 +37,8 @@ from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
-from privsyn.tracking.base import BestEffort, Tracker
-from privsyn.tracking.mlflow import MlflowTracker
-from privsyn.vault.vault import Vault
+from privsyn.tracking import BestEffort, MlflowTracker, Tracker
+from privsyn.vault import Vault
 
 if TYPE_CHECKING:
     from privsyn.models.training.multi_gpu import Group
@@ -293,7 +292,7 @@ class Context:
                 self.files.read(setting, value, digest)
 
     def fingerprint(self, path: Source) -> str:
-        """Keyed fingerprint of a private file, with the ledger's key. Internal: data/source.py.
+        """Keyed fingerprint of a private file, by the ledger's key. Internal: readers/streams.py.
 
         Raises:
             DataError: The file cannot be read.

@@ -35,7 +35,7 @@ from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
 from privsyn.stages.draw import draw_accuracy
 from privsyn.stages.lineage import certified, traced
-from privsyn.validation.masking import mask_rows
+from privsyn.validation.suite import mask_rows
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner

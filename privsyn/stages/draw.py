@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
-from privsyn.data.draws import Draws
+from privsyn.data.journal import Draws
 from privsyn.data.partition import held_units, load_shard
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
@@ -30,7 +30,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
-from privsyn.models.roles import ROLES, load_role
+from privsyn.models.loading import ROLES, load_role
 from privsyn.models.training.processes import started
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan

@@ -26,10 +26,10 @@ from privsyn.release.workspace import Workspace
 from privsyn.stages.approval import may_leave
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
-from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
+from privsyn.tracking import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
-    from privsyn.publishing.dvc import DvcRevision
+    from privsyn.publishing import DvcRevision
 
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 WARNING = "privsyn.warning"

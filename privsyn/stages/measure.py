@@ -41,18 +41,16 @@ from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
-from privsyn.models.language.loading import load_embedder
 from privsyn.models.language.text_variation import TextSettings
+from privsyn.models.loading import describe_role, load_embedder, load_role
 from privsyn.models.model_identity import fingerprint, locate
 from privsyn.models.protocols import Embedder
 from privsyn.models.references import ModelReference
-from privsyn.models.roles import describe_role, load_role
 from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
-from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
-from privsyn.validation.image_profile import sample_sheet as sheet_of
-from privsyn.validation.profile import read_rows
+from privsyn.validation.profile import load_images, profile_images, read_image_rows, read_rows
+from privsyn.validation.profile import sample_sheet as sheet_of
 from privsyn.validation.suite import read_schema
 
 _VOTER: Role = "image_embedder"

@@ -28,8 +28,8 @@ from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
+from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity
-from privsyn.models.roles import describe_role
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,

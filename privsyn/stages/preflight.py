@@ -14,7 +14,7 @@ from pathlib import Path
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key

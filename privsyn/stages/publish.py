@@ -8,7 +8,7 @@ from typing import Any
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import ConfigError, PrivsynError, ValidationFailed
 from privsyn.ledger.ledger import Ledger
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import croissant, deployment, markdown, to_json, to_yaml

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from privsyn.data.address import Source
 from privsyn.data.readers.formats import check_source
-from privsyn.data.readers.objects import there
+from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.ledger.releases import paid_elsewhere
 from privsyn.methods.base import TrainsModel
-from privsyn.models.language.loading import check_prompt
+from privsyn.models.loading import check_prompt
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir

@@ -34,14 +34,14 @@ from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
-from privsyn.spelling import explain
+from privsyn.section import explain
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate, not_measured
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 
 HELD_OUT = 0.3
 """Share of the public records that trials are tested on."""

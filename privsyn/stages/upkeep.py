@@ -13,7 +13,7 @@ from pathlib import Path
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, State
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,7 @@ from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find, key_id, sign, store, unsign
 from privsyn.stages.lineage import traced, validated
-from privsyn.validation.gx import ValidationResult, validate_file
-from privsyn.validation.masking import masks
-from privsyn.validation.suite import read_schema
+from privsyn.validation.suite import ValidationResult, read_schema, validate_file
 
 
 def validate(ctx: Context, plan: Plan) -> Path:
@@ -112,13 +109,6 @@ def stated(ctx: Context) -> dict[str, Any]:
     """What a report says beside its release: the owner's words, and the key that will sign it."""
     words = ctx.config.deployment.model_dump(mode="json", exclude_defaults=True)
     return {"deployment": words, "signer": key_id(ctx)}
-
-
-def _masks(artifact: Path) -> dict[str, int]:
-    """Placeholders in the released texts, by kind."""
-    with artifact.open(encoding="utf-8") as stream:
-        texts = (json.loads(line).get("text") for line in stream)
-        return masks(text for text in texts if isinstance(text, str))
 
 
 def write_report(folder: Path) -> None:

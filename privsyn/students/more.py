@@ -11,7 +11,7 @@ from typing import Any
 
 from privsyn.data.artifacts import private_folder
 from privsyn.errors import ConfigError, ValidationFailed
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.release import certificate, layout
@@ -23,7 +23,7 @@ from privsyn.stages.draw import load_planned
 from privsyn.stages.validate import examine, place, said
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE
-from privsyn.validation.masking import mask_rows
+from privsyn.validation.suite import mask_rows
 
 
 def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing.dvc import DvcPublisher, DvcRevision
+from privsyn.publishing import DvcPublisher, DvcRevision
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan

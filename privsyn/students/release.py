@@ -21,7 +21,7 @@ from privsyn.errors import (
     ValidationFailed,
     require_generate,
 )
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 from privsyn.methods.base import OnProgress, as_teacher
 from privsyn.methods.registry import load_method, teachers
 from privsyn.modalities.registry import modality_of

@@ -1,19 +1,26 @@
-"""Rows of a synthetic file of texts, read without trust, and their summary.
+"""Rows and images of a synthetic file, read without trust, and their summary, also by field.
 
-The file is the output of the mechanism, so everything here is post-processing and may be shown.
+The file is the output of the mechanism, so everything here is post-processing and may be shown. A
+record may have any number of fields with any names and values, so all sizes are bounded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
+from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
 from privsyn.errors import DataError
+from privsyn.release import layout
 
 SAMPLES = 6
 SAMPLE_CHARS = 1200
@@ -182,3 +189,334 @@ def _samples(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS].rstrip() + " ..."
+
+
+MOST_FIELDS = 12
+MOST_VALUES = 10
+MOST_CHARS = 40
+_RANGES = 8
+_WHOLE = 1e15
+"""Larger numbers are treated as text: float64 cannot count above it."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Summary of one field over all records.
+
+    Attributes:
+        name: Its name, cut to 40 characters.
+        present: Records that have it, including null.
+        different: Number of distinct values.
+        counts: Records per value, the most common first, or per range of numbers; empty if almost
+            every value is different.
+    """
+
+    name: str
+    present: int
+    different: int
+    counts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Summary of the fields of a file.
+
+    Attributes:
+        objects: Number of texts that are JSON objects.
+        fields: The most common fields, sorted by name.
+        more: Number of other fields.
+    """
+
+    objects: int
+    fields: tuple[Field, ...]
+    more: int
+
+
+def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The JSON objects among texts."""
+    result: list[Mapping[str, Any]] = []
+    for text in texts:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):  # not JSON, nested too deeply, or too many digits
+            continue
+        if isinstance(value, dict):
+            result.append(value)
+    return result
+
+
+def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
+    """Summaries of the most common fields, at most ``MOST_FIELDS``."""
+    seen = Counter(name for record in records for name in record)
+    common = sorted(seen, key=lambda name: (-seen[name], name))[:MOST_FIELDS]
+    result = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
+    return Fields(len(records), tuple(result), len(seen) - len(common))
+
+
+def number(value: Any) -> float | None:
+    """A finite number as float; None for anything else, also for true and false."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        read = float(value)
+    except OverflowError:
+        return None
+    return read if math.isfinite(read) and abs(read) <= _WHOLE else None
+
+
+def written(value: Any) -> str:
+    """A value for people: encodable text of at most 40 characters."""
+    text = value if isinstance(value, str) else spelt(value)
+    # Through UTF-16: a model may write half of a surrogate pair, which no page can encode.
+    text = text[: MOST_CHARS + 1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4].rstrip()} ..."
+
+
+def spelt(value: Any) -> str:
+    """A value as JSON, for comparisons."""
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return '"(nested too deeply)"'
+
+
+def _field(name: str, values: Sequence[Any]) -> Field:
+    different = Counter(map(spelt, values))
+    numbers = [read for value in values if (read := number(value)) is not None]
+    # Few different numbers are codes, such as grades, and are counted one by one.
+    if len(different) > MOST_VALUES and 2 * len(numbers) > len(values):
+        counts = _ranges(numbers)
+        if rest := len(values) - len(numbers):
+            counts.append(("no number", rest))
+    elif 2 * len(different) > len(values) and len(different) > MOST_VALUES:
+        counts = []
+    else:
+        top = different.most_common(MOST_VALUES)
+        counts = [(written(json.loads(value)), count) for value, count in top]
+        if rest := len(values) - sum(count for _, count in top):
+            counts.append(("other values", rest))
+    return Field(written(name), len(values), len(different), tuple(counts))
+
+
+def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
+    """Numbers per range; all ranges have the same round width."""
+    low, high = min(numbers), max(numbers)
+    # 1e-12: all numbers may be the same, and the logarithm of 0 does not exist.
+    power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
+    width = next(
+        step * power
+        for step in (1, 2, 5, 10, 20)
+        if math.floor(high / (step * power)) - math.floor(low / (step * power)) < _RANGES
+    )
+    first = math.floor(low / width)
+    counts = [0] * (math.floor(high / width) - first + 1)
+    for read in numbers:
+        counts[math.floor(read / width) - first] += 1
+    return [
+        (f"{(first + i) * width:g} to {(first + i + 1) * width:g}", count)
+        for i, count in enumerate(counts)
+    ]
+
+
+COLUMNS = 12
+"""Images per row of the contact sheet."""
+MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """One line of the file and its image; unknown values are None.
+
+    Attributes:
+        id: The row's id.
+        label: The row's label.
+        file: Path of the image in the release folder, if it is ``images/NAME``.
+        well_formed: Whether the line is a JSON object whose id, file and sha256 are strings, whose
+            label is a string or missing, and whose file is in the folder ``images``.
+        readable: Whether the file is an 8-bit PNG, gray or RGB, with the row's digest.
+        width: Width in pixels.
+        height: Height in pixels.
+        mode: ``L`` or ``RGB``.
+        mean: Mean of all values, 0 to 255.
+        spread: Largest minus smallest value.
+        pixels_sha256: Digest of the pixels, which does not depend on compression.
+        label_rows: Rows of the file with this row's label; None without one.
+    """
+
+    id: str | None
+    label: str | None
+    file: str | None
+    well_formed: bool
+    readable: bool = False
+    width: int | None = None
+    height: int | None = None
+    mode: str | None = None
+    mean: float | None = None
+    spread: int | None = None
+    pixels_sha256: str | None = None
+    label_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageProfile:
+    """A summary of the synthetic images.
+
+    Attributes:
+        means: Histogram of the mean values of images, rounded to whole numbers.
+        darkest: Smallest mean value.
+        median: Median of the mean values, to one digit.
+        brightest: Largest mean value.
+        sizes: Readable images by ``width x height mode``, the most common first.
+        labels: Rows per declared label, in declared order; then any others together.
+        samples: Files of a contact sheet with ``COLUMNS`` images per row: one row for each of the
+            first ``MOST_ROWS`` labels, or without labels four rows at even distances. None is an
+            empty position.
+    """
+
+    means: Histogram
+    darkest: float
+    median: float
+    brightest: float
+    sizes: tuple[tuple[str, int], ...]
+    labels: tuple[tuple[str, int], ...]
+    samples: tuple[str | None, ...]
+
+
+def read_image_rows(artifact: Path) -> list[ImageRow]:
+    """Every line of a JSONL file with the image it names, one image in memory at a time.
+
+    Raises:
+        DataError: The JSONL file is missing or cannot be read. A missing image gives a row
+            that is not readable.
+    """
+    try:
+        with artifact.open("rb") as lines:
+            rows = [_image_row(line, artifact.parent) for line in lines]
+    except FileNotFoundError:
+        raise DataError(
+            f"synthetic file {artifact} does not exist.", hint="Run the generate stage first."
+        ) from None
+    except OSError as error:
+        raise DataError(f"synthetic file {artifact} cannot be read: {error.strerror}.") from None
+    counts = Counter(row.label for row in rows if row.label is not None)
+    return [
+        row if row.label is None else replace(row, label_rows=counts[row.label]) for row in rows
+    ]
+
+
+def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
+    """Brightness, sizes, label counts and samples of a file's images."""
+    means = sorted(row.mean for row in rows if row.mean is not None)
+    seen = Counter(row.label for row in rows if row.label is not None)
+    counted = [(label, seen.pop(label, 0)) for label in labels]
+    if labels and (others := sum(seen.values())):
+        counted.append(("(not declared)", others))
+    sizes = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
+    return ImageProfile(
+        means=histogram([round(mean) for mean in means]),
+        darkest=means[0] if means else 0.0,
+        median=round(median(means), 1) if means else 0.0,
+        brightest=means[-1] if means else 0.0,
+        sizes=tuple(sizes.most_common(5)),
+        labels=tuple(counted),
+        samples=tuple(_sheet_samples(rows, labels)),
+    )
+
+
+def sample_sheet(folder: Path, profile: ImageProfile) -> bytes | None:
+    """The contact sheet of a profile as a PNG file; None if no image can be read."""
+    pictures = [None if name is None else _pixels(folder / name) for name in profile.samples]
+    first = next((pixels for pixels in pictures if pixels is not None), None)
+    if first is None:
+        return None
+    blank = np.full_like(first, 255)
+    return contact_sheet([blank if one is None else one for one in pictures], COLUMNS)
+
+
+def load_images(folder: Path, rows: Sequence[ImageRow]) -> Iterator[tuple[Pixels, str | None]]:
+    """Pixels and label of every readable image, one at a time."""
+    for row in rows:
+        if row.readable and row.file is not None:
+            pixels = _pixels(folder / row.file)
+            if pixels is not None:
+                yield pixels, row.label
+
+
+def _image_row(line: bytes, folder: Path) -> ImageRow:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+        value = None
+    fields = value if isinstance(value, dict) else {}
+    id_, label, digest = (_file_string(fields.get(name)) for name in ("id", "label", "sha256"))
+    file = _file_string(fields.get("file"))
+    if file is not None and file != f"{layout.IMAGES}/{Path(file).name}":
+        file = None  # a row must not make us open a file outside of the release
+    row = ImageRow(
+        id=id_,
+        label=label,
+        file=file,
+        well_formed=None not in (id_, file, digest) and isinstance(fields.get("label"), str | None),
+    )
+    raw = None if file is None else _read(folder / file)
+    # Before decoding: only bytes that the row names reach the PNG decoder.
+    if raw is None or hashlib.sha256(raw).hexdigest() != digest:
+        return row
+    try:
+        pixels = decode_png(raw)
+    except ValueError:
+        return row
+    return replace(
+        row,
+        readable=True,
+        width=pixels.shape[1],
+        height=pixels.shape[0],
+        mode="L" if pixels.ndim == 2 else "RGB",
+        mean=float(pixels.mean()),
+        spread=int(pixels.max()) - int(pixels.min()),
+        # With the shape: 2 x 8 and 4 x 4 pixels may have the same bytes.
+        pixels_sha256=hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest(),
+    )
+
+
+def _file_string(value: object) -> str | None:
+    """An encodable string without zero bytes, which paths may not contain."""
+    if not isinstance(value, str) or "\0" in value:
+        return None
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        with file.open("rb") as stream:
+            # One byte more than allowed: a file of any size is told from a fitting one without
+            # reading it.
+            raw = stream.read(MOST_BYTES + 1)
+    except OSError:
+        return None
+    return raw if len(raw) <= MOST_BYTES else None
+
+
+def _pixels(file: Path) -> Pixels | None:
+    raw = _read(file)
+    try:
+        return None if raw is None else decode_png(raw)
+    except ValueError:
+        return None
+
+
+def _sheet_samples(rows: Sequence[ImageRow], labels: Sequence[str]) -> Iterator[str | None]:
+    readable = [row for row in rows if row.readable]
+    if not labels:
+        yield from (row.file for row in _spaced(readable, 4 * COLUMNS))
+        return
+    for label in labels[:MOST_ROWS]:
+        chosen = _spaced([row for row in readable if row.label == label], COLUMNS)
+        yield from (row.file for row in chosen)
+        # Filled up, so that each row of the sheet stays one label.
+        yield from [None] * (COLUMNS - len(chosen))
+
+
+def _spaced(rows: Sequence[ImageRow], most: int) -> list[ImageRow]:
+    count = min(most, len(rows))
+    return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.filelock import file_lock
+from privsyn.files import file_lock
 
 HOLD = (
     "import sys\n"
     "from pathlib import Path\n"
-    "from privsyn.filelock import file_lock\n"
+    "from privsyn.files import file_lock\n"
     "with file_lock(Path(sys.argv[1]), timeout=0):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"

@@ -19,7 +19,7 @@ from tests.unit.test_architecture import ROOT
 def test_planning_loads_neither_torch_nor_openai() -> None:
     code = (
         "import sys\n"
-        "from privsyn.models.roles import describe_role\n"
+        "from privsyn.models.loading import describe_role\n"
         "from privsyn.config import ModelsConfig\n"
         "server = {'url': 'http://localhost/v1', 'model': 'm'}\n"
         "for cfg in (ModelsConfig(server=server), ModelsConfig(language='tiny')):\n"
@@ -48,7 +48,7 @@ def test_describing_loads_neither_torch_nor_diffusers(tmp_path: Path) -> None:
     image = save_unet(tmp_path, classes=3, own=LABELLED)
     code = (
         "import sys; from privsyn.config import ModelsConfig\n"
-        "from privsyn.models.roles import describe_role\n"
+        "from privsyn.models.loading import describe_role\n"
         f"describe_role(ModelsConfig(image={str(image)!r}), 'image')\n"
         "describe_role(ModelsConfig(), 'image_embedder')\n"
         "print([m for m in ('torch', 'diffusers', 'PIL', 'transformers') if m in sys.modules])"
@@ -129,7 +129,7 @@ def test_importing_it_loads_nothing_until_a_name_is_asked_for():
 def test_loading_is_silent_and_leaves_sentence_transformers_out() -> None:
     code = (
         "import sys\n"
-        "from privsyn.models.language.loading import load_embedder as load\n"
+        "from privsyn.models.loading import load_embedder as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"
         "load(ModelsConfig(), PerformanceConfig(device='cpu')).embed(['word ' * 999])\n"
         "print('sentence_transformers' in sys.modules)\n"

@@ -135,14 +135,16 @@ def test_a_dead_name_is_found():
 def rooms() -> dict[str, set[str]]:
     """Package -> the modules of other rooms of privsyn that its files import, without `privsyn.`.
 
-    The small tools beside the rooms count for none of them, but for the config.
+    Four rooms are modules. The small tools beside the rooms count for none of them, but for the
+    config.
     """
     names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")}
+    names |= {"export", "publishing", "tracking", "vault"}
     found: dict[str, set[str]] = {}
     for package in (f"privsyn/{name}" for name in names):
         own = package.replace("/", ".").removeprefix("privsyn.")
         wanted: set[str] = set()
-        for file in (ROOT / package).rglob("*.py"):
+        for file in [*(ROOT / package).rglob("*.py"), *ROOT.glob(f"{package}.py")]:
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Import):
                     wanted |= {name.name for name in node.names}
@@ -156,7 +158,7 @@ def rooms() -> dict[str, set[str]]:
 
 def test_the_table_of_packages_says_what_they_import():
     page = (ROOT / "docs/architecture.md").read_text()
-    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+)` \| .* \| ([^|]*) \|$", page))
+    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+)(?:\.py)?` \| .* \| ([^|]*) \|$", page))
     imported = rooms()
     assert table.keys() == imported.keys()
     for package, cell in table.items():

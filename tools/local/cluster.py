@@ -34,7 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from privsyn.airflow.project import PARAMS
 from privsyn.config import OVERRIDES, Config, load_config
-from privsyn.vault.vault import VARIABLE
+from privsyn.vault import VARIABLE
 from tools.local.environment import (
     ADMIN,
     HOST,

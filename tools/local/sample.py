@@ -6,8 +6,7 @@ from pathlib import Path
 
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
-from privsyn.data.digits import write_digits
-from privsyn.data.sample import write_sample
+from privsyn.data.sample import write_digits, write_sample
 from privsyn.release.workspace import Workspace
 
 SAMPLE = Path(".privsyn/sample/messages.jsonl")

@@ -12,7 +12,7 @@ from privsyn.data.address import Source
 from privsyn.data.tally import ENCODING, KIND, LOST, MISSING
 from privsyn.data.unit_key import lost_digits, trimmed
 from privsyn.errors import ConfigError, DataError
-from privsyn.spelling import nearest
+from privsyn.section import nearest
 
 
 def as_text(value: Any) -> str | None:

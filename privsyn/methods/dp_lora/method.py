@@ -40,8 +40,8 @@ from privsyn.methods.shared import label_choice
 from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
-from privsyn.models.language.loading import check_layers
 from privsyn.models.language.text_variation import TOP_P
+from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
 from privsyn.students.settings import SIZES

@@ -56,7 +56,7 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts
 
 if TYPE_CHECKING:
-    from privsyn.data.draws import Draws
+    from privsyn.data.journal import Draws
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 

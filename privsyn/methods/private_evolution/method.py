@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.arrays import from_npy, to_npy
+from privsyn.data.artifacts import from_npy, to_npy
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError, ModelError
@@ -62,7 +62,7 @@ from privsyn.models.protocols import ManyShapes
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
-    from privsyn.data.draws import Draws
+    from privsyn.data.journal import Draws
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 

@@ -36,7 +36,7 @@ from pydantic import TypeAdapter
 from privsyn import errors
 from privsyn.errors import ModelError, PrivsynError, TrainingInterrupted
 from privsyn.models.gpus import Rank
-from privsyn.models.language.loading import load_trainable_model
+from privsyn.models.loading import load_trainable_model
 from privsyn.models.protocols import (
     Row,
     Sampling,

@@ -85,7 +85,7 @@ def project(tmp_path):
 
 
 def alert(project, context, *notifiers, **alerts):
-    from privsyn.airflow.alerts import Alert
+    from privsyn.airflow.failures import Alert
 
     alerts["notifiers"] = list(notifiers or [KEEPER])
     params = yaml.safe_load(project.params.read_text()) | {"alerts": alerts}
@@ -125,7 +125,7 @@ def test_a_refused_budget_is_told_by_all_notifiers(project, sent, mail, monkeypa
     assert text == f"privsyn: {body['text']} "  # a template sees the alert and nothing else
     assert body == {
         "event": "refused",
-        "text": f"letters, {release_id(0)}: The budget refused a release. account letters cannot "
+        "text": f"letters, {release_id(0)}: The budget rejected a release. account letters cannot "
         "pay.",
         "account": "letters",
         "release_id": release_id(0),
@@ -209,7 +209,7 @@ def test_a_notifier_that_fails_fails_nothing_and_its_error_is_not_logged(project
 
 
 def test_a_broken_params_file_fails_nothing(project, caplog):
-    from privsyn.airflow.alerts import Alert
+    from privsyn.airflow.failures import Alert
 
     project.params.write_text("dataset: [")
     Alert(str(project.params))(context_of(project, "settle"))

@@ -71,7 +71,7 @@ def test_only_errors_that_time_can_heal_are_retried(kind):
     raised, then = fail_with(make(kind))
     assert then == ("retry" if kind.retryable else "fail")
     assert raised.text == f"{kind.__name__}: epsilon=9 is too much. Ask for less."
-    told = f"failed with exit code {kind.exit_code}; the task's log says why."
+    told = f"failed with exit code {kind.exit_code}; see the task's log."
     assert str(raised) == (raised.text if kind in OUTWARD else told)
     assert raised.code == kind.exit_code
     if kind.__name__ in FINAL:
@@ -109,7 +109,7 @@ def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
     asked = patience(ScheduleConfig())
     policy, store = asked["retry_policy"], Store()
     away = StageFailed.of(errors.LedgerUnavailable("the ledger is away."))
-    killed = StageFailed("generate was ended by SIGKILL.", killed=True)
+    killed = StageFailed("generate was killed by SIGKILL.", killed=True)
     waited, tries = 0.0, 0
     while True:
         tries += 1

@@ -175,7 +175,7 @@ def test_other_clouds(monkeypatch, said, expected):
             {"conn_type": "aws", "password": SECRET, "extra": {"role_arn": f"arn:{SECRET}"}},
             "has others: role_arn",
         ),
-        ({"conn_type": "aws"}, "holds no credentials"),
+        ({"conn_type": "aws"}, "has no credentials"),
     ],
 )
 def test_what_is_no_such_connection_is_refused_by_name(monkeypatch, said, message):

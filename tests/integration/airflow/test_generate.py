@@ -189,8 +189,8 @@ def test_a_child_sees_the_card_it_has_for_itself(
 ):
     from types import SimpleNamespace
 
-    from privsyn.airflow.distill import DistillOperator
     from privsyn.airflow.generate import TrainOperator
+    from privsyn.airflow.publish import DistillOperator
     from privsyn.models import gpus
     from privsyn.models.settings import PerformanceConfig
 

@@ -19,9 +19,7 @@ import sys
 from pathlib import Path
 
 import privsyn.data.journal as module
-from privsyn.data.draws import _DRAWN, _name
-from privsyn.data.journal import Journal
-from privsyn.data.journal_lines import digest_of, line_of
+from privsyn.data.journal import _DRAWN, Journal, _name, digest_of, line_of
 
 
 class NotesFirst(Journal):

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from privsyn.data.address import Address
 from privsyn.data.readers.formats import check_source
-from privsyn.data.source import CACHE, fingerprint
+from privsyn.data.readers.streams import CACHE, fingerprint
 from privsyn.errors import DataError, StorageError
 from tests.unit.data.test_remote_sources import KEY, ROWS, as_lines, config, shards, texts
 

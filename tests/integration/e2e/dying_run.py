@@ -73,7 +73,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
 def serve() -> None:
     """Fork an attempt per line of stdin, until that ends."""
     from privsyn.dp import loss_distribution  # noqa: F401  # an import that attempts would do
-    from privsyn.models.language.loading import check_layers
+    from privsyn.models.loading import check_layers
     from privsyn.models.settings import ModelsConfig
 
     check_layers(ModelsConfig(language="tiny"), ("q_proj",))  # imports what reserve's checks use

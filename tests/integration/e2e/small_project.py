@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from privsyn.methods.base import Backends, Role
 from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
+from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import describe
-from privsyn.models.roles import describe_role
 from privsyn.models.settings import ModelsConfig
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tests import preloaded
 
 ROOT = Path(__file__).parents[3]

@@ -21,7 +21,7 @@ from privsyn.errors import (
     PolicyBroken,
     VerificationError,
 )
-from privsyn.handover.export import export
+from privsyn.export import export
 from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import describe_requester
 from privsyn.release import verification
@@ -220,7 +220,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     rows = len(alice.ledger.approvals.decisions(planned.id))
     code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")
     assert (code, said) == (3, "")
-    assert "exactly this already" in err
+    assert "has already approved to" in err
     assert len(alice.ledger.approvals.decisions(planned.id)) == rows
     code, said, _ = cli(project, monkeypatch, capsys, "ledger", "show")
     for fact in ("policy", "spend_above", "as agreed", "approved to spend"):

@@ -13,7 +13,7 @@ import privsyn
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.settings import EvaluateConfig
-from privsyn.handover.export import export
+from privsyn.export import export
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.cli import main
-from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, usual_release
+from privsyn.display.accounts import BudgetPage, crons_of, file_reports, usual_release
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError

@@ -180,7 +180,7 @@ def test_the_ledger_can_be_shown_and_checked(make_project, run):
     assert "letters" in run(project, "ledger", "show")[1]
     (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
     assert shown["account"]["name"] == "letters"
-    assert "the chain holds" in run(project, "ledger", "verify")[1]
+    assert "the hash chain is intact" in run(project, "ledger", "verify")[1]
     assert run(project, "ledger", "entries")[1] == ""
 
 

@@ -280,9 +280,11 @@ def test_plan_and_ledger_count_in_one_unit(released, say):
         assert planned[key] == account["balance"][key], key
 
 
-def test_the_report_says_what_the_ledger_says_is_spent(released, say):
+def test_the_report_says_what_the_ledger_says_is_spent(released, say, tmp_path):
     project, release = released
-    report = (project.root / "releases" / release / "report.html").read_text(encoding="utf-8")
+    page = tmp_path / "report.html"
+    assert say(project, "report", release, "--out", str(page))[0] == 0
+    report = page.read_text(encoding="utf-8")
     [account] = json.loads(say(project, "ledger", "show", "--json")[1])
     assert f"{percent(account['balance']['share'])} of the cap" in report
 
@@ -477,7 +479,7 @@ def test_without_a_word_there_is_help(released, say):
 
 def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
     """Where a .gitignore has releases/, `git add` of what the summary says would end with 1."""
-    from privsyn.publishing.git import commit_files, ignored
+    from privsyn.publishing import commit_files, ignored
 
     def git(*arguments: str) -> None:
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)

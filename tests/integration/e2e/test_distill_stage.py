@@ -32,7 +32,7 @@ from privsyn.students.release import (
     read_plan,
     validate_student,
 )
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tests.integration.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 NAME = "private_evolution"

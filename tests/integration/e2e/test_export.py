@@ -17,11 +17,11 @@ from PIL import Image
 from rich.console import Console
 
 from privsyn import cli
-from privsyn.display import comparison as comparing
-from privsyn.display.comparison import compare, write
+from privsyn.display import releases as comparing
+from privsyn.display.releases import compare, write
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
-from privsyn.handover.export import FORMATS, dataset_card, export
+from privsyn.export import FORMATS, dataset_card, export
 from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
@@ -117,7 +117,7 @@ def test_the_page_of_a_comparison_stays_inside(project):
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     text = page.read_text()
     assert "<script" not in text
-    assert "stays inside" in text
+    assert "Comparison of releases: internal" in text
 
 
 def test_what_is_not_measured_is_said_to_be_so_and_has_no_curve(project, tmp_path):

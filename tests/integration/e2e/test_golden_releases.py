@@ -27,7 +27,7 @@ from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
 from privsyn.stages.upkeep import unfinished
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tools.write_releases import BEGUN, METHODS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "releases"

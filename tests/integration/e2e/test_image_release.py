@@ -26,7 +26,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
@@ -347,7 +347,7 @@ def test_published_exported_and_restored_byte_for_byte(project):
 
 @pytest.mark.parametrize("place", ["images/notes.txt", "images/deep/a.png", "more/a.png"])
 def test_nothing_else_in_a_folder_is_published(project, place):
-    from privsyn.publishing.dvc import DvcPublisher
+    from privsyn.publishing import DvcPublisher
 
     ctx = project.context()
     planned, _ = release(ctx)

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from privsyn import cli
-from privsyn.api.interview import label_list, likely, word_of
-from privsyn.api.new_project import yaml_of
+from privsyn.api.new_project import label_list, likely, word_of, yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
 from privsyn.errors import ConfigError

@@ -98,7 +98,7 @@ def test_verify_says_that_the_ledger_does_not_know_the_releases_here(
 ) -> None:
     planned, _ = released(project, fake)
     code, said, _ = run("ledger", "verify")
-    assert (code, said.startswith("the chain holds: 4 rows")) == (0, True)
+    assert (code, said.startswith("the hash chain is intact: 4 rows")) == (0, True)
     for setting in ("services.ledger=sqlite:///other.db", "services.ledger=sqlite:///none.db"):
         if "other" in setting:
             plan(project.context("account.name=x", "dataset.name=x", setting), "invisible_ink")
@@ -178,7 +178,7 @@ def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fak
     code, said, wrong = run("ledger", "show")
     assert code == 4
     assert "letters: cap" in said
-    assert wrong.startswith("The ledger was edited: what follows may be false")
+    assert wrong.startswith("The ledger was edited. What follows may be false")
     assert "was edited, loss" in wrong
     assert run("plan")[0] == 4
     assert run("ledger", "show", "--json")[0] == 4
@@ -186,14 +186,14 @@ def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fak
 
 def test_leftovers_are_named_and_swept(project: Project, run: Run, fake) -> None:
     planned, _ = released(project, fake)
-    assert run("sweep")[1] == "nothing to wipe\n"
+    assert run("sweep")[1] == "nothing to delete\n"
     left = project.root / ".privsyn" / "scratch" / planned.id / "buckets"
     left.mkdir(parents=True)
     said = run("ledger", "show")[1]
-    assert f"still in scratch: {planned.id}. Wipe them: privsyn sweep" in said
-    assert f"wiped the scratch of {planned.id}" in run("sweep")[1]
+    assert f"remain: {planned.id}. Delete them: privsyn sweep" in said
+    assert f"deleted private files of {planned.id}" in run("sweep")[1]
     assert not left.exists()
-    assert "still in scratch" not in run("ledger", "show")[1]
+    assert "private temporary files" not in run("ledger", "show")[1]
 
 
 def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(

@@ -64,7 +64,7 @@ def test_colours_that_are_forced_make_no_terminal(monkeypatch):
 def test_the_log_of_a_baseline_holds_no_count_and_no_accuracy(
     make_project, caplog, capsys, monkeypatch
 ):
-    from privsyn.airflow.distill import BaselineOperator
+    from privsyn.airflow.publish import BaselineOperator
 
     asked = "methods.distill.baselines"
     project = make_project(methods={"dp_lora": METHODS["dp_lora"]})

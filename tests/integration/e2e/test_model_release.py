@@ -14,7 +14,7 @@ import pytest
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.workdir import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
@@ -26,7 +26,7 @@ from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.upkeep import sync
 from privsyn.stages.validate import validate
-from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import build_project, stand_in
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}

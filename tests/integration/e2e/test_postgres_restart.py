@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.data.journal_lines import parsed
+from privsyn.data.journal import parsed
 from privsyn.errors import LedgerUnavailable
 from privsyn.release import verification
 from privsyn.release.plan import Plan
@@ -21,7 +21,7 @@ from privsyn.stages.certify import certify
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.vault.vault import VARIABLE
+from privsyn.vault import VARIABLE
 from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
 from tests.integration.ledger.postgres_server import Server, postgres_server

@@ -33,7 +33,7 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.stages import run as stages
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tests.integration.e2e.small_project import CANARY, LABELS, METHODS, rows, stand_in
 
 SETTINGS = {
@@ -196,7 +196,7 @@ def test_an_interrupted_kernel_goes_on_and_spends_no_more(make_project, monkeypa
 
     with monkeypatch.context() as patched:
         interrupted_at(patched, 3, stop)
-        with pytest.raises(KeyboardInterrupt, match="goes on from what is drawn") as caught:
+        with pytest.raises(KeyboardInterrupt, match="repeat the call to resume") as caught:
             opened.release(planned, publish=False)
     assert [frame.name for frame in caught.traceback][1:] == ["held"]
     before = opened.ledger.accounts()["spent_share"][0]
@@ -471,7 +471,7 @@ def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
     handed = privsyn.Release.open(tmp_path / release.name)
     assert handed.frame().equals(release.frame())
     assert not handed.verify().authentic
-    assert "anyone can make one so" in repr(handed.verify())
+    assert "no ledger confirms who made it" in repr(handed.verify())
     with pytest.raises(ConfigError, match="opened without its project"):
         handed.more(3)
     with (handed.folder / "synthetic.jsonl").open("a") as stream:

@@ -76,7 +76,7 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     for file in (page, numbers):
         assert file.stat().st_mode & 0o077 == 0
         assert CANARY not in file.read_text()
-    assert "stays inside" in page.read_text()
+    assert "Internal report on synthetic data" in page.read_text()
     outward = json.loads((ctx.workspace.release(planned.id) / "report.json").read_text())
     assert {s["class"] for s in outward["sections"]} == {outward["class"]} == {"dp-release"}
     assert CANARY not in (ctx.workspace.release(planned.id) / "report.html").read_text()

@@ -409,7 +409,7 @@ class Recorder:
     """A tracker that keeps how runs ended."""
 
     def __init__(self) -> None:
-        from privsyn.tracking.base import NullTracker
+        from privsyn.tracking import NullTracker
 
         self._nothing = NullTracker()
         self.ended: dict[str, str] = {}

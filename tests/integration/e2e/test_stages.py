@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privsyn.display.comparison import compare
-from privsyn.display.releases import outcome
+from privsyn.display.releases import compare, outcome
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -47,7 +46,7 @@ from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.testing import Constant
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
 from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
 

@@ -11,7 +11,7 @@ import pytest
 from privsyn.methods.base import Backends
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.lineage import fallen, paid_fell
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tests.integration.e2e.small_project import build_project, stand_ins
 from tests.integration.e2e.test_report import released
 from tests.integration.e2e.weekly_releases import release_id, weekly

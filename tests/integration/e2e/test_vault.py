@@ -44,10 +44,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.upkeep import sweep
 from privsyn.testing import NeverDraws
-from privsyn.vault import journal
-from privsyn.vault.journal import entries
-from privsyn.vault.sealing import ReleaseKey
-from privsyn.vault.vault import VARIABLE, ReleaseVault
+from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
 from tests.integration.e2e.small_project import (
     CANARY,
     METHODS,
@@ -171,7 +168,7 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
         read.append(len(rows(self, *where)))
         return rows(self, *where)
 
-    monkeypatch.setattr(journal, "_PAGE", 3)
+    monkeypatch.setattr("privsyn.vault._PAGE", 3)
     monkeypatch.setattr(SealedDraws, "rows", noted)
     assert entries(ctx.ledger.draws, vault, "shard-0") == drawn > 6
     with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.vault import VARIABLE
+from privsyn.vault import VARIABLE
 from tests.unit.ledger.ledger_cases import Clock
 from tests.unit.ledger.test_ledger_journal import PART, begin, never, opened
 
@@ -28,8 +28,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.vault import Vault
-from privsyn.vault.journal import LedgerJournal
+from privsyn.vault import Vault
+from privsyn.vault import LedgerJournal
 from tests.unit.ledger.ledger_cases import Clock
 
 url, name, folder = sys.argv[1:]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
     code = (
-        "from privsyn.models.language.loading import check_prompt, load_language_model as load\n"
+        "from privsyn.models.loading import check_prompt, load_language_model as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"
         "tiny = ModelsConfig(language='tiny')\n"
         "model = load(tiny, PerformanceConfig(rows_per_pass=16, device='cpu'))\n"

@@ -21,8 +21,8 @@ from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.errors import ModelError
 from privsyn.methods.dp_lora.method import _advance
 from privsyn.methods.dp_lora.settings import DPLoraConfig
-from privsyn.models.language.loading import check_layers, load_trainable_model
 from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.loading import check_layers, load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Sampling, TrainableModel, Trainer, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.lora import LoraModel, LoraTrainer, clip_to_lattice, linear_layers

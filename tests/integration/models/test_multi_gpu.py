@@ -22,7 +22,7 @@ from privsyn.errors import ModelError, TrainingInterrupted
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraSettings
-from privsyn.models.language.loading import load_trainable_model
+from privsyn.models.loading import load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import multi_gpu

@@ -17,8 +17,13 @@ import pytest
 import yaml
 
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
-from privsyn.publishing.dvc import DvcPublisher, current_stages, folder_md5
-from privsyn.publishing.git import PROJECT_FILES, commit_files
+from privsyn.publishing import (
+    PROJECT_FILES,
+    DvcPublisher,
+    commit_files,
+    current_stages,
+    folder_md5,
+)
 from tests.integration.publishing.dvc_project import METHOD, REPOSITORY, Project, read
 
 NewProject = Callable[..., Project]
@@ -168,7 +173,7 @@ def test_shipped_settings_are_those_of_a_project_that_brings_none() -> None:
 PUBLISH = """
 import sys
 from pathlib import Path
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 print(DvcPublisher(Path(sys.argv[1])).publish(Path(sys.argv[1], "releases", sys.argv[2])).md5)
 """
 

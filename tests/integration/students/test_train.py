@@ -16,7 +16,7 @@ from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.registry import load_method
-from privsyn.models.language.loading import load_language_model
+from privsyn.models.loading import load_language_model
 from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
 from privsyn.models.protocols import PromptTemplate

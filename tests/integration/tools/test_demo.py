@@ -101,7 +101,7 @@ def test_the_board_tells_stages_apart_and_keeps_the_error():
         ("BudgetExceeded: x", 3),
         ("ConfigError: x", 2),
         ("ValidationFailed: x", 5),
-        ("generate was ended by SIGKILL", 1),
+        ("generate was killed by SIGKILL", 1),
         (None, 1),
     ],
 )

@@ -207,7 +207,7 @@ def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     search = f"{address}/api/2.0/mlflow/experiments/search"
     assert services._get(search, post={"max_results": 5}) is None
     script = (
-        "import sys; from privsyn.tracking.mlflow import MlflowTracker as T; "
+        "import sys; from privsyn.tracking import MlflowTracker as T; "
         "t = T(sys.argv[1], 'e'); "
         "print(t.release_run('ink-1'))"
     )

@@ -16,9 +16,8 @@ from urllib.parse import urlparse
 import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
-from privsyn.filelock import file_lock
-from privsyn.tracking.base import BestEffort, NullTracker, Tracker
-from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.files import file_lock
+from privsyn.tracking import BestEffort, MlflowTracker, NullTracker, Tracker
 
 CANARY = "CANARY-73190-heliotrope"
 
@@ -269,7 +268,7 @@ def test_an_error_leaves_its_class_and_none_of_its_text(
 RACER = """
 import sys
 from pathlib import Path
-from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.tracking import MlflowTracker
 tracker = MlflowTracker(f"sqlite:///{sys.argv[1]}/mlflow.db", "race")
 for stage in ("reserve", "generate"):
     with tracker.stage_run("ink-1", stage) as run_id:
@@ -384,7 +383,7 @@ def test_no_lock_is_held_while_a_store_is_connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The import behind it takes seconds, in which others would wait."""
-    from privsyn.tracking import mlflow as module
+    from privsyn import tracking as module
 
     tracker = open_tracker(tmp_path, "locks")
     real = module.connect
@@ -398,7 +397,7 @@ def test_no_lock_is_held_while_a_store_is_connected(
 
 
 def test_a_lock_that_is_held_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privsyn.tracking import mlflow as module
+    from privsyn import tracking as module
 
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
     lock = store / "mlflow.db.lock"

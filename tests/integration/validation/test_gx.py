@@ -12,9 +12,8 @@ import pytest
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import DataError
-from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.settings import ValidationConfig
-from privsyn.validation.suite import SHIPPED
+from privsyn.validation.suite import SHIPPED, ValidationResult, validate_file
 from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
 
 ALL = ("email", "phone", "record_number")
@@ -260,7 +259,7 @@ def test_phone_pattern_passes(text: str) -> None:
 
 def test_great_expectations_is_imported_only_when_run() -> None:
     code = (
-        "import sys, privsyn.validation.gx, privsyn.report.document, "
+        "import sys, privsyn.validation.suite, privsyn.report.document, "
         "privsyn.evaluation.classifiers, privsyn.evaluation.embeddings, privsyn.evaluation.plots; "
         "print([m for m in ('great_expectations', 'pandas', 'sklearn', 'matplotlib', 'scipy') "
         "if m in sys.modules])"

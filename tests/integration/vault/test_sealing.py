@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privsyn import vault
 from privsyn.errors import ConfigError, VerificationError
-from privsyn.vault import sealing, vault
-from privsyn.vault.sealing import ReleaseKey, WrongKey, key_id
+from privsyn.vault import ReleaseKey, WrongKey, key_id
 
 KEY = ReleaseKey.new("r1")
 
@@ -33,7 +33,7 @@ def opened(value: bytes, name: str = "x", key: ReleaseKey = KEY) -> bytes:
 @given(st.integers(0, 70), st.integers(1, 16))
 def test_a_stream_of_any_length_comes_back(length, segment):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealing, "SEGMENT_BYTES", segment)
+        patch.setattr(vault, "SEGMENT_BYTES", segment)
         value = bytes(range(length))
         assert opened(sealed(value)) == value
 
@@ -41,7 +41,7 @@ def test_a_stream_of_any_length_comes_back(length, segment):
 @given(st.data())
 def test_a_changed_cut_longer_or_reordered_object_does_not_open(data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealing, "SEGMENT_BYTES", 8)
+        patch.setattr(vault, "SEGMENT_BYTES", 8)
         whole = sealed(bytes(40))
         head, segments = whole[:43], [whole[i : i + 24] for i in range(43, len(whole), 24)]
         kind = data.draw(st.sampled_from(["bit", "cut", "longer", "swap", "drop", "twice"]))
@@ -148,7 +148,7 @@ def test_the_vault_s_key_is_kept_out_of_a_repository_and_of_what_is_published(tm
 def test_an_object_cut_at_the_end_of_any_segment_does_not_open():
     """There every byte is as it was sealed: only the mark of the last segment is missing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealing, "SEGMENT_BYTES", 8)
+        patch.setattr(vault, "SEGMENT_BYTES", 8)
         whole = sealed(bytes(40))
         ends = range(43 + 24, len(whole), 24)
         assert len(ends) == 4

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from privsyn.config import load_config
 from privsyn.stages.base import Context
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 from tools.local.environment import airflow_environment, prepare
 
 root, orders = Path(sys.argv[1]), json.loads(sys.argv[2])

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from privsyn.config import load_config
-from privsyn.tracking.mlflow import connect
+from privsyn.tracking import connect
 from tools.local.environment import airflow_environment, prepare
 
 PARAMS = Path(__file__).parents[3] / "params.yaml"

@@ -82,7 +82,7 @@ def test_names_fit_into_ids_and_are_their_own(folder, tmp_path):
     (tmp_path / "a_b.yaml").rename(tmp_path / "ab.yaml")
     (tmp_path / "ab").mkdir()
     shutil.copy(folder / "trial.yaml", tmp_path / "ab" / "params.yaml")
-    with pytest.raises(ConfigError, match="be its own"):
+    with pytest.raises(ConfigError, match="be unique"):
         projects(tmp_path)
 
 

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from privsyn.ledger.ledger import Ledger
-from privsyn.publishing.dvc import DvcPublisher
+from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate
-from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import METHODS, STUDENT, build_project
 from tests.system.dags.conftest import DagProject
 from tests.system.dags.templates import keep_dag

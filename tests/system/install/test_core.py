@@ -61,7 +61,7 @@ def test_a_release_is_verified_and_reported(core: Path, project: Path) -> None:
     ledger = f"sqlite:///{project / 'golden.db'}"
     checked = done(core / "privsyn", "verify", RELEASE, "--ledger", ledger, cwd=project)
     assert "FAILED" not in checked
-    assert "the ledger vouches for it" in checked
+    assert "confirmed by the ledger" in checked
     shown = ("-S", f"services.ledger={ledger}")
     assert RELEASE.name in done(core / "privsyn", "report", RELEASE.name, *shown, cwd=project)
 

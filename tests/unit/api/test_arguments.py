@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import privsyn
-from privsyn.api.arguments import _WORDS, refuse_misfits
+from privsyn.api.guard import _WORDS, refuse_misfits
 from privsyn.api.project import LedgerTables
 from privsyn.errors import ConfigError, DataError, PrivsynError
 

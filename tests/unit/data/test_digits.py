@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privsyn.data.digits import LABELS, SIZE, write_digits
 from privsyn.data.images import decode
 from privsyn.data.readers.formats import read_records
+from privsyn.data.sample import DIGITS, SIZE, write_digits
 from privsyn.data.settings import DatasetConfig, ImageConfig
 
 
@@ -46,7 +46,7 @@ def test_the_reader_takes_all_of_it_as_it_is(digits: Path) -> None:
         path=digits,
         images=ImageConfig(size=SIZE, mode="L"),
         label="label",
-        labels=LABELS,
+        labels=DIGITS,
         unit="scan",
     )
     records = [record.reveal() for record in read_records(cfg)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.data import draws
+from privsyn.data import journal as journals
 from privsyn.data.journal import Journal
 from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationError
 
@@ -272,7 +272,7 @@ def test_what_a_full_disk_does_does_not_depend_on_the_draws(
     tmp_path: Path, full_disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not differ_by_value(tmp_path / "j", full_disk)
-    monkeypatch.setattr(draws, "ROOM", 1)  # broken: lines as long as their values
+    monkeypatch.setattr(journals, "ROOM", 1)  # broken: lines as long as their values
     assert differ_by_value(tmp_path / "j", full_disk)
 
 

@@ -25,8 +25,7 @@ from pyarrow import parquet
 import privsyn.data.readers.streams
 from privsyn.data.readers import lines
 from privsyn.data.readers.columns import refuse_missing
-from privsyn.data.readers.formats import Tally, check_source, read_records
-from privsyn.data.readers.header import read_header
+from privsyn.data.readers.formats import Tally, check_source, read_header, read_records
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import of_another_language
 from privsyn.errors import DataError

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.data import source
-from privsyn.data.readers import objects
-from privsyn.data.source import fingerprint
+from privsyn.data.readers import streams
+from privsyn.data.readers.streams import fingerprint
 from privsyn.errors import DataError
 
 KEY = bytes(range(32))
@@ -62,9 +61,9 @@ def test_parts_are_read_by_name_in_whatever_order_the_disk_gives_them(
     names = ["b.jsonl", "a/2.jsonl", "a/10.jsonl", "c.jsonl"]
     for order in (names, names[::-1]):
         monkeypatch.setattr(
-            objects, "_files", lambda path, order=order: [path / name for name in order]
+            streams, "_files", lambda path, order=order: [path / name for name in order]
         )
-        found = [str(part) for part in objects.parts(tmp_path)]
+        found = [str(part) for part in streams.parts(tmp_path)]
         assert found == [f"{tmp_path}/{name}" for name in sorted(names)]
 
 
@@ -78,11 +77,11 @@ def test_the_cache_spares_reading_and_is_never_wrong(
 ) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
-    monkeypatch.setattr(source, "_SETTLED_NS", -1)
+    monkeypatch.setattr(streams, "_SETTLED_NS", -1)
     first = fingerprint(file, KEY, cache=cache)
-    assert (cache / source.CACHE).stat().st_mode & 0o077 == 0
+    assert (cache / streams.CACHE).stat().st_mode & 0o077 == 0
     with monkeypatch.context() as patch:
-        patch.setattr(source, "_hash", lambda *_: pytest.fail("read again"))
+        patch.setattr(streams, "_hash", lambda *_: pytest.fail("read again"))
         assert fingerprint(file, KEY, cache=cache) == first
     assert fingerprint(file, KEY[::-1], cache=cache) != first
     old(file)
@@ -98,16 +97,16 @@ def test_the_cache_spares_reading_and_is_never_wrong(
 def test_a_file_that_is_being_written_is_not_remembered(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "_SETTLED_NS", 10**18)
+    monkeypatch.setattr(streams, "_SETTLED_NS", 10**18)
     fingerprint(file, KEY, cache=tmp_path)
-    assert not (tmp_path / source.CACHE).exists()
+    assert not (tmp_path / streams.CACHE).exists()
 
 
 @pytest.mark.parametrize(
     "damage", [b"", b"[]", b'{"x": 1}', b"\xff", json.dumps({"x": []}).encode()]
 )
 def test_a_damaged_cache_is_no_cache(file: Path, tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / source.CACHE).write_bytes(damage)
+    (tmp_path / streams.CACHE).write_bytes(damage)
     assert fingerprint(file, KEY, cache=tmp_path) == fingerprint(file, KEY)
 
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from privsyn.display.comparison import Compared, Comparison, Utility
+from privsyn.display.releases import Compared, Comparison, Utility
 from privsyn.display.tables import as_text, note
 from privsyn.methods.registry import METHODS
 

@@ -16,7 +16,7 @@ from privsyn.evaluation.images import (
     kernel_distance,
     precision_recall,
 )
-from privsyn.validation.image_profile import ImageRow
+from privsyn.validation.profile import ImageRow
 
 
 class Flat:

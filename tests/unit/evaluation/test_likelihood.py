@@ -10,7 +10,7 @@ import pytest
 from privsyn.evaluation.language_model import SHOTS, in_context, perplexity_gap
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
-from privsyn.models.roles import load_role
+from privsyn.models.loading import load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 

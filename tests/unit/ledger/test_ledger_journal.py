@@ -20,8 +20,7 @@ from privsyn.errors import (
 from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault.journal import LedgerJournal, entries, kept
-from privsyn.vault.vault import VARIABLE, ReleaseVault, Vault
+from privsyn.vault import VARIABLE, LedgerJournal, ReleaseVault, Vault, entries, kept
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 PART = "shard-0"

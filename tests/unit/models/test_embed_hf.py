@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models.language.loading import load_embedder
+from privsyn.models.loading import load_embedder
 from privsyn.models.model_identity import locate
 from privsyn.models.references import ModelReference
 from privsyn.models.settings import ModelsConfig, PerformanceConfig

@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.errors import ModelError
 from privsyn.models.language.hf_logits import JSONGrammar
-from privsyn.models.language.loading import load_language_model
+from privsyn.models.loading import load_language_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 SCHEMA = {

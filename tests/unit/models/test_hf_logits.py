@@ -12,8 +12,8 @@ import torch
 
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
-from privsyn.models.language.loading import load_language_model
 from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.loading import load_language_model
 from privsyn.models.model_identity import describe
 from privsyn.models.protocols import LogitModel, PromptTemplate, TellsReading
 from privsyn.models.settings import ModelsConfig, PerformanceConfig

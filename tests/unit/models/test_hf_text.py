@@ -10,9 +10,8 @@ import pytest
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import whole_words
-from privsyn.models.language.loading import load_language_model
 from privsyn.models.language.prompts import PromptTemplate
-from privsyn.models.roles import describe_role, load_role
+from privsyn.models.loading import describe_role, load_language_model, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]

@@ -14,12 +14,17 @@ import pytest
 
 from privsyn.errors import ModelError
 from privsyn.methods.base import Role
-from privsyn.models import model_identity
-from privsyn.models.language import loading, prompts
-from privsyn.models.language.loading import check_prompt, load_language_model
+from privsyn.models import loading, model_identity
+from privsyn.models.language import prompts
+from privsyn.models.loading import (
+    ROLES,
+    check_prompt,
+    describe_role,
+    load_language_model,
+    load_role,
+)
 from privsyn.models.model_identity import describe, describe_embedder, refuse_row_mixing
 from privsyn.models.references import BUILTIN
-from privsyn.models.roles import ROLES, describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_models import save_llama
 
@@ -343,7 +348,7 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from privsyn.models.roles import describe_role, load_role
+    from privsyn.models.loading import describe_role, load_role
 
     folder = tmp_path / "merged"
     shutil.copytree(folders("llama"), folder)

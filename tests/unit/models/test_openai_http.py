@@ -16,7 +16,7 @@ import pytest
 from privsyn.errors import ConfigError, ModelError, ServerError
 from privsyn.models.language import openai_http
 from privsyn.models.language.openai_http import ServerTextModel, retry_after
-from privsyn.models.roles import describe_role, load_role
+from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
 from tests.unit.models.completion_server import Reply, Server, chat, plain
 from tests.unit.models.completion_server import status as answer_status

@@ -10,7 +10,7 @@ import pytest
 from privsyn.errors import ModelError
 from privsyn.models.images import simulator
 from privsyn.models.images.simulator import LABELS, SIZE, FontSimulator
-from privsyn.models.roles import describe_role, load_role
+from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 

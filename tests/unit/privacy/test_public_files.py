@@ -26,7 +26,7 @@ from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.students.settings import STUDENTS
-from privsyn.tracking.base import NullTracker
+from privsyn.tracking import NullTracker
 
 ROOT = Path(__file__).parents[3]
 SECRET = "vermilion-ocelot-90210"

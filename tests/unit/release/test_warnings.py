@@ -21,8 +21,8 @@ from privsyn.release.warnings import (
     publicly,
 )
 from privsyn.report.outward import outward
-from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.suite import validate_file
 from tests.unit.report.release_folder import note_checks, seal_folder, write_rows
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}

@@ -13,7 +13,7 @@ from privsyn.dp.risk import Risk
 from privsyn.release.settings import DeploymentConfig
 from privsyn.release.warnings import not_people, on_secret
 from privsyn.report.document import Answer
-from privsyn.report.first_card import Known, first_card
+from privsyn.report.sections import Known, first_card
 
 STATED = DeploymentConfig(
     curators=("City council",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from privsyn.release import certificate, layout
 from privsyn.release.certificate import accuracy_figures
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
 from privsyn.report.outward import _caption, outward
-from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.suite import validate_file
 from tests.unit.report.release_folder import note_checks, seal_folder, write_rows
 from tests.unit.validation.synthetic_files import LABELS, good_rows
 
@@ -75,7 +76,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
     html = outward(made(good_rows())).to_html()
     page = Page(html)
     for expected in (
-        "may leave the room",
+        "Public report on synthetic data",
         "portal 2026-11",
         "40 synthetic texts by InvisibleInk (budget set aside on 20 Nov 2026)",
         "What is it? 40 synthetic texts by InvisibleInk, in place of the private dataset portal",
@@ -252,8 +253,8 @@ def test_what_was_paid_to_measure_stands_on_it(tmp_path):
 def test_an_internal_section_cannot_get_into_it(made):
     document = outward(made(good_rows()))
     assert {section.cls for section in document.sections} == {LEAVES}
-    with pytest.raises(ValueError, match="holds secret"):
-        document.with_sections(ReportSection("secret", "Secret", STAYS))
+    with pytest.raises(ValueError, match="holds the internal sections secret"):
+        replace(document, sections=(ReportSection("secret", "Secret", STAYS),))
 
 
 # --- folders that somebody else wrote -------------------------------------------------------------

@@ -21,9 +21,9 @@ from privsyn.modalities.images import Images
 from privsyn.release import certificate, layout
 from privsyn.release.certificate import accuracy_figures
 from privsyn.stages.validate import write_report
-from privsyn.validation.gx import validate_file
-from privsyn.validation.image_profile import read_image_rows
+from privsyn.validation.profile import read_image_rows
 from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.suite import validate_file
 from tests.unit.report import recomputed
 from tests.unit.report.recomputed import forms
 from tests.unit.report.release_folder import GOLDEN, note_checks, seal_folder, write_rows

@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from privsyn.validation.fields import MOST_CHARS, MOST_FIELDS, MOST_VALUES, fields, objects, written
+from privsyn.validation.profile import (
+    MOST_CHARS,
+    MOST_FIELDS,
+    MOST_VALUES,
+    fields,
+    objects,
+    written,
+)
 
 
 def test_values_are_counted_and_numbers_put_into_ranges():

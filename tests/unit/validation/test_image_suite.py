@@ -18,8 +18,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.modalities.images import Images
 from privsyn.release.layout import IMAGE_ROWS
 from privsyn.report.outward import outward
-from privsyn.validation.gx import ValidationResult, validate_file
-from privsyn.validation.image_profile import (
+from privsyn.validation.profile import (
     COLUMNS,
     ImageProfile,
     profile_images,
@@ -27,6 +26,7 @@ from privsyn.validation.image_profile import (
     sample_sheet,
 )
 from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.suite import ValidationResult, validate_file
 from tests.unit.report.release_folder import seal_folder, write_rows
 
 LABELS = ("cat", "dog")

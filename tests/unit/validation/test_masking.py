@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.data.sample import SHIPPED
-from privsyn.validation.masking import mask_rows, masked, masks
 from privsyn.validation.settings import PATTERNS, ValidationConfig
+from privsyn.validation.suite import mask_rows, masked, masks
 
 CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
 
@@ -53,7 +53,7 @@ PARTS = st.sampled_from(
 def test_a_masked_text_passes_the_suite_that_forbids(text: str) -> None:
     import re
 
-    from privsyn.validation.masking import _shipped
+    from privsyn.validation.suite import _shipped
 
     said = masked(text, CFG)
     patterns = [*_shipped().values(), CFG.record_number_pattern]

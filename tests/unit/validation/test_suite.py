@@ -13,9 +13,8 @@ from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
 from privsyn.modalities.images import Images
 from privsyn.modalities.text import TEXTS
-from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
-from privsyn.validation.suite import SHIPPED, load_suite
+from privsyn.validation.suite import SHIPPED, load_suite, validate_file
 from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}

@@ -1,19 +1,26 @@
-"""Check arguments of the public API: an error names the argument, its value and what it must be."""
+"""What may pass through the public API: arguments into it, and exceptions out of it.
+
+A traceback holds frames, and a notebook that shows one shows their values: a data frame that was
+passed in, a text that was being read. So no frame of privsyn leaves: an error is raised anew
+with its message, which holds no record text, and without cause and context.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date as Date
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from privsyn.api.frames import are_rows
 from privsyn.data.readers.columns import looks_like_name
-from privsyn.errors import ConfigError
-from privsyn.spelling import nearest
+from privsyn.errors import ConfigError, Defect, PrivsynError
+from privsyn.section import nearest
 
 
 def refuse_misfits(
@@ -194,3 +201,42 @@ def _documented(work: Callable[..., Any], key: str) -> str:
     lines = inspect.getdoc(work) or ""
     match = re.search(rf"(?m)^    {key}: (.*(?:\n {{8}}.*)*)", lines)
     return f"{key}: {' '.join(match[1].split())}" if match else ""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def guarded(work: Callable[P, T]) -> Callable[P, T]:
+    """A function of the API whose exceptions carry no frame, cause or context.
+
+    Errors of privsyn keep their class and message. A foreign exception is a Defect, which says its
+    type and place; an interruption says how to go on; an argument that does not fit is a mistake of
+    the caller. With ``PRIVSYN_DEBUG`` set all pass as they
+    are.
+    """
+
+    @functools.wraps(work)
+    def held(*args: P.args, **kwargs: P.kwargs) -> T:
+        failure: BaseException
+        try:
+            # Inside the try: its error must lose its frames as well, which hold the arguments.
+            refuse_misfits(work, args, kwargs)
+            return work(*args, **kwargs)
+        except PrivsynError as error:
+            failure = error
+        except KeyboardInterrupt as error:
+            failure = error if os.environ.get("PRIVSYN_DEBUG") else KeyboardInterrupt(_INTERRUPTED)
+        except Exception as error:
+            failure = error if os.environ.get("PRIVSYN_DEBUG") else Defect.of(error)
+        if os.environ.get("PRIVSYN_DEBUG"):
+            raise failure
+        del args, kwargs  # a verbose traceback shows what the names of this frame stand for
+        # The raise below adds this frame alone, whose arguments are deleted.
+        failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+        raise failure
+
+    return held
+
+
+_INTERRUPTED = "interrupted; repeat the call to resume: what is drawn already is not charged again"

@@ -21,7 +21,7 @@ from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import card
 from privsyn.release.release_store import set_times
-from privsyn.spelling import nearest
+from privsyn.section import nearest
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release
 from privsyn.stages.validate import refuse_unreleased

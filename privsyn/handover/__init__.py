@@ -1,1 +1,0 @@
-"""Export of releases for other tools. Nothing is pushed anywhere."""

@@ -1,1 +1,0 @@
-"""Publishing of releases with DVC and git."""

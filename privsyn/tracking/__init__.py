@@ -1,1 +1,0 @@
-"""Lineage of releases in MLflow."""
