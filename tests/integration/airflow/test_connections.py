@@ -170,10 +170,10 @@ def test_other_clouds(monkeypatch, said, expected):
     ("said", "message"),
     [
         (None, "no such connection"),
-        ({"conn_type": "http", "password": SECRET}, "of kind http has no credentials"),
+        ({"conn_type": "http", "password": SECRET}, "of type http has no store credentials"),
         (
             {"conn_type": "aws", "password": SECRET, "extra": {"role_arn": f"arn:{SECRET}"}},
-            "has others: role_arn",
+            "also has role_arn",
         ),
         ({"conn_type": "aws"}, "has no credentials"),
     ],
