@@ -44,6 +44,7 @@ IMAGES = {
     "population": 60,
     "expansion": 1,
     "degrees": [0.8, 0.4],
+    "word_share": 0,
 }
 """Settings of private evolution where records are images, in place of those for texts."""
 
@@ -55,6 +56,7 @@ COMMENTS = {
     "dataset.name": "the lineage: this dataset over all its versions",
     "dataset.version": "opaque and public; {date:%Y-%m} makes one version a month",
     "dataset.document": "what a record is, for the prompts: public; e.g. a message to a clinic",
+    "dataset.examples": "texts as you imagine them, for prompts: public, never a record",
     "dataset.label": "column of the label",
     "dataset.labels": "public; records with any other label are dropped",
     "dataset.unit": "column of the id of who is protected; null: rows, not people, are protected",
@@ -322,6 +324,7 @@ class ProjectAnswers:
         delimiter: Of a CSV; None: the reader's default.
         image_size: Side in pixels images are brought to; None for texts.
         document: What a record is, for prompts: public.
+        examples: Pairs (label, text) of invented records, for prompts: public.
         public_size: How many units there are, as is known without the file; None: not said.
         texts: How many synthetic records a release is to hold; None: as many as are usual.
         curators: Who publishes releases and answers for them; None: not stated yet. These four
@@ -342,6 +345,7 @@ class ProjectAnswers:
     delimiter: str | None = None
     image_size: int | None = None
     document: str | None = None
+    examples: tuple[tuple[str | None, str], ...] = ()
     public_size: int | None = None
     texts: int | None = None
     curators: str | None = None
@@ -360,7 +364,14 @@ class ProjectAnswers:
         # Adjacency follows: add_remove needs ids that stay the same when a unit is gone.
         removable = self.unit is not None
         content: dict[str, Any] = (
-            {"dataset.text": self.text, "dataset.document": self.document}
+            {
+                "dataset.text": self.text,
+                "dataset.document": self.document,
+                "dataset.examples": [
+                    {"label": label, "text": text} if label else {"text": text}
+                    for label, text in self.examples
+                ],
+            }
             if self.image_size is None
             else {"dataset.images": {"size": self.image_size, "mode": "L"}}
         )
@@ -582,6 +593,8 @@ def ask_for(
         settle("labels", question, None, sure=False)
     if isinstance(options.get("labels"), str):
         options["labels"] = label_list(options["labels"])
+    if ask is not None and not images and "examples" not in options:
+        options["examples"] = _examples(ask, options.get("labels") or ())
     unit = None if header is None else likely(header.names, "unit")
     settle("unit", _WHOSE.format(f"; {unit} looks like one" if unit else ""), None, sure=False)
     if options["unit"]:
@@ -602,6 +615,21 @@ def ask_for(
     return ProjectAnswers(path=path, **options)
 
 
+def _examples(ask: Ask, labels: Sequence[str]) -> tuple[tuple[str | None, str], ...]:
+    """Texts that the owner invents, one a label at most; those that they skip are left out."""
+    answers = []
+    for label in list(labels)[:_EXAMPLES] or [None, None]:
+        of = f" of {label}" if label else ""
+        question = (
+            f"Write one text{of} as you imagine it, in the usual length and voice. Prompts show it, "
+            f"so it is public: never copy a record ({NONE}: skip)"
+        )
+        text = ask(question, NONE).strip()
+        if text and text.casefold() not in NOTHING:
+            answers.append((label, text))
+    return tuple(answers)
+
+
 def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:
     """How many synthetic records are proposed: by public numbers alone.
 
@@ -615,6 +643,8 @@ def usual_number(labels: int, public_size: int | None, *, images: bool = False) 
     return labels * max(_EACH, min(_MOST, most) // labels)
 
 
+_EXAMPLES = 5
+"""Labels of which an example is asked for."""
 HOLDOUT = 0.2
 """Share of the people that a new project holds out for its internal evaluation."""
 _EACH, _IMAGES_EACH = 20, 60

@@ -199,6 +199,12 @@ def _say_choices(answers: new_project.ProjectAnswers) -> None:
             "dataset.document is not set, so the prompts do not say what a text is. Set it in "
             "params.yaml.",
         )
+    if not answers.examples and answers.image_size is None:
+        note(
+            out,
+            "dataset.examples is empty: without examples a small model writes about a text instead "
+            "of the text itself. Write two or three invented ones in params.yaml.",
+        )
     if answers.public_size is None:
         note(
             out,

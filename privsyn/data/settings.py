@@ -75,6 +75,13 @@ class ImageConfig(Section):
         return self.window if self.depth is None else (0.0, float((1 << self.depth) - 1))
 
 
+class TextExample(Section):
+    """A text that somebody invented, as an example of the records: public."""
+
+    text: str = Field(min_length=1, max_length=4000, description="The text. Never a real record.")
+    label: str | None = Field(default=None, description="Its label, one of dataset.labels.")
+
+
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
@@ -122,6 +129,12 @@ class DatasetConfig(Section):
     label_descriptions: dict[str, str] = Field(
         default={},
         description="What prompts say for a label, where its own name says little: public.",
+    )
+    examples: tuple[TextExample, ...] = Field(
+        default=(),
+        max_length=20,
+        description="A few texts as you imagine them, with their labels, for prompts: public. "
+        "Invent them; never copy a record.",
     )
     unit: str | None = Field(
         default=None,
@@ -220,6 +233,11 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"label_descriptions describes {min(unknown)!r}, which is none of the labels"
             )
+        for example in self.examples:
+            if example.label is not None and example.label not in self.labels:
+                raise ValueError(
+                    f"examples has the label {example.label!r}, which is none of the labels"
+                )
         prompt_texts = {"document": self.document or ""} | {
             f"label_descriptions[{label!r}]": text
             for label, text in self.label_descriptions.items()

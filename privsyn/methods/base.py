@@ -49,10 +49,12 @@ class Subject:
     Attributes:
         document: A phrase for one record, with its article; None where the config has no phrase.
         descriptions: Pairs (label, the words that prompts use for it), where the words differ.
+        examples: Pairs (label, text) of invented records.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
+    examples: tuple[tuple[str | None, str], ...] = ()
 
     def fill(self, prompt: str) -> str:
         """A prompt with ``{document}`` filled in."""

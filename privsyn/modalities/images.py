@@ -55,7 +55,7 @@ from privsyn.validation.profile import (
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
-    from privsyn.models.language.text_variation import TextSettings
+    from privsyn.models.language.text_variation import TextSettings, WordShares
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import VariationAPI
     from privsyn.validation.settings import ValidationConfig
@@ -334,6 +334,10 @@ class ImageSamples:
                 hint="Set it to null.",
             )
         return replace(self, generator=self.generator.with_steps(steps))
+
+    def with_words(self, words: Mapping[str | None, WordShares]) -> ImageSamples:
+        """The same: an image's prompt has no place for words."""
+        return self
 
     def read(self, content: str) -> ClassedImage | None:
         """The pixels of a PNG file in base64; None where it is damaged."""

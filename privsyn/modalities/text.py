@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,9 +23,8 @@ from privsyn.validation.profile import Profile, Row, profile, read_rows
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
-    from privsyn.models.language.text_variation import TextSettings
+    from privsyn.models.language.text_variation import TextSettings, TextVariation, WordShares
     from privsyn.models.protocols import Embedder as EmbedderOf
-    from privsyn.models.protocols import VariationAPI
     from privsyn.validation.settings import ValidationConfig
 
 # All but tab and line breaks; a model draws one now and then, and the suite refuses them.
@@ -192,12 +191,16 @@ TEXTS = Texts()
 class TextSamples:
     """Samples that are strings."""
 
-    api: VariationAPI[str]
+    api: TextVariation
     embedder: EmbedderOf[str]
 
     def with_steps(self, steps: int | None) -> TextSamples:
         """The same: a text has no steps."""
         return self
+
+    def with_words(self, words: Mapping[str | None, WordShares]) -> TextSamples:
+        """The same, whose prompts name words of each label."""
+        return replace(self, api=self.api.with_words(words))
 
     def read(self, content: str) -> str:
         """The text."""

@@ -237,7 +237,13 @@ class FakeTextModel:
         """Pass: nothing can be wrong."""
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        continued: bool = False,
     ) -> list[str]:
         """One completion per prompt, of at most ``max_tokens`` words."""
         out = []

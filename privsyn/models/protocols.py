@@ -170,7 +170,13 @@ class TextModel(Protocol):
         """
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        continued: bool = False,
     ) -> list[str]:
         """One completion per prompt, in order, without the prompt. It may be empty.
 
@@ -179,6 +185,8 @@ class TextModel(Protocol):
             max_tokens: Longest completion, in tokens; an unfinished last word is left out.
             temperature: Temperature of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
+            continued: Continue the prompt as it is, with no chat template around it. A server that
+                takes chat messages alone gets it as a message.
 
         Raises:
             ModelError: Retryable if the model may answer later (a server that is down).

@@ -74,7 +74,13 @@ def refuse_no_numbers(logits: Any) -> None:
 
 
 def try_texts(
-    model: TextModel, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float
+    model: TextModel,
+    prompts: Sequence[str],
+    *,
+    max_tokens: int,
+    temperature: float,
+    top_p: float,
+    continued: bool = False,
 ) -> list[str]:
     """Answers to public prompts, with the lengths and the sampling of a method.
 
@@ -86,7 +92,11 @@ def try_texts(
     """
     for _ in range(TRIALS):
         answers = model.complete(
-            prompts, max_tokens=max_tokens, temperature=temperature, top_p=top_p
+            prompts,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            continued=continued,
         )
         refuse_silence(model, answers)
         if not all(is_no_text(answer) for answer in answers if answer.strip()):

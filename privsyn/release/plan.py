@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from privsyn.data.settings import ImageConfig
+from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -39,6 +39,7 @@ class DatasetIdentity(Section):
     images: ImageConfig | None = None
     document: str | None = None
     label_descriptions: dict[str, str] = Field(default={})
+    examples: tuple[TextExample, ...] = ()
     encoding: str = "utf-8"
     delimiter: str | None = None
     escape: str | None = None
@@ -49,7 +50,11 @@ class DatasetIdentity(Section):
         # Models read words better than names of code; the label that is released stays as declared.
         spoken = {label: " ".join(label.split("_")).strip() for label in self.labels}
         changed = {label: text for label, text in spoken.items() if text and text != label}
-        return Subject(self.document, tuple((changed | self.label_descriptions).items()))
+        return Subject(
+            self.document,
+            tuple((changed | self.label_descriptions).items()),
+            tuple((example.label, example.text) for example in self.examples),
+        )
 
 
 class ModelUse(Section):

@@ -114,7 +114,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
 
 
 def _refuse_private_text(release: OpenPlan) -> None:
-    """Refuse public files that hold lines or values of the private ones.
+    """Refuse public files and examples that hold lines or values of the private ones.
 
     What they hold may reach the release word for word, at no cost. The refusal is one bit about the
     records, told to their owner; no draw has been made, and none follows from it.
@@ -124,7 +124,8 @@ def _refuse_private_text(release: OpenPlan) -> None:
     """
     ctx, plan = release.ctx, release.plan
     read = [item for item in ctx.public_files(plan.method) if item[2].kind == "file"]
-    if not read:
+    examples = [example.text for example in plan.dataset.examples]
+    if not (read or examples):
         return
     source = release.source
     files = [source.path] + ([source.test_path] if source.test_path else [])
@@ -134,11 +135,14 @@ def _refuse_private_text(release: OpenPlan) -> None:
         for row in lines_and_values(source.model_copy(update={"path": file}))
     )
     public = [ctx.files.read(setting, value, digest) for setting, value, _, digest in read]
-    if shares_text(public, rows, plan.dataset.labels):
+    invented = [" ".join(text.split()).encode() for text in examples]  # a line each
+    if shares_text([*public, *invented], rows, plan.dataset.labels):
+        named = [setting for setting, *_ in read] + ["dataset.examples"] * bool(examples)
+        what = "names a file that shares" if read and not examples else "shares"
         raise ConfigError(
-            f"{' or '.join(setting for setting, *_ in read)} names a file that shares text with "
-            "the private file, so it is not public.",
-            hint="Name a file that was not made from the records. Nothing was drawn.",
+            f"{' or '.join(named)} {what} text with the private file, so it is not public.",
+            hint="Name a file that was not made from the records, and invent the examples. Nothing "
+            "was drawn.",
         )
 
 

@@ -97,6 +97,7 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
             # What the shipped params.yaml says of the invented messages is said of no other file.
             "dataset.document": given.get("DOCUMENT"),
             "dataset.label_descriptions": {},
+            "dataset.examples": [],
             "dataset.unit": unit,
             "dataset.max_records_per_unit": 1,
             "account.name": name,
@@ -125,6 +126,7 @@ DIGITS_DEMO = [
     'dataset.labels=["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]',
     "dataset.document=null",
     "dataset.label_descriptions={}",
+    "dataset.examples=[]",
     "dataset.unit=scan",
     "dataset.holdout=0.3",
     "account.name=digits",

@@ -1,4 +1,4 @@
-"""Noise and cost of private evolution: histograms of votes."""
+"""Noise and cost of private evolution: histograms of votes, and a table of words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee
-from privsyn.dp.events import Event
+from privsyn.dp.events import Composed, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
@@ -24,24 +24,26 @@ those above it had no significant gain, and those below it had."""
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateEvolutionMechanism(Mechanism):
-    """All histograms of a run, each with the same noise.
+    """All histograms of a run, each with the same noise, and the table of words before them.
 
     Attributes:
         histogram: Adds noise to one histogram of votes and prices it.
+        words: Adds noise to the table of words and prices it; None without one [E11].
         noise_multiplier: Sigma over the sensitivity.
         threshold: H, in votes. Bins below it have no offspring.
         histograms: Number of histograms.
     """
 
     histogram: DiscreteGaussian
+    words: DiscreteGaussian | None
     noise_multiplier: float
     threshold: float
     histograms: int
 
     @property
     def event(self) -> Event:
-        """The composition of all histograms."""
-        return replace(self.histogram.event, count=self.histograms)
+        """The composition of all histograms and the table of words."""
+        return _composed(self.histogram, self.words, self.histograms)
 
     @property
     def noise_votes(self) -> float:
@@ -51,12 +53,13 @@ class PrivateEvolutionMechanism(Mechanism):
     @property
     def derived(self) -> Mapping[str, float]:
         """The noise, in multiples of the sensitivity and in votes, and the threshold."""
+        table = {} if self.words is None else {"noise_words": self.words.sigma / LATTICE}
         return {
             "noise_multiplier": self.noise_multiplier,
             "noise_votes": self.noise_votes,
             "threshold": self.threshold,
             "histograms": self.histograms,
-        }
+        } | table
 
 
 def calibrate(
@@ -71,9 +74,8 @@ def calibrate(
     if sigma is None:
 
         def event(sigma: float) -> Event:
-            # Every round, and a noisy split of labels, is one histogram on the same records: they
-            # compose.
-            return replace(_histogram(sigma, facts).event, count=settings.histograms)
+            histogram = _histogram(sigma, facts)
+            return _composed(histogram, _table(settings, sigma, facts), settings.histograms)
 
         try:
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
@@ -113,6 +115,7 @@ def _mechanism(
             shares=tuple(size / rows for size in sizes),
         ),
         histogram=histogram,
+        words=_table(settings, sigma, facts),
         noise_multiplier=sigma,
         # Two standard deviations: of candidates without votes one in 44 gets past it by noise
         # alone.
@@ -131,6 +134,30 @@ def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     l2 = root_up(facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
     # Labels share this one sensitivity: a unit's m votes over all labels are in it.
     return DiscreteGaussian(l2, sigma * l2)
+
+
+def _table(
+    settings: PrivateEvolutionConfig, sigma: float, facts: PricingFacts
+) -> DiscreteGaussian | None:
+    """Noise of the table of words; None without one.
+
+    A record's row has an L2 norm of at most one, and no negative number, so all rows of a unit
+    have norm m at most, and those of a replaced unit differ by sqrt 2 m: the sensitivity of a
+    histogram of votes [E11].
+    """
+    share = settings.word_share
+    if not share:
+        return None
+    # The table costs 1 / (2 z_w^2) zCDP and H histograms cost H / (2 z^2). The table has the share
+    # s of the whole where z_w = z sqrt((1 - s) / (s H)).
+    return _histogram(sigma * math.sqrt((1 - share) / (share * settings.histograms)), facts)
+
+
+def _composed(histogram: DiscreteGaussian, words: DiscreteGaussian | None, count: int) -> Event:
+    """The event of a run."""
+    # Every round, and a noisy split of labels, is one histogram on the same records: they compose.
+    votes = replace(histogram.event, count=count)
+    return votes if words is None else Composed((words.event, votes))
 
 
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:

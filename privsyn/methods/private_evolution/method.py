@@ -54,6 +54,7 @@ from privsyn.methods.private_evolution.mechanism import (
 )
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
+from privsyn.methods.private_evolution.words import exact_sums, public_words, shares_of
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
@@ -63,6 +64,7 @@ from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
     from privsyn.data.journal import Draws
+    from privsyn.dp.mechanisms import DiscreteGaussian
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
@@ -128,7 +130,10 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
                 )
             return cfg
         text = cfg.text.resolved(
-            models["text"].template_default, subject.document, dict(subject.descriptions)
+            models["text"].template_default,
+            subject.document,
+            dict(subject.descriptions),
+            subject.examples,
         )
         return cfg.model_copy(update={"text": text})
 
@@ -230,6 +235,7 @@ def _evolve(
     journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
     wide = settings.expansion
     sizes = sizes_of(settings, labels)
+    across = settings.modality == "text" and not settings.text.name_labels
     steps = Steps(draw.progress, _steps(settings, labels))
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
@@ -240,6 +246,9 @@ def _evolve(
         sizes = label_choice.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
         )
+    if mechanism.words is not None:  # [E11]
+        steps.next()
+        kind = private.named(journal, mechanism.words, draw.noise, settings.text)
     candidates = [size * wide for size in sizes]
     makes = [
         partial(first_candidates, kind.api, count, label, steps)
@@ -263,17 +272,22 @@ def _evolve(
                 )
                 for place, (group, label) in enumerate(zip(population, labels, strict=True))
             ]
+        if across:  # [E12]
+            vectors = [np.concatenate(vectors)] * len(labels)
+            population = [[sample for group in population for sample in group]] * len(labels)
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
-        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(candidates))  # lines 5-6 [E4]
+        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(map(len, vectors)))  # lines 5-6 [E4]
         # (candidates,) for each label; from here on the round is post-processing
-        weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(candidates)[:-1])
+        ends = np.cumsum([len(group) for group in vectors])[:-1]
+        weights = np.split(np.maximum(noisy - threshold, 0), ends)
         # Lin et al. draw parents by votes; Xie et al. keep the best of L candidates per record
         # [E9].
         choose = _parents if wide == 1 else _best
+        ranked = _for_one_label(weights) if across else weights
         indices = [
             _kept_array(journal, f"parents/{t}/{place}", partial(choose, bins, size, rng))
-            for place, (bins, size) in enumerate(zip(weights, sizes, strict=True))
+            for place, (bins, size) in enumerate(zip(ranked, sizes, strict=True))
         ]  # lines 8-9
         parents = [
             [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
@@ -372,8 +386,23 @@ class _Private(Generic[T]):
                     vectors.append(np.asarray(self._kind.embedder.embed(some), np.float32))
             self._voters.append(Voters(np.concatenate(vectors)))
 
+    def named(
+        self, journal: Draws, table: DiscreteGaussian, noise: NoiseSource, text: TextSettings
+    ) -> Samples[T]:
+        """The samples, whose prompts name words of the noisy table [E11]."""
+        labels = [bucket.cell.label for bucket in self._buckets]
+        # Public, and stored: a resumed run reads the noisy table by the same words.
+        words = json.loads(journal.keep("words/public", partial(public_words, text, labels)))
+
+        def drawn() -> NDArray[np.int64]:
+            texts = [bucket.contents.reveal() for bucket in self._buckets]
+            return table.draw(exact_sums(texts, words, LATTICE), noise)
+
+        noisy = journal.draw_array("words", drawn, len(labels) * len(words))
+        return self._kind.with_words(shares_of(noisy, words, labels, table.sigma))
+
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
-        """Lines 1-4 of Algorithm 2: each record votes for a candidate of its own label [E3].
+        """Lines 1-4 of Algorithm 2: each record votes for one of its label's candidates [E3].
 
         Shape (candidates of all labels,). The votes are exact, not yet private.
         """
@@ -389,7 +418,21 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
     made = wide + born + total * settings.lookahead * wide
-    return settings.noisy_label_split + released * made + total * (len(labels) + 1)
+    tables = settings.noisy_label_split + (settings.word_share > 0)
+    return tables + released * made + total * (len(labels) + 1)
+
+
+def _for_one_label(weights: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """The weights of candidates that all labels voted on, each at its heaviest label alone [E12].
+
+    In the rows of the other labels it gets -1, so that it is drawn there only where nothing else
+    is left. Shape (candidates,) for each label.
+    """
+    table = np.stack(weights)  # (labels, candidates)
+    heaviest = table == table.max(axis=0)
+    first = np.cumsum(heaviest, axis=0) == 1  # ties go to the first label
+    nobody = table.max(axis=0) == 0
+    return list(np.where((heaviest & first) | nobody, table, -1))
 
 
 def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -397,7 +440,7 @@ def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -
 
     If all weights are 0, they are drawn uniformly [E7].
     """
-    votes = weights.astype(np.float64)
+    votes = np.maximum(weights, 0).astype(np.float64)
     shares = votes / votes.sum() if votes.any() else None
     return rng.choice(len(votes), count, p=shares).astype(np.int64)
 

@@ -99,6 +99,13 @@ class PrivateEvolutionConfig(Section):
         description="Split population times labels like the private records, by one additional "
         "noisy histogram.",
     )
+    word_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the budget (of zCDP) for a noisy table of English words by label, "
+        "which the prompts of texts name. 0: none, as in the papers.",
+    )
     text: TextSettings = Field(default=TextSettings(), description="Prompts and lengths for texts.")
 
     @field_validator("degrees")
@@ -123,6 +130,15 @@ class PrivateEvolutionConfig(Section):
             raise ValueError(
                 f"image_steps has {len(self.image_steps or ())} entries for rounds={self.rounds}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _words_are_of_texts(self) -> PrivateEvolutionConfig:
+        if self.word_share and self.modality != "text":
+            raise ValueError("word_share is for modality=text: set it to 0")
+        prompt = self.text.random_prompt
+        if self.word_share and prompt is not None and "{words}" not in prompt:
+            raise ValueError("word_share needs a text.random_prompt that names {words}: or set it to 0")
         return self
 
     @model_validator(mode="after")

@@ -102,7 +102,13 @@ class HFTextModel:
         refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        continued: bool = False,
     ) -> list[str]:
         """One completion per prompt, in order.
 
@@ -118,7 +124,7 @@ class HFTextModel:
                 f"room for a prompt beside max_tokens={max_tokens}.",
                 hint="Lower max_tokens, or use another model.",
             )
-        rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
+        rows = [self._prompts.whole(prompt, longest, chat=not continued) for prompt in prompts]
         answers = self.continued(
             rows,
             max_tokens=max_tokens,

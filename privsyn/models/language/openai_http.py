@@ -153,9 +153,18 @@ class ServerTextModel:
         return self._why
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
+        continued: bool = False,
     ) -> list[str]:
         """One completion per prompt, in order; "" where the server refuses a prompt.
+
+        ``models.server.chat`` decides whether a prompt is a chat message, also where it is a text
+        to continue: chat models continue a list of examples, too.
 
         Raises:
             ServerError: After retries the server gives no valid answer or refuses us; or

@@ -164,12 +164,12 @@ class PromptEncoder:
         cut = text[: CHARS_PER_TOKEN * limit].encode("utf-8", "replace").decode("utf-8")
         return self._ids(lead + cut, special=False, inner=True)[:limit]
 
-    def whole(self, prompt: str, longest: int | None) -> list[int]:
+    def whole(self, prompt: str, longest: int | None, *, chat: bool = True) -> list[int]:
         """The tokens of a finished prompt; where it exceeds ``longest``, its last tokens.
 
         With a chat template the prompt is one user message: special tokens in it are plain text,
-        and the template around it stays whole. Without one the prompt follows the token that begins
-        a text. It raises only where the template leaves no room.
+        and the template around it stays whole. Without one, or with ``chat`` off, the prompt
+        follows the token that begins a text. It raises only where the template leaves no room.
 
         Raises:
             ModelError: The chat template alone is longer than ``longest``, or cannot be used.
@@ -177,14 +177,16 @@ class PromptEncoder:
         if longest is not None:
             prompt = prompt[-CHARS_PER_TOKEN * max(longest, 1) :]
         prompt = prompt.encode("utf-8", "replace").decode("utf-8")
-        if self._tokenizer.chat_template:
+        if chat and self._tokenizer.chat_template:
             if self._frame is None:
                 self._frame = self.private(PromptTemplate(_REFERENCE, "", chat=True), None)
             before, lead, after = self._frame
             body = self._ids(lead + prompt, special=False, inner=True)
         else:
-            before, after = [] if self._bos is None else [self._bos], []
-            body = self._ids(prompt)
+            # Of a chat model the token may begin a message: only where its tokenizer adds it.
+            begins = self._bos is not None and (chat or self._adds_bos)
+            before, after = [self._bos] * begins, []
+            body = self._ids(prompt, special=chat)
             body = body[1:] if body[:1] == before else body
         room = len(body) if longest is None else longest - len(before) - len(after)
         if room < 1 and longest is not None:

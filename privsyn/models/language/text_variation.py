@@ -14,12 +14,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
+from privsyn.data.settings import TextExample
+from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text, runs
+from privsyn.models.language.degenerate_text import words as words_of
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
+
+WordShares = tuple[Sequence[str], NDArray[np.float64]]
+"""Words, and how often a prompt draws each; the shares sum to 1."""
 
 STYLES = (
     "brief and plain",
@@ -52,7 +58,14 @@ _WRITER = re.compile(
 
 # A prompt with style, length and amount of change makes them write about these (RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
-_RANDOM_SLOTS = ("label", "style", "words", "document")
+_LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {words}\nText:"
+"""Prompt of a fresh text where there are public examples: a list that the model continues. A small
+chat model answers a request about a text, and continues a list in the voice of its texts."""
+_NAMED_WORDS = 2
+"""Words that a prompt asks for, and that it shows of an example."""
+_COPIED = 8
+"""A run of so many words of an example marks a text that copies it."""
+_RANDOM_SLOTS = ("label", "style", "words", "document", "examples")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 
 
@@ -64,8 +77,16 @@ class TextSettings(Section):
 
     random_prompt: str | None = Field(
         default=None,
-        description="Prompt of a fresh text; may name {label}, {style}, {words}. Null: the model's "
-        "own.",
+        description="Prompt of a fresh text; may name {label}, {style}, {words}, and {examples} "
+        "before them. Null: a list of the examples, or the model's own prompt without examples.",
+    )
+    examples: tuple[TextExample, ...] = Field(
+        default=(), description="Invented texts that prompts show. Empty: as in the dataset."
+    )
+    name_labels: bool = Field(
+        default=True,
+        description="Whether prompts name the {label}. False: for labels that are codes. Then "
+        "every record votes among the candidates of all labels.",
     )
     vary_prompt: str | None = Field(
         default=None,
@@ -147,6 +168,7 @@ class TextSettings(Section):
         own: PromptTemplate,
         document: str | None = None,
         descriptions: Mapping[str, str] | None = None,
+        examples: Sequence[tuple[str | None, str]] = (),
     ) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
 
@@ -154,8 +176,12 @@ class TextSettings(Section):
             own: The model's prompts with and without a reference.
             document: A phrase for one record.
             descriptions: The words that prompts use for a label, where not the label itself.
+            examples: Invented texts of the dataset, pairs (label, text).
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
+        shown = self.examples or tuple(
+            TextExample(text=text, label=label) for label, text in examples
+        )
         if own.chat:
             fresh, vary = chat_random(document), _CHAT_VARY
         else:
@@ -163,6 +189,8 @@ class TextSettings(Section):
             head, marker, _ = fresh.rpartition("Text:")
             if marker and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
+        if shown:
+            fresh = _LISTED
         record_noun = document or "a short text"
         return self.model_copy(
             update={
@@ -171,8 +199,14 @@ class TextSettings(Section):
                 "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
                 "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
                 "labels": self.labels or dict(descriptions or {}),
+                "examples": shown,
             }
         )
+
+    @property
+    def listed(self) -> bool:
+        """Whether a fresh text continues a list of examples, with no chat template around it."""
+        return bool(self.examples) and "{examples}" in (self.random_prompt or "")
 
 
 class TextVariation:
@@ -183,10 +217,16 @@ class TextVariation:
         model: Completes the prompts.
         rng: Public randomness of styles, words, lengths and kept parts. None takes a seed from the
             operating system.
+        words: Words of each label with their shares, which replace ``settings.words``: public, or
+            paid for by the caller.
     """
 
     def __init__(
-        self, settings: TextSettings, model: TextModel, rng: np.random.Generator | None = None
+        self,
+        settings: TextSettings,
+        model: TextModel,
+        rng: np.random.Generator | None = None,
+        words: Mapping[str | None, WordShares] | None = None,
     ) -> None:
         if settings.random_prompt is None or settings.vary_prompt is None:
             raise ValueError("settings are not resolved")
@@ -194,6 +234,18 @@ class TextVariation:
         self._random, self._vary = settings.random_prompt, settings.vary_prompt
         self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
         self._rng = rng or np.random.default_rng()
+        self._label_words = words or {}
+        self._copied = {
+            run for example in settings.examples for run in runs(words_of(example.text), _COPIED)
+        }
+        # A listed text ends where the model begins the next one.
+        request = self._random.rpartition("{examples}")[2]
+        names = re.findall(r"(?m)^([A-Z]\w*):", request) if settings.listed else []
+        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})\b") if names else None
+
+    def with_words(self, words: Mapping[str | None, WordShares]) -> TextVariation:
+        """The same generator, whose prompts name words of each label."""
+        return TextVariation(self._settings, self._model, self._rng, words)
 
     @property
     def revision(self) -> str:
@@ -213,10 +265,10 @@ class TextVariation:
             again = [i for i in range(count) if failed[i]]
             if not again:
                 return texts
-            prompts = [filled(self._random, self._slots(label, self._words())) for _ in again]
-            answers = map(self._clean, self._complete(prompts, settings.temperature))
-            for i, prompt, text in zip(again, prompts, answers, strict=True):
-                failed[i] = self._ending.failed(text, prompt)
+            requests = [self._request(label) for _ in again]
+            answers = map(self._clean_fresh, self._fresh([prompt for prompt, _ in requests]))
+            for i, (_, request), text in zip(again, requests, answers, strict=True):
+                failed[i] = self._ending.failed(text, request) or self._copies(text)
                 if not failed[i] or len(text) > len(texts[i]):
                     texts[i] = text
         if count:
@@ -236,10 +288,8 @@ class TextVariation:
         """
         settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
-        prompts = [
-            filled(self._random, self._slots(label, self._words())) for label in wanted_labels
-        ]
-        fresh = self._tried(prompts, settings.temperature)
+        prompts = [self._request(label)[0] for label in wanted_labels]
+        fresh = self._tried(prompts, settings.temperature, settings.listed)
         if not 0 < degree < 1:
             return fresh
         texts = (fresh or [SENTENCE]) * len(wanted_labels)
@@ -248,7 +298,9 @@ class TextVariation:
         low, high = settings.vary_temperatures
         return fresh + self._tried(prompts, low + degree * (high - low))
 
-    def _tried(self, prompts: Sequence[str], temperature: float) -> list[str]:
+    def _tried(
+        self, prompts: Sequence[str], temperature: float, continued: bool = False
+    ) -> list[str]:
         """The answers to public prompts, cleaned, without empty ones."""
         settings = self._settings
         answers = try_texts(
@@ -257,8 +309,10 @@ class TextVariation:
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
+            continued=continued,
         )
-        return list(filter(None, map(self._clean, answers)))
+        clean = self._clean_fresh if continued else self._clean
+        return list(filter(None, map(clean, answers)))
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
         """One variation of each text, or the text itself where the model gives none.
@@ -322,13 +376,48 @@ class TextVariation:
             return None
         return len(text.split()) + self._settings.length_spread
 
-    def _complete(self, prompts: Sequence[str], temperature: float) -> list[str]:
+    def _request(self, label: str | None) -> tuple[str, str]:
+        """The prompt of a fresh text, and its part after the examples."""
+        slots = self._slots(label, self._words(label))
+        before, mark, request = self._random.rpartition("{examples}")
+        listed = "".join(
+            self._example(example, request, slots) for example in self._settings.examples if mark
+        )
+        asked_for = filled(request, slots)
+        return filled(before, slots) + listed + asked_for, asked_for
+
+    def _example(self, example: TextExample, request: str, slots: Mapping[str, str]) -> str:
+        """An example behind the same request, with the slots that the request fills."""
+        # The longest words stand for what a text is about; the model learns to use such words.
+        longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
+        shown = dict(slots) | {"label": self._label_text(example.label)}
+        if slots["words"]:
+            shown["words"] = ", ".join(longest[:_NAMED_WORDS])
+        return f"{filled(request, shown)} {example.text.strip()}\n\n"
+
+    def _copies(self, text: str) -> bool:
+        """Whether a text repeats an example at length."""
+        return not self._copied.isdisjoint(runs(words_of(text), _COPIED))
+
+    def _fresh(self, prompts: Sequence[str]) -> list[str]:
+        settings = self._settings
+        return self._complete(prompts, settings.temperature, settings.listed)
+
+    def _clean_fresh(self, text: str) -> str:
+        """A fresh text, before the beginning of another one."""
+        following = self._next.search(text) if self._next else None
+        return self._clean(text[: following.start()] if following else text)
+
+    def _complete(
+        self, prompts: Sequence[str], temperature: float, continued: bool = False
+    ) -> list[str]:
         settings = self._settings
         answers = self._model.complete(
             prompts,
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
+            continued=continued,
         )
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
@@ -340,15 +429,20 @@ class TextVariation:
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
         style = styles[self._rng.integers(len(styles))]
-        label_text = self._settings.labels.get(label, label) if label else ""
-        return {"label": label_text, "style": style, "words": words}
+        return {"label": self._label_text(label), "style": style, "words": words}
 
-    def _words(self) -> str:
-        words = self._settings.words
-        if not words:
+    def _label_text(self, label: str | None) -> str:
+        """What prompts say for a label; "" where they name none."""
+        settings = self._settings
+        return settings.labels.get(label, label) if label and settings.name_labels else ""
+
+    def _words(self, label: str | None) -> str:
+        """Words that a prompt names: of its label, or of the settings; "" without any."""
+        terms, shares = self._label_words.get(label, (self._settings.words, None))
+        if not terms:
             return ""
-        drawn = self._rng.choice(len(words), min(2, len(words)), replace=False)
-        return ", ".join(words[i] for i in drawn)
+        drawn = self._rng.choice(len(terms), min(_NAMED_WORDS, len(terms)), replace=False, p=shares)
+        return ", ".join(terms[i] for i in drawn)
 
 
 def chat_random(document: str | None) -> str:

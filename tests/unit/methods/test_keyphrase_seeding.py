@@ -74,7 +74,7 @@ class Echo:
         self.fail_at = fail_at
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+        self, prompts: Sequence[str], *, max_tokens, temperature, top_p=1.0, continued=False
     ) -> list[str]:
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")

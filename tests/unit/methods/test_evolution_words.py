@@ -1,0 +1,322 @@
+"""The table of words of private evolution, labels that are codes, and examples in prompts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.data.settings import TextExample
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import Composed, DiscreteGaussian
+from privsyn.dp.noise import SeededNoise
+from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
+from privsyn.methods.private_evolution.mechanism import LATTICE
+from privsyn.methods.private_evolution.method import PrivateEvolution
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.words import (
+    MOST_ENTRIES,
+    MOST_WORDS,
+    exact_sums,
+    public_words,
+    shares_of,
+)
+from privsyn.models.fakes import FakeTextModel
+from privsyn.models.language.text_variation import TextSettings, TextVariation
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import NoNoise
+
+METHOD, TARGET = PrivateEvolution(), Guarantee(3, 1e-6)
+WORDS = ("bill", "pay", "visit", "late", "rash")
+RECORDS = st.lists(st.text(alphabet="bilpayvstre ", max_size=40), max_size=6)
+
+
+def config(**settings) -> PrivateEvolutionConfig:
+    text = {"random_prompt": "Topic: {label}\nWords: {words}\nText:", "vary_prompt": "{text}"}
+    defaults = {"modality": "text", "rounds": 1, "lookahead": 0, "population": 2, "expansion": 3}
+    text |= settings.pop("text", {})
+    return PrivateEvolutionConfig(**(defaults | settings), text=TextSettings(**text))
+
+
+def plan(cfg, adjacency=Adjacency.ADD_REMOVE, records=1, target=TARGET):
+    return METHOD.calibrate(
+        cfg, target, PricingFacts(adjacency, PrivacyUnit(max_records=records), ("a", "b"))
+    )
+
+
+# --- sensitivity and price ------------------------------------------------------------------------
+
+
+@given(RECORDS, st.text(alphabet="bilpayvstre ", max_size=60))
+def test_a_record_moves_the_table_by_a_norm_of_one_at_most(records, added):
+    without = exact_sums([records, []], WORDS, LATTICE)
+    moved = exact_sums([[*records, added], []], WORDS, LATTICE) - without
+    assert moved.min() >= 0  # so a replaced record moves sqrt 2 at most
+    assert int(sum(int(step) ** 2 for step in moved)) <= LATTICE**2
+    assert not moved[len(WORDS) :].any()  # a label's own row alone
+
+
+@pytest.mark.parametrize("repeats", [1, 1000])
+def test_a_word_counts_once_however_often_it_stands_in_a_record(repeats):
+    row = exact_sums([["bill " * repeats + "pay"]], WORDS, LATTICE)
+    assert row.tolist() == [math.isqrt(LATTICE * LATTICE // 2)] * 2 + [0] * 3
+
+
+def test_counts_without_a_norm_would_break_the_bound():
+    """The broken variant: a one for each word, as long records would have it."""
+    record = " ".join(WORDS)
+    ones = sum(LATTICE**2 for word in WORDS if word in record.split())
+    assert ones > LATTICE**2 >= sum(int(n) ** 2 for n in exact_sums([[record]], WORDS, LATTICE))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("records", [1, 4])
+def test_the_table_and_the_votes_together_stay_within_the_target(share, rounds, adjacency, records):
+    made = plan(config(word_share=share, rounds=rounds, degrees=[0.5]), adjacency, records)
+    assert isinstance(made.event, Composed)
+    assert 2.97 < guarantee(made.event, TARGET.delta).epsilon <= 3
+    words, votes = made.event.events
+    assert isinstance(words, DiscreteGaussian)
+    assert isinstance(votes, DiscreteGaussian)
+    assert votes.count == rounds
+    # Noise and price are of one object, and the share is of zCDP, 1 / (2 z^2) a table.
+    assert made.words is not None
+    assert words == made.words.event
+    moves = math.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1
+    for part in (made.words, made.histogram):
+        assert part.sensitivity >= moves * records * LATTICE
+    table, one = made.words.sigma**-2, made.histogram.sigma**-2
+    assert table / (table + rounds * one) == pytest.approx(share, rel=1e-6)
+
+
+def test_without_a_share_the_event_is_that_of_the_paper():
+    made = plan(config())
+    assert made.words is None
+    assert "noise_words" not in made.derived
+    assert isinstance(made.event, DiscreteGaussian)
+
+
+def test_the_plan_makes_the_same_mechanism_again():
+    cfg = config(word_share=0.5)
+    made = plan(cfg)
+    again = METHOD.rebuild(cfg, TARGET, made.facts, made.derived)
+    assert again == made
+
+
+def test_words_of_images_and_prompts_without_a_place_for_them_are_refused():
+    with pytest.raises(ValueError, match="word_share is for modality=text"):
+        PrivateEvolutionConfig(modality="image", word_share=0.5)
+    with pytest.raises(ValueError, match="names {words}"):
+        config(word_share=0.5, text={"random_prompt": "Write."})
+
+
+# --- what the table says --------------------------------------------------------------------------
+
+
+def test_public_words_are_of_labels_examples_and_the_shipped_vocabulary():
+    text = TextSettings(examples=(TextExample(text="My copay was 20 dollars"),))
+    words = json.loads(public_words(text, ("Test results", None)))
+    assert words[:6] == ["test", "results", "my", "copay", "was", "dollars"]
+    assert len(words) == len(set(words)) == MOST_WORDS
+    assert all(word.isalpha() and len(word) > 1 for word in words)
+    unnamed = json.loads(public_words(TextSettings(name_labels=False), ("qzx",)))
+    assert "qzx" not in unnamed
+    many = json.loads(public_words(TextSettings(), [f"l{i}" for i in range(30)]))
+    assert len(many) == MOST_ENTRIES // 30
+
+
+def test_words_of_a_label_are_those_above_noise_and_above_the_others():
+    table = np.array([[90, 10, 80, 0, 0], [0, 10, 80, 60, 0]]) * LATTICE
+    shares = shares_of(table.ravel(), WORDS, ("a", "b"), 2.0 * LATTICE)
+    assert shares["a"][0] == ["bill"]  # "pay" and "visit" are both labels' alike
+    assert shares["b"][0] == ["late"]
+    assert shares["a"][1].sum() == pytest.approx(1)
+
+
+def test_noise_alone_names_hardly_a_word():
+    words = [f"w{i}" for i in range(5000)]
+    noise = np.random.default_rng(4).normal(0, 2.0 * LATTICE, 10_000).astype(np.int64)
+    shares = shares_of(noise, words, ("a", "b"), 2.0 * LATTICE)
+    assert sum(len(words) for words, _ in shares.values()) <= 5
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+class Letters:
+    """Vectors that count some letters."""
+
+    revision, width = "letters", 4
+
+    def embed(self, texts, /):
+        return np.array([[t.count(c) for c in "abxy"] for t in texts], np.float32)
+
+
+def run(tmp_path, cfg, data, noise=None, script=None, name="journal"):
+    """Samples, the text model and the journal; without a name it goes on with what is there."""
+    model = FakeTextModel(script=script)
+    buckets = [
+        Bucket(cell, Private(tuple(data[cell.label]))) for cell in METHOD.cells(cfg, tuple(data))
+    ]
+    if name:
+        Journal.create(tmp_path / name, {"release": "r"})
+    with Journal.open(tmp_path / (name or "journal"), {"release": "r"}) as journal:
+        made = METHOD.run(
+            cfg,
+            plan(cfg),
+            buckets,
+            Draw(
+                Backends({"text": model, "embedder": Letters()}),
+                noise or NoNoise(),
+                journal,
+                PerformanceConfig(),
+                None,
+            ),
+        )
+        samples = [part for part in made if isinstance(part, Sample)]
+        return samples, model, dict(journal._values)
+
+
+def test_prompts_name_the_words_of_their_label(tmp_path):
+    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
+    _, model, _ = run(tmp_path, config(word_share=0.5), data)
+    by_label = {label: [p for p in model.prompts if f"Topic: {label}" in p] for label in data}
+    assert all("pharmacy" in prompt for prompt in by_label["a"])
+    assert all("insurance" in prompt for prompt in by_label["b"])
+
+
+def test_a_resumed_run_draws_no_second_table(tmp_path):
+    class Dies(Exception):
+        pass
+
+    def dies(prompt, before):
+        raise Dies
+
+    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
+    cfg = config(word_share=0.5)
+    first, second = NoNoise(), NoNoise()
+    with pytest.raises(Dies):
+        run(tmp_path, cfg, data, first, dies)
+    samples, model, _ = run(tmp_path, cfg, data, second, name=None)
+    assert len(first.drawn) == len(second.drawn) == 1  # the table, then the votes
+    assert len(samples) == 4
+    assert any("pharmacy" in prompt for prompt in model.prompts)
+
+
+@pytest.mark.parametrize(("noise", "there"), [(SeededNoise(3), False), (NoNoise(), True)])
+def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, noise, there):
+    """The canary is no public word. Without noise the journal holds the exact table: it is found."""
+    data = {"a": ["pharmacy quuxcanary"] * 60, "b": ["insurance"] * 60}
+    _, model, _ = run(tmp_path, config(word_share=0.5), data, noise)
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"quuxcanary" not in stored
+    assert not any("quuxcanary" in prompt for prompt in model.prompts)
+    words = json.loads(public_words(config().text, ("a", "b")))
+    exact = exact_sums([data["a"], data["b"]], words, LATTICE)
+    forms = (exact.tobytes(), base64.b64encode(exact.tobytes()), json.dumps(exact.tolist()).encode())
+    assert any(form in stored for form in forms) is there
+
+
+# --- labels that are codes ------------------------------------------------------------------------
+
+
+def test_where_prompts_name_no_label_records_vote_among_all_candidates(tmp_path):
+    """The model writes of anything; only the records know which of it is of which code."""
+    kinds = ("aaaa bill visit pay late", "bbbb bill visit pay late")
+    turns = Counter()
+
+    def either(prompt, before):
+        turns[""] += 1
+        return kinds[turns[""] % 2]
+
+    data = {"q7": [kinds[0]] * 40, "q9": [kinds[1]] * 40}
+    cfg, noise = config(text={"name_labels": False}, population=1), NoNoise()
+    samples, model, _ = run(tmp_path, cfg, data, noise, script=either)
+    assert {sample.cell.label: sample.content[:1] for sample in samples} == {"q7": "a", "q9": "b"}
+    assert not any("q7" in prompt or "q9" in prompt for prompt in model.prompts)
+    assert len(noise.drawn[-1].values) == 2 * (2 * 3)  # labels times all candidates
+
+
+def test_a_record_has_one_vote_also_among_the_candidates_of_all_labels(tmp_path):
+    data = {"q7": ["aaaa"] * 9, "q9": ["bbbb"] * 4}
+    cfg, noise = config(text={"name_labels": False}, threshold=0), NoNoise()
+    run(tmp_path, cfg, data, noise)
+    votes = noise.drawn[-1].values / LATTICE
+    half = len(votes) // 2
+    assert (votes[:half].sum(), votes[half:].sum()) == (9, 4)
+
+
+def test_a_candidate_is_released_for_one_label(tmp_path):
+    data = {"q7": ["aa bb"] * 9, "q9": ["aa bb"] * 9}
+    samples, _, _ = run(tmp_path, config(text={"name_labels": False}, population=3), data)
+    texts = [sample.content for sample in samples]
+    assert len(texts) == len(set(texts)) == 6
+
+
+# --- examples in prompts --------------------------------------------------------------------------
+
+EXAMPLES = (
+    TextExample(label="Billing", text="Hi, I got a bill for the scan in May, was it not covered?"),
+    TextExample(label="Symptoms", text="my knee hurts when i climb stairs, should i come in"),
+)
+CHAT = PromptTemplate("Like {reference}", "Like", chat=True)
+
+
+def listed(**settings) -> TextSettings:
+    return TextSettings(examples=EXAMPLES, **settings).resolved(CHAT, "a message")
+
+
+def test_examples_stand_before_the_request_and_the_model_continues():
+    class Remembers(FakeTextModel):
+        def complete(self, prompts, **options):
+            assert options["continued"] is True
+            return super().complete(prompts, **options)
+
+    model = Remembers(script=lambda prompt, before: " I need a letter for school by Monday.\n\nTopic")
+    assert TextVariation(listed(), model).random(1, "Billing") == [
+        "I need a letter for school by Monday."
+    ]
+    assert model.prompts[0] == (
+        "Each text below is a message.\n\n"
+        f"Topic: Billing\nText: {EXAMPLES[0].text}\n\n"
+        f"Topic: Symptoms\nText: {EXAMPLES[1].text}\n\n"
+        "Topic: Billing\nText:"
+    )
+
+
+def test_examples_show_how_named_words_are_used():
+    model = FakeTextModel(script=lambda prompt, before: "I will pay the copay on Friday then.")
+    made = TextVariation(listed(), model).with_words({"Billing": (["copay"], np.ones(1))})
+    made.random(1, "Billing")
+    assert "Words: covered, bill\nText: Hi, I got" in model.prompts[0]
+    assert model.prompts[0].endswith("Topic: Billing\nWords: copay\nText:")
+
+
+def test_where_labels_are_codes_examples_name_none_either():
+    model = FakeTextModel(script=lambda prompt, before: "I will pay the copay on Friday then.")
+    TextVariation(listed(name_labels=False), model).random(1, "Billing")
+    assert "Topic" not in model.prompts[0]
+
+
+def test_a_text_that_copies_an_example_is_asked_for_again():
+    texts = [EXAMPLES[0].text + " Thanks.", "I will pay the copay on Friday, if that is fine."]
+    model = FakeTextModel(script=lambda prompt, before: texts[min(before, 1)])
+    assert TextVariation(listed(), model).random(1, "Billing") == [texts[1]]
+
+
+def test_a_text_ends_before_the_next_one_of_the_list():
+    answer = "I will pay the copay on Friday, if that is fine.\nWords: rash\nText: my rash"
+    model = FakeTextModel(script=lambda prompt, before: answer)
+    assert TextVariation(listed(), model).random(1, "Billing") == [answer.split("\n")[0]]
