@@ -44,7 +44,6 @@ IMAGES = {
     "population": 60,
     "expansion": 1,
     "degrees": [0.8, 0.4],
-    "word_share": 0,
 }
 """Settings of private evolution where records are images, in place of those for texts."""
 
@@ -621,8 +620,8 @@ def _examples(ask: Ask, labels: Sequence[str]) -> tuple[tuple[str | None, str], 
     for label in list(labels)[:_EXAMPLES] or [None, None]:
         of = f" of {label}" if label else ""
         question = (
-            f"Write one text{of} as you imagine it, in the usual length and voice. Prompts show it, "
-            f"so it is public: never copy a record ({NONE}: skip)"
+            f"Write one text{of} as you imagine it, in the usual length and voice. Prompts show "
+            f"it, so it is public: never copy a record ({NONE}: skip)"
         )
         text = ask(question, NONE).strip()
         if text and text.casefold() not in NOTHING:

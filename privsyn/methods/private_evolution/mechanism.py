@@ -145,7 +145,7 @@ def _table(
     have norm m at most, and those of a replaced unit differ by sqrt 2 m: the sensitivity of a
     histogram of votes [E11].
     """
-    share = settings.word_share
+    share = settings.table_share
     if not share:
         return None
     # The table costs 1 / (2 z_w^2) zCDP and H histograms cost H / (2 z^2). The table has the share

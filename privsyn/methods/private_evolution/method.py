@@ -277,7 +277,9 @@ def _evolve(
             population = [[sample for group in population for sample in group]] * len(labels)
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
-        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(map(len, vectors)))  # lines 5-6 [E4]
+        noisy = journal.draw_array(
+            f"votes/{t}", noisy_votes, sum(map(len, vectors))
+        )  # lines 5-6 [E4]
         # (candidates,) for each label; from here on the round is post-processing
         ends = np.cumsum([len(group) for group in vectors])[:-1]
         weights = np.split(np.maximum(noisy - threshold, 0), ends)
@@ -418,7 +420,7 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
     made = wide + born + total * settings.lookahead * wide
-    tables = settings.noisy_label_split + (settings.word_share > 0)
+    tables = settings.noisy_label_split + (settings.table_share > 0)
     return tables + released * made + total * (len(labels) + 1)
 
 

@@ -33,6 +33,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "population": 20,
         "expansion": 8,
         "degrees": (0.6,),
+        "word_share": 0.5,
         "text": {"max_tokens": 48},
     },
 }
@@ -104,7 +105,7 @@ class PrivateEvolutionConfig(Section):
         ge=0,
         lt=1,
         description="Share of the budget (of zCDP) for a noisy table of English words by label, "
-        "which the prompts of texts name. 0: none, as in the papers.",
+        "which the prompts of texts name. 0: none, as in the papers. Images have none.",
     )
     text: TextSettings = Field(default=TextSettings(), description="Prompts and lengths for texts.")
 
@@ -133,12 +134,13 @@ class PrivateEvolutionConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _words_are_of_texts(self) -> PrivateEvolutionConfig:
-        if self.word_share and self.modality != "text":
-            raise ValueError("word_share is for modality=text: set it to 0")
+    def _words_have_a_place(self) -> PrivateEvolutionConfig:
         prompt = self.text.random_prompt
-        if self.word_share and prompt is not None and "{words}" not in prompt:
-            raise ValueError("word_share needs a text.random_prompt that names {words}: or set it to 0")
+        if self.table_share and prompt is not None and "{words}" not in prompt:
+            raise ValueError(
+                "word_share pays for words that text.random_prompt does not name: write {words} in "
+                "it, or set word_share to 0"
+            )
         return self
 
     @model_validator(mode="after")
@@ -162,6 +164,11 @@ class PrivateEvolutionConfig(Section):
     def _in_round(self, round_: int, values: Sequence[float]) -> float:
         at = (round_ - 1) / max(1, self.rounds - 1)
         return float(np.interp(at, np.linspace(0, 1, len(values)), values))
+
+    @property
+    def table_share(self) -> float:
+        """Share of the budget for the table of words; 0 without one [E11]."""
+        return self.word_share if self.modality == "text" else 0.0
 
     @property
     def histograms(self) -> int:

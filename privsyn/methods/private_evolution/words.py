@@ -41,14 +41,12 @@ def public_words(text: TextSettings, labels: Sequence[str | None]) -> bytes:
     frequent = gzip.decompress(BUILTIN.read_bytes()).decode("utf-8").split("\n")
     listed = [*(word for entry in given for word in words_of(entry)), *frequent]
     size = max(LEAST_WORDS, min(MOST_WORDS, MOST_ENTRIES // max(1, len(labels))))
-    # One letter or a number alone is no word that a text can build on.
+    # A text cannot build on one letter, or on a number.
     single = (word for word in listed if len(word) > 1 and word.isalpha() and words_of(word))
     return json.dumps(list(dict.fromkeys(map(str.casefold, single)))[:size]).encode()
 
 
-def exact_sums(
-    texts: Sequence[Sequence[str]], words: Sequence[str], one: int
-) -> NDArray[np.int64]:
+def exact_sums(texts: Sequence[Sequence[str]], words: Sequence[str], one: int) -> NDArray[np.int64]:
     """Sum of the rows of all records, shape (labels * words,), by label. Not yet private.
 
     A record's row has ``one / sqrt(n)`` in the place of each of its n distinct words, rounded down:
@@ -99,7 +97,7 @@ def shares_of(
     others = np.zeros_like(table)
     if len(labels) > 1:
         others = (table.sum(axis=0) - table) / (len(labels) - 1)
-    found: dict[str | None, WordShares] = {}
+    by_label: dict[str | None, WordShares] = {}
     for label, sums, elsewhere in zip(labels, table, others, strict=True):
         values = ndtr(-sums / deviation) / prior  # weighted p-values, (words,)
         order = np.argsort(values, kind="stable")
@@ -108,5 +106,5 @@ def shares_of(
         excess = np.maximum(sums[chosen] - elsewhere[chosen], 0.0)
         chosen, excess = chosen[excess > 0], excess[excess > 0]
         if len(chosen):
-            found[label] = ([words[place] for place in chosen], excess / excess.sum())
-    return found
+            by_label[label] = ([words[place] for place in chosen], excess / excess.sum())
+    return by_label

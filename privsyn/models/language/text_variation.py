@@ -259,7 +259,6 @@ class TextVariation:
         Raises:
             ModelError: No text came at all, or the model failed.
         """
-        settings = self._settings
         texts, failed = [""] * count, [True] * count
         for _ in range(ATTEMPTS):
             again = [i for i in range(count) if failed[i]]

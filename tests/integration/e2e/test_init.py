@@ -560,7 +560,7 @@ def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
         env=os.environ | {"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
         os.close(theirs)
-        heard, answers = "", iter(["", "ticket", "", "customer_id", "", "800", "", ""])
+        heard, answers = "", iter(["", "ticket", "", "", "", "customer_id", "", "800", "", ""])
         while True:
             try:
                 heard += os.read(ours, 4096).decode()

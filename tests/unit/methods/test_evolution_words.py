@@ -115,10 +115,13 @@ def test_the_plan_makes_the_same_mechanism_again():
     assert again == made
 
 
-def test_words_of_images_and_prompts_without_a_place_for_them_are_refused():
-    with pytest.raises(ValueError, match="word_share is for modality=text"):
-        PrivateEvolutionConfig(modality="image", word_share=0.5)
-    with pytest.raises(ValueError, match="names {words}"):
+def test_images_pay_for_no_words():
+    image = PrivateEvolutionConfig(modality="image", word_share=0.5)
+    assert plan(image).words is None
+
+
+def test_a_prompt_without_a_place_for_paid_words_is_refused():
+    with pytest.raises(ValueError, match=r"write \{words\} in it"):
         config(word_share=0.5, text={"random_prompt": "Write."})
 
 
@@ -217,7 +220,7 @@ def test_a_resumed_run_draws_no_second_table(tmp_path):
 
 @pytest.mark.parametrize(("noise", "there"), [(SeededNoise(3), False), (NoNoise(), True)])
 def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, noise, there):
-    """The canary is no public word. Without noise the journal holds the exact table: it is found."""
+    """The canary is no public word. Without noise the journal holds the exact table."""
     data = {"a": ["pharmacy quuxcanary"] * 60, "b": ["insurance"] * 60}
     _, model, _ = run(tmp_path, config(word_share=0.5), data, noise)
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -225,7 +228,11 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
     assert not any("quuxcanary" in prompt for prompt in model.prompts)
     words = json.loads(public_words(config().text, ("a", "b")))
     exact = exact_sums([data["a"], data["b"]], words, LATTICE)
-    forms = (exact.tobytes(), base64.b64encode(exact.tobytes()), json.dumps(exact.tolist()).encode())
+    forms = (
+        exact.tobytes(),
+        base64.b64encode(exact.tobytes()),
+        json.dumps(exact.tolist()).encode(),
+    )
     assert any(form in stored for form in forms) is there
 
 
@@ -284,7 +291,9 @@ def test_examples_stand_before_the_request_and_the_model_continues():
             assert options["continued"] is True
             return super().complete(prompts, **options)
 
-    model = Remembers(script=lambda prompt, before: " I need a letter for school by Monday.\n\nTopic")
+    model = Remembers(
+        script=lambda prompt, before: " I need a letter for school by Monday.\n\nTopic"
+    )
     assert TextVariation(listed(), model).random(1, "Billing") == [
         "I need a letter for school by Monday."
     ]
