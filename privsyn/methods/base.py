@@ -125,6 +125,10 @@ class Mechanism(ABC):
     divisor: int | None = None
     sized_for: SizedFor | None = None
 
+    def advice(self, expected: float) -> tuple[str, ...]:
+        """Advice that follows from the public number of records of a cell, one line each."""
+        return ()
+
     @property
     @abstractmethod
     def event(self) -> Event:

@@ -149,6 +149,7 @@ def plan(
         account = ctx.ledger.accounts.find(config.account.name)
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
+    there = publicly(dataset, config.account)
     fields: dict[str, Any] = {
         "plan_schema": PLAN_SCHEMA,
         "method": method_name,
@@ -195,9 +196,8 @@ def plan(
             *of_account(config.account),
             *of_labels(dataset.labels),
             *of_bound(config.dataset.max_records_per_unit, config.account.unit),
-            *of_sizes(
-                f"methods.{method_name}", mechanism, cells, publicly(dataset, config.account)
-            ),
+            *of_sizes(f"methods.{method_name}", mechanism, cells, there),
+            *(mechanism.advice(there.records / cells) if there is not None else ()),
             *mechanism.warnings,
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),

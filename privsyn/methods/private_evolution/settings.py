@@ -24,6 +24,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "population": 5000,
         "expansion": 1,
         "degrees": (0.98, 0.6),
+        "image_steps": (100,),
     },
     # For texts, measured with a model of 135 million parameters: benchmarks/RESULTS.md.
     SMALL: {

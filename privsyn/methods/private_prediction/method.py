@@ -73,7 +73,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
 
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
-    counts: ClassVar[str] = "private tokens"
+    counts: ClassVar[str] = "tokens"
     tuning_hint: ClassVar[str] = "batch_size"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "prompt": (None, AS_EARLIER_TURN),
@@ -156,11 +156,11 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         draw: Draw,
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
-        model, r = draw.models.language, mechanism.private_tokens
+        model, size = draw.models.language, _size(settings, mechanism)
         # privacy: the labels of all cells, also empty ones, decide the width of a row
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
-            tell = draw.part(number * r, len(buckets) * r)
+            tell = draw.part(number * size, len(buckets) * size)
             read = draw.reading_part(number, len(buckets), "the references")
             rows = draw.performance.rows_per_pass
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
@@ -184,11 +184,12 @@ def _texts(
 ) -> Iterator[list[int]]:
     """Algorithm 1 for one batch: texts with their ends, public tokens as ``~token``.
 
-    ``tell`` is called with the number of drawn private tokens, ``read`` before and after the
+    ``tell`` is called with what is done of the bucket's ``_size``, ``read`` before and after the
     references are read.
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
-    theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
+    size = _size(settings, mechanism)
+    theta = round((settings.svt_threshold or 0.0) * settings.compared * LATTICE)
     # Public tokens are free, so something else must end a bucket that never draws a private one.
     most = settings.max_total_tokens or 10 * r
     private = total = 0
@@ -208,7 +209,11 @@ def _texts(
                 draw_threshold = partial(above.threshold, theta, draw.noise)
                 [noisy] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
                 threshold = int(noisy)
-            tell(private)
+            done = private / r
+            if above:  # whichever of its three ends is nearest; all are the mechanism's output
+                texts = (number + len(text) / settings.max_tokens) / settings.max_texts
+                done = max(done, total / most, texts)
+            tell(int(done * size))
             next_token = partial(
                 _draw, settings, mechanism, threshold, batch, number, text, draw.noise
             )
@@ -224,6 +229,14 @@ def _texts(
         yield drawn
         if private == r or total == most:
             return
+
+
+def _size(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism) -> int:
+    """Tokens of a bucket for progress: with comparisons public ones count, too."""
+    r = mechanism.private_tokens
+    if mechanism.above is None:
+        return r
+    return min(settings.max_total_tokens or 10 * r, settings.max_texts * settings.max_tokens)
 
 
 def _draw(
@@ -242,13 +255,30 @@ def _draw(
     step = batch.predict(number, text, allowed)
     above = mechanism.above
     if above and threshold is not None:
-        public = settings.batch_size * probability_grid(step.public)
-        distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
+        distance = distance_of(step.probabilities, step.public, settings.compared)
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
             index = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
             return ~int(step.tokens[index])
     return int(step.tokens[mechanism.token.draw(step.scores, noise)])  # lines 14-15
+
+
+def distance_of(probabilities: NDArray[np.int64], public: NDArray[Any], records: float) -> int:
+    """L1 distance of summed private predictions from ``records`` public ones, on the lattice.
+
+    Eq. 2 times the expected records [P4]. With k records whose predictions are the public one it is
+    |k - records|: near 0 only if ``records`` is near what the bucket holds.
+
+    privacy: ``records`` is a public number, so a record moves the distance by its own prediction,
+    at most 1. With the number that the bucket holds it would move by up to 2.
+
+    Args:
+        probabilities: Sum of ``probability_grid`` over the rows, shape (allowed,).
+        public: Logits of the public prompt, shape (allowed,).
+        records: Expected number of records.
+    """
+    expected = np.rint(records * probability_grid(public)).astype(np.int64)
+    return int(np.abs(probabilities - expected).sum())
 
 
 @dataclass(frozen=True)

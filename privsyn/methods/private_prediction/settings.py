@@ -83,7 +83,18 @@ class PrivatePredictionConfig(Section):
         "(theta). Null: every token is private.",
     )
     svt_noise: float = Field(
-        default=0.2, gt=0, allow_inf_nan=False, description="Noise on the threshold (sigma)."
+        default=0.2,
+        gt=0,
+        allow_inf_nan=False,
+        description="Noise on the threshold (sigma), as a share of batch_size.",
+    )
+    svt_records: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Records that a bucket is expected to hold, a public number: so many public "
+        "predictions are compared with the private ones. Null: batch_size.",
     )
     public_vocabulary: int | None = Field(
         default=None,
@@ -123,6 +134,11 @@ class PrivatePredictionConfig(Section):
         default=None,
         description="Public JSON schema: only tokens that continue a valid record are drawn.",
     )
+
+    @property
+    def compared(self) -> float:
+        """Public predictions that a bucket's private ones are compared with."""
+        return self.batch_size if self.svt_records is None else self.svt_records
 
     @field_validator("json_schema", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, PricingFacts
-from privsyn.methods.private_prediction.method import PrivatePrediction
+from privsyn.methods.private_prediction.method import PrivatePrediction, distance_of
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
@@ -449,6 +449,49 @@ def test_a_probability_row_never_sums_to_more_than_one(rows):
     assert (counts.sum(axis=1) >= LATTICE - 5).all()
     alone = np.stack([probability_grid(np.array(row)) for row in rows])
     np.testing.assert_array_equal(counts, alone)
+
+
+LOGITS = st.lists(st.floats(-40, 40), min_size=4, max_size=4)
+
+
+@given(st.lists(LOGITS, max_size=6), LOGITS, LOGITS, st.floats(0.5, 300))
+def test_a_record_moves_a_distance_by_at_most_its_own_prediction(rows, public, added, records):
+    public, added = np.array(public), probability_grid(np.array(added))
+    total = sum((probability_grid(np.array(row)) for row in rows), np.zeros(4, np.int64))
+    before = distance_of(total, public, records)
+    assert abs(distance_of(total + added, public, records) - before) <= LATTICE
+
+
+def test_compared_with_as_many_as_it_holds_a_record_would_move_it_by_two():
+    """The broken variant: no floor, at a price that is not paid."""
+    public, other = np.array([60.0, 0.0]), np.array([0, LATTICE])
+    moved = distance_of(5 * other, public, 5) - distance_of(4 * other, public, 4)
+    assert moved > 1.99 * LATTICE
+    assert distance_of(5 * other, public, 4) - distance_of(4 * other, public, 4) <= LATTICE
+
+
+def test_equal_predictions_are_apart_by_what_a_bucket_holds_less_than_expected():
+    public = np.array([1.0, 0.0, 2.0])
+    held = 60 * probability_grid(public)
+    assert distance_of(held, public, 128) / (128 * LATTICE) == pytest.approx(0.531, abs=1e-3)
+    assert distance_of(held, public, 60) == 0
+    with_floor, without = plan(config(batch_size=128)), plan(config(batch_size=128, svt_records=60))
+    (said,) = with_floor.advice(60)
+    assert "distance of 0.53 and all tokens are private" in said
+    assert said.endswith("svt_records=60.")
+    assert not without.advice(60)
+    assert not plan(config(batch_size=128, svt_threshold=None)).advice(60)
+    assert without.event == with_floor.event  # the price does not change
+
+
+def test_progress_with_comparisons_counts_what_is_drawn(tmp_path):
+    """All tokens public: the bucket ends by its tokens, and progress says how near that is."""
+    cfg = config(svt_threshold=2.0, max_total_tokens=25, private_tokens=5)
+    told: list[tuple[int, int]] = []
+    run(tmp_path, cfg, noise=NoNoise(), progress=lambda done, total: told.append((done, total)))
+    assert {total for _, total in told} == {4 * 25}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert max(done for done, _ in told[: len(told) // 4]) >= 24
 
 
 def test_a_round_is_two_epsilon_halves():
