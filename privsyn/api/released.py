@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -211,13 +211,20 @@ class Release(Displayable):
         return export(self._folder, form, Path(target), ledger=book, ctx=ctx, licence=licence)
 
     @guarded
-    def more(self, n: int, *, publish: bool = True) -> Release:
+    def more(
+        self,
+        n: int,
+        *,
+        sampling: Mapping[str, float | None] | None = None,
+        publish: bool = True,
+    ) -> Release:
         """Make further records of it, at no cost.
 
         Guarantee: its own. The release, public models and public randomness are all that is read.
 
         Args:
             n: New records.
+            sampling: ``top_k`` (None: all), ``top_p``, ``temperature`` in place of the release's.
             publish: Version them with DVC.
 
         Raises:
@@ -228,7 +235,7 @@ class Release(Displayable):
         with show_progress(Console(stderr=True)) as progress:
             ctx = self._project(())
             ctx.on_progress = progress
-            folder = more(ctx, self.name, n, published=publish)
+            folder = more(ctx, self.name, n, sampling=sampling, published=publish)
         return Release(folder, self._of)
 
     @guarded

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from privsyn.data.artifacts import private_folder
 from privsyn.errors import ConfigError, ValidationFailed
@@ -16,6 +18,7 @@ from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
+from privsyn.section import explain
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
@@ -26,7 +29,14 @@ from privsyn.students.settings import MORE
 from privsyn.validation.suite import mask_rows
 
 
-def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
+def more(
+    ctx: Context,
+    release_id: str,
+    count: int,
+    *,
+    sampling: Mapping[str, float | None] | None = None,
+    published: bool = True,
+) -> Path:
     """Make ``count`` further records from a release, with a certificate that names its parent.
 
     Guarantee: that of the parent. Only the release's own records and public models are read, so it
@@ -37,6 +47,8 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         ctx: Config and ledger.
         release_id: A finished release of a method that can make more.
         count: Number of new records.
+        sampling: ``top_k``, ``top_p``, ``temperature`` in place of the release's (Yu et al. 2023,
+            Appendix A, write a third each with top-k 50, 200 and None, which is all tokens).
         published: Version and push them with DVC.
 
     Returns:
@@ -46,7 +58,8 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     Raises:
         DataError: The release is not here.
         VerificationError: It differs from its certificate.
-        ConfigError: Its method cannot make more, or it is itself made from a release.
+        ConfigError: Its method cannot make more or has no such sampling, or it is itself made
+            from a release.
         ValidationFailed: The new records fail the suite and are in quarantine/, or the disclosure
             audit withholds the release.
     """
@@ -55,8 +68,10 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         raise ConfigError(f"--n={count} must be at least 1.")
     refuse_to_hand_out(ctx, release_id)
     _method(parent.plan)
+    sampling = dict(sampling or {})
+    settings = _sampled(parent.plan, open_plan(ctx, parent.plan).settings, sampling)
     with _new_name(ctx, parent.plan) as name:
-        folder = _make(ctx, parent, name, count)
+        folder = _make(ctx, parent, name, count, settings, sampling)
     folder = check_more(ctx, parent.plan, folder, count)
     if published:
         publish_folder(ctx, parent.plan, folder)
@@ -105,14 +120,46 @@ def _exists(ctx: Context, name: str) -> bool:
     return any(path.exists() for path in paths)
 
 
-def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
+def _sampled(parent: Plan, settings: Any, sampling: Mapping[str, float | None]) -> Any:
+    """The release's settings with other sampling.
+
+    Raises:
+        ConfigError: The method has no such setting, or it is out of bounds.
+    """
+    values = settings.model_dump()
+    # Private evolution has the sampling of its language model in a section of its own.
+    nested = values.get("text") if values.get("modality") == "text" else None
+    place = values if nested is None else nested
+    for key, value in sampling.items():
+        if key not in place or values.get("modality") == "image":
+            raise ConfigError(
+                f"{key} is no sampling of {parent.method}, of which {parent.id} is.",
+                hint="Leave it out.",
+            )
+        place[key] = value
+        if nested is not None and key == "temperature":
+            nested["vary_temperatures"] = (value, value)
+    try:
+        return type(settings).model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(explain(type(settings), error, f"{MORE}.")) from None
+
+
+def _make(
+    ctx: Context,
+    parent: Parent,
+    name: str,
+    count: int,
+    settings: Any,
+    sampling: Mapping[str, float | None],
+) -> Path:
     """Generate, certify and write the records."""
     release = open_plan(ctx, parent.plan)
     backends = load_planned(release)
     trained = parent.folder / layout.MODEL
     modality, rows = release.modality, list[dict[str, Any]]()
     for label, content in _method(parent.plan).more(
-        release.settings,
+        settings,
         backends,
         read_rows(parent),
         count,
@@ -127,7 +174,11 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     shutil.rmtree(building, ignore_errors=True)
     artifact = modality.write(building, mask_rows(rows, ctx.config.validation))
     sealed = certificate.derive(
-        parent.facts.certificate, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
+        parent.facts.certificate,
+        artifact,
+        name=name,
+        how={MORE: count, **sampling},
+        root=ctx.workspace.root,
     )
     # The ledger first: then it knows every folder that exists.
     ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))

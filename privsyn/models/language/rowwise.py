@@ -232,6 +232,28 @@ def cache_argument(model: Any) -> str | None:
     return next((name for name in ("cache", "past_key_values") if name in takes), None)
 
 
+def peeks(model: Any) -> bool:
+    """Whether logits move when a later token changes, as those of an encoder (BERT) do.
+
+    Two passes over eight tokens that differ in the last one. Such a model is shown the token that
+    it is to predict: its next-token accuracy is not one, and it cannot write.
+    """
+    vocabulary = model.get_input_embeddings().num_embeddings
+    device, training = model.get_input_embeddings().weight.device, model.training
+    first = (torch.arange(1, 9, device=device) * 7 % vocabulary)[None]  # (1, 8)
+    second = first.clone()
+    second[0, -1] = (second[0, -1] + 1) % vocabulary
+    model.eval()
+    try:
+        with torch.inference_mode():
+            one, other = (model(input_ids=ids, use_cache=False).logits for ids in (first, second))
+    finally:
+        model.train(training)
+    earlier = one[0, :-1].float()
+    moved = (earlier - other[0, :-1].float()).abs().max()
+    return bool(moved > 1e-3 * (earlier.max() - earlier.min()))
+
+
 def attends_fully(config: Any) -> bool:
     """Whether every layer attends over all columns and keeps no other state.
 

@@ -87,7 +87,7 @@ def fast(device: Any) -> Any:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder.
+    """The tokenizer of a model folder. One without an end-of-text token ends by its separator.
 
     Raises:
         ModelError: It has no end-of-text token, or cannot be loaded.
@@ -98,6 +98,10 @@ def read_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises whatever its parsers raise
         raise _unreadable(folder, "tokenizer", error) from None
+    if tokenizer.eos_token_id is None and tokenizer.sep_token is not None:
+        tokenizer.eos_token = tokenizer.sep_token  # BERT puts texts between [CLS] and [SEP]
+        if tokenizer.bos_token_id is None and tokenizer.cls_token is not None:
+            tokenizer.bos_token = tokenizer.cls_token
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"{folder.name}: the tokenizer has no end-of-text token (eos_token).",
@@ -107,20 +111,30 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def read_model(folder: Path, dtype: str = "float32") -> Any:
-    """A causal language model from its folder.
+    """A causal language model from its folder; an encoder such as BERT under a causal mask.
+
+    The students of Yu et al. 2023 are BERTs (section 4): with ``is_decoder`` their attention looks
+    back only, and a saved student keeps it.
 
     Raises:
-        ModelError: The folder is incomplete, or holds another kind of model.
+        ModelError: The folder is incomplete, holds another kind of model, or one whose logits
+            depend on later tokens all the same.
     """
     from transformers import AutoModelForCausalLM
 
+    from privsyn.models.language.rowwise import peeks
+    from privsyn.models.loading import refuse_peeking
+
     check_folder(folder, folder.name)
+    options = {"dtype": getattr(torch, dtype), "local_files_only": True}
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True
-        )
+        model = AutoModelForCausalLM.from_pretrained(folder, **options)
+        if peeks(model):
+            model = AutoModelForCausalLM.from_pretrained(folder, is_decoder=True, **options)
     except Exception as error:  # transformers raises whatever its parsers raise
         raise _unreadable(folder, "model", error) from None
+    refuse_peeking(model, folder.name)
+    return model
 
 
 def vocabulary_of(base: Path) -> int:

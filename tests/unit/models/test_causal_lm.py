@@ -10,15 +10,17 @@ import torch
 
 from privsyn.errors import ConfigError, ModelError
 from privsyn.models.language.prompts import PLAIN
+from privsyn.models.language.rowwise import peeks
+from privsyn.models.loading import load_language_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.references import BUILTIN
-from privsyn.models.settings import PerformanceConfig
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.models.training import causal_lm as student
 from privsyn.models.training.causal_lm import NOT_COUNTED, Encoded, Shape
 from privsyn.models.training.lora import LoraTrainer
 from privsyn.students.train import SIZES
-from tests.unit.models.tiny_models import save_llama
+from tests.unit.models.tiny_models import save_bert, save_llama
 
 OWN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
 
@@ -202,3 +204,37 @@ def test_a_chat_models_instruction_is_no_prompt_of_a_student(tmp_path):
     save_llama(tmp_path, chat=True)
     assert student.prompt_of(tmp_path) == PLAIN
     assert student.prompt_of(BUILTIN) == OWN
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return save_bert(tmp_path_factory.mktemp("bert"))
+
+
+def test_an_encoder_is_read_under_a_causal_mask_and_stays_so(bert, tmp_path):
+    """Yu et al. train BERTs; read in both directions they are shown what they are to predict."""
+    from transformers import AutoModelForCausalLM
+
+    assert peeks(AutoModelForCausalLM.from_pretrained(bert))
+    tokenizer, model = student.read_tokenizer(bert), student.read_model(bert).eval()
+    assert not peeks(model)
+    (text,) = student.encode(tokenizer, PLAIN, [(None, "the visit was late")], 20)
+    assert text.tokens[0] == tokenizer.cls_token_id
+    assert text.tokens[-1] == tokenizer.sep_token_id
+    ids = torch.tensor(text.tokens[None].astype(np.int64))
+    with torch.inference_mode():
+        at_once = model(input_ids=ids).logits[0]
+        for end in range(1, ids.shape[1]):
+            alone = model(input_ids=ids[:, :end]).logits[0, -1]
+            torch.testing.assert_close(at_once[end - 1], alone)
+    student.save(model, tokenizer, PLAIN, tmp_path / "made")
+    assert not peeks(AutoModelForCausalLM.from_pretrained(tmp_path / "made"))
+
+
+def test_a_model_that_sees_the_next_token_is_refused(bert, tmp_path):
+    with pytest.raises(ModelError, match="logits at a token move when the next token changes"):
+        load_language_model(ModelsConfig(language=str(bert)), PerformanceConfig(device="cpu"))
+    made = load_language_model(
+        ModelsConfig(language=str(save_llama(tmp_path / "llama"))), PerformanceConfig(device="cpu")
+    )
+    assert made.vocab_size > 0

@@ -188,3 +188,42 @@ def save_softcapped(folder: Path) -> Path:
         )
     ).save_pretrained(folder)
     return folder
+
+
+def save_bert(folder: Path, **settings: object) -> Path:
+    """A BERT as it is published: attention in both directions, no end-of-text token."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(3)
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    raw.train_from_iterator(
+        [WORDS] * 9,
+        trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False),
+    )
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    tokenizer.save_pretrained(folder)
+    options = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+    }
+    BertForMaskedLM(BertConfig(**{**options, **settings})).save_pretrained(folder)
+    return folder
