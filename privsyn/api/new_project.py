@@ -616,8 +616,9 @@ def ask_for(
 
 def _examples(ask: Ask, labels: Sequence[str]) -> tuple[tuple[str | None, str], ...]:
     """Texts that the owner invents, one a label at most; those that they skip are left out."""
-    answers = []
-    for label in list(labels)[:_EXAMPLES] or [None, None]:
+    answers: list[tuple[str | None, str]] = []
+    invented: Sequence[str | None] = list(labels)[:_EXAMPLES] or [None, None]
+    for label in invented:
         of = f" of {label}" if label else ""
         question = (
             f"Write one text{of} as you imagine it, in the usual length and voice. Prompts show "

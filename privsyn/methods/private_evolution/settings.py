@@ -32,7 +32,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "rounds": 1,
         "lookahead": 0,
         "population": 20,
-        "expansion": 8,
+        "expansion": 4,
         "degrees": (0.6,),
         "word_share": 0.5,
         "text": {"max_tokens": 48},
