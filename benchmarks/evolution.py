@@ -81,7 +81,7 @@ def evolve(
             pass
         return [
             [
-                (sample, label)
+                (sample.pixels if cfg.modality == "image" else sample, label)
                 for place, label in enumerate(labels)
                 for sample in kind.unpack(journal.keep(f"population/{t}/{place}", bytes))
             ]

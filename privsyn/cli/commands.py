@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "project:sample_data",
         "Write invented patient-portal messages, or scans of digits, to try privsyn on.",
     ),
-    "models": (BEGIN, "project:models_app", "List and fetch models."),
+    "models": (BEGIN, "project:models_app", "List, fetch and convert models."),
     "check": (
         BEGIN,
         "run:check",

@@ -168,6 +168,9 @@ def compare_images(
     # The other half of the real images shows what distance equal sources have.
     theirs, others = known[:count], known[count:] if doubled else None
     how = f"{count} a side, {embedder.width} features of {called}"
+    if count <= embedder.width:
+        # The covariance has no full rank then; papers take 50,000 a side.
+        how += " (fewer images than features: compare with values of as many images alone)"
     return [
         *_distances_of(features(synthetic, count), theirs, how),
         *([] if others is None else _distances_of(others, theirs, how, among=True)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -10,6 +10,7 @@ from pydantic import (
     model_validator,
 )
 
+from privsyn.files import OnDisk
 from privsyn.section import Section
 
 
@@ -32,12 +33,13 @@ class EvaluateConfig(Section):
         default=True, description="Compare texts by sentence embeddings too (models.embedder)."
     )
     embedded_texts: int = Field(default=2000, ge=2, description="Most texts a side to embed.")
-    image_encoder: Literal["efficientnet-lite0", "builtin"] = Field(
+    image_encoder: Annotated[str, OnDisk("model", ("efficientnet-lite0", "builtin"))] = Field(
         default="efficientnet-lite0",
+        min_length=1,
         description="Encoder that compares images: efficientnet-lite0 (ImageNet features, fetched "
-        "once: `privsyn models fetch efficientnet-lite0`) or builtin. An encoder that cast the "
-        "votes of a "
-        "release does not measure it.",
+        "once: `privsyn models fetch efficientnet-lite0`), builtin, or a directory that "
+        "transformers reads (CLIP, ViT, ResNet; Inception by timm). An encoder that cast the votes "
+        "of a release does not measure it.",
     )
     encoded_images: int = Field(default=200, ge=2, description="Most images a side to encode.")
     public_alone: bool = Field(

@@ -352,7 +352,7 @@ def locate(
     if folder.is_dir():
         check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)
-    if folder.exists() or not _HUB_ID.fullmatch(name):
+    if folder.exists() or not reference.hub or not _HUB_ID.fullmatch(name):
         raise ModelError(
             f"{reference}: there is no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "

@@ -141,12 +141,14 @@ class ModelReference:
         name: A directory, a GGUF file, a hub id, or the name of a shipped or fetched model.
         revision: Commit of a hub model, or a branch of the local cache.
         builtin: Folder of the builtin model.
+        hub: Whether the name may be a hub id.
     """
 
     setting: str
     name: str
     revision: str | None
     builtin: Path
+    hub: bool = True
 
     @classmethod
     def language(cls, cfg: ModelsConfig) -> ModelReference:
@@ -177,7 +179,7 @@ class ModelReference:
     @classmethod
     def measuring_encoder(cls, name: str) -> ModelReference:
         """The encoder that measures a release of images: ``evaluate.image_encoder``."""
-        return cls("evaluate.image_encoder", name, None, image_folders.BUILTIN_ENCODER)
+        return cls("evaluate.image_encoder", name, None, image_folders.BUILTIN_ENCODER, hub=False)
 
     @classmethod
     def text_encoder(cls, name: str) -> ModelReference:

@@ -27,9 +27,10 @@ from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, SizedByT
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
-from privsyn.models.images.image_folders import refuse_unknown_label
+from privsyn.models.images.image_folders import check_encoder, refuse_unknown_label
 from privsyn.models.loading import describe_role
-from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.model_identity import ModelIdentity, locate
+from privsyn.models.references import PACKAGED, ModelReference
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,
@@ -92,7 +93,12 @@ def plan(
     _refuse_small(config, method_name, models)
     if config.evaluate.enabled and config.evaluate.embeddings:
         # Refused now, not after the budget is spent.
-        describe_role(config.models, modality_of(config.dataset).embedder, cache)
+        modality = modality_of(config.dataset)
+        describe_role(config.models, modality.embedder, cache)
+        encoder = ModelReference.measuring_encoder(config.evaluate.image_encoder)
+        # One that was not fetched is left out of the report, which says so.
+        if modality.generator == "image" and encoder.name not in PACKAGED:
+            locate(encoder, check_encoder)
     dataset = config.dataset.resolved(ctx.day)
     identity = DatasetIdentity(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}

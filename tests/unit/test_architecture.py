@@ -126,6 +126,7 @@ def test_imports_point_inward(package, may_not):
                 "data",
                 "dp",
                 "errors",
+                "files",
                 "section",
                 "report.document",
                 "validation.profile",

@@ -216,7 +216,10 @@ class DiffusionImages:
 
     def _forward(self, x: Tensor, time: int, classes: Tensor | None) -> Tensor:
         options = {} if classes is None else {"class_labels": classes}
-        out: Tensor = self._unet(x, time, **options).sample
+        scale = self._facts.time_scale
+        # A tensor, since diffusers cuts a float to a whole number.
+        at = time if scale == 1 else torch.tensor(time * scale, device=x.device)
+        out: Tensor = self._unet(x, at, **options).sample
         return out[:, : x.shape[1]].float()  # channels after these are a learned variance
 
     def _clean(self, x: Tensor, predicted: Tensor, alpha: float) -> Tensor:

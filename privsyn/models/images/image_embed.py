@@ -203,12 +203,19 @@ def encoder_embedder(
 
 
 def transformers_embedder(
-    model: Any, processor: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
+    model: Any,
+    processor: Any,
+    device: Any,
+    *,
+    source: str,
+    revision: str,
+    rows_per_pass: int,
+    unit: bool = True,
 ) -> ImageEmbedder:
-    """An embedder over a CLIP or ViT of transformers. Other arguments: those of ImageEmbedder.
+    """An embedder over a model of transformers. Other arguments: those of ImageEmbedder.
 
     CLIP and similar models give their projected image features. Others give their pooled output, or
-    the first token's vector. Vectors have length 1.
+    the first token's vector. With ``unit`` vectors have length 1.
 
     Raises:
         ModelError: The model is not an image encoder.
@@ -224,7 +231,8 @@ def transformers_embedder(
             if not isinstance(states, Tensor):
                 pooled = getattr(states, "pooler_output", None)
                 states = states.last_hidden_state[:, 0] if pooled is None else pooled
-            vectors = F.normalize(states.flatten(1).float(), dim=-1)
+            vectors = states.flatten(1).float()
+            vectors = F.normalize(vectors, dim=-1) if unit else vectors
             array: NDArray[np.float32] = vectors.cpu().numpy()
         return array
 
@@ -240,7 +248,7 @@ def transformers_embedder(
     except Exception as error:  # a model's forward may raise anything
         raise ModelError(
             f"{source}: not an image encoder ({type(error).__name__}).",
-            hint="Name a CLIP or ViT folder, or use builtin.",
+            hint="Name a folder of CLIP, ViT, ResNet or timm, or use builtin.",
         ) from None
     return ImageEmbedder(
         run,

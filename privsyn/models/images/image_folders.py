@@ -23,7 +23,8 @@ BUILTIN_ENCODER = Path(__file__).parents[1] / "builtin" / "image_encoder"
 EFFICIENTNET = "efficientnet-lite0"
 """Model type of the folder that models/images/image_embed.py writes and reads."""
 SETTINGS = "privsyn.json"
-"""Optional file of a generator's folder: its labels, null class, block, steps and guidance."""
+"""Optional file of a generator's folder: its labels, null class, block, steps, guidance, heads
+and scale of times."""
 
 DIGESTED = (*READ, *(f"*/{pattern}" for pattern in READ))
 ADAPTERS = ("adapter_config.json", "*/adapter_config.json")
@@ -36,6 +37,7 @@ SMALL = (
     "vae/config.json",
     "scheduler/scheduler_config.json",
 )
+_PREPARED = ("preprocessor_config.json", "processor_config.json")
 _WEIGHT_FILES = (*(f"*/{pattern}" for pattern in WEIGHTS), "*/*.bin")
 _SHOWN = 62
 """Most labels in a message."""
@@ -57,6 +59,8 @@ class ImageFacts:
         steps: Denoising steps of a fresh sample.
         guidance: Weight of the class or prompt; 1 switches guidance off.
         any_class: Whether its classes are not the dataset's labels.
+        heads: Attention heads of every level of a U-Net over pixels; None: as its config says.
+        time_scale: What a U-Net over pixels reads for a step of its schedule.
     """
 
     prompted: bool
@@ -69,6 +73,8 @@ class ImageFacts:
     steps: int
     guidance: float
     any_class: bool = False
+    heads: int | None = None
+    time_scale: float = 1.0
 
     def suffix(self, cfg: ModelsConfig) -> str:
         """The part of the config that shapes an image, for the revision."""
@@ -107,6 +113,14 @@ def check_encoder(folder: Path, where: str) -> None:
             hint="Copy them there, or use builtin.",
         )
     _refuse_damaged(weights, where)
+    config = read_json(folder / "config.json", where)
+    ours = "channels" in config or config.get("model_type") == EFFICIENTNET
+    # A folder of timm says in config.json how images are prepared.
+    if not (ours or "architecture" in config or matching(folder, _PREPARED)):
+        raise ModelError(
+            f"{where}: not an image encoder: no preprocessor_config.json says how it reads images.",
+            hint="Name a folder of CLIP, ViT, ResNet or timm, or use builtin.",
+        )
 
 
 def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
@@ -201,6 +215,8 @@ def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
         block=block,
         steps=int(settings.get("steps", _CLASS_STEPS)),
         guidance=float(settings.get("guidance", 1.0)),
+        heads=int(settings["attention_heads"]) if "attention_heads" in settings else None,
+        time_scale=float(settings.get("time_scale", 1.0)),
     )
 
 

@@ -73,7 +73,7 @@ def load_image_model(
             if facts.prompted:
                 pipelines = _read_pipelines(cfg, folder, device)
             else:
-                unet, scheduler = _read_unet(folder, device)
+                unet, scheduler = _read_unet(folder, device, facts.heads)
         except Exception as error:  # diffusers raises whatever its parsers raise
             raise explained(error, reference, place) from None
         from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
@@ -83,9 +83,10 @@ def load_image_model(
         return DiffusionImages(unet, scheduler, facts, source=str(reference), **common)
 
 
-def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
+def _read_unet(folder: Path, device: Any, heads: int | None) -> tuple[Any, Any]:
     import diffusers
     import torch
+    from diffusers.models.attention_processor import Attention
 
     unet = diffusers.UNet2DModel.from_pretrained(
         folder, subfolder="unet", torch_dtype=torch.float32, local_files_only=True
@@ -95,6 +96,10 @@ def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
         folder, subfolder="scheduler", local_files_only=True
     )
     unet = unet.eval().requires_grad_(False)
+    for layer in unet.modules() if heads else ():
+        if isinstance(layer, Attention):
+            # A config of diffusers says channels a head, not heads.
+            layer.heads, layer.scale = heads, (layer.inner_dim // heads) ** -0.5
     return unet.to(device, memory_format=torch.channels_last), scheduler
 
 
@@ -117,7 +122,7 @@ def load_image_embedder(
 ) -> ImageEmbedder:
     """Load the config's encoder of images. Arguments and errors: those of load_language_model."""
     reference = ModelReference.image_embedder(cfg)
-    return load_encoder(reference, performance, cache_dir, cfg.trust_remote_code)
+    return load_encoder(reference, performance, cache_dir, cfg.trust_remote_code, unit=True)
 
 
 def load_encoder(
@@ -125,8 +130,19 @@ def load_encoder(
     performance: PerformanceConfig,
     cache_dir: Path | None = None,
     trust_remote_code: bool = False,
+    *,
+    unit: bool = False,
 ) -> ImageEmbedder:
-    """Load an encoder of images. Other arguments and errors: those of load_language_model."""
+    """Load an encoder of images. Other arguments and errors: those of load_language_model.
+
+    Args:
+        reference: The encoder.
+        performance: Device, rows per pass and threads.
+        cache_dir: Folder of cached digests of model files.
+        trust_remote_code: Whether code of a hub model may run.
+        unit: Whether vectors of a model of transformers are scaled to length 1, for votes.
+            Distances of distributions are of its features as they are.
+    """
     place = locate(reference, image_folders.check_encoder)
     prepare_torch()
     common: Any = {
@@ -163,4 +179,4 @@ def load_encoder(
         except Exception as error:  # transformers raises whatever its parsers raise
             raise explained(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
-        return image_embed.transformers_embedder(model, processor, device, **common)
+        return image_embed.transformers_embedder(model, processor, device, unit=unit, **common)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
+from privsyn.models.references import BUILTIN
 from privsyn.stages.measure import Failures, beside, why_no_encoder
 from privsyn.stages.plan import plan
 from tests.integration.e2e.test_modality import DIGITS
+from tests.unit.models.tiny_generators import save_resnet
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +40,45 @@ def test_an_encoder_that_is_not_here_names_the_command(make_project):
     ctx = make_project().context(*DIGITS)
     said = str(why_no_encoder(ctx, plan(ctx, "private_evolution")))
     assert "privsyn models fetch efficientnet-lite0" in said
+
+
+def test_a_folder_of_transformers_measures(make_project, tmp_path):
+    folder, language = save_resnet(tmp_path / "resnet"), tmp_path / "language"
+    ctx = make_project().context(*DIGITS, f"evaluate.image_encoder={folder}")
+    planned = plan(ctx, "private_evolution")
+    assert why_no_encoder(ctx, planned) is None
+    artifact, real = write_release(tmp_path)
+    fids = {}
+    for name in ("raw", "twice"):
+        # Twice the features is four times the distance: they are taken as they are.
+        if name == "twice":
+            weights = load_file(folder / "model.safetensors")
+            last = "encoder.stages.1.layers.0.layer.1.normalization"
+            for part in ("weight", "bias"):
+                weights[f"{last}.{part}"] *= 2
+                weights[f"encoder.stages.1.layers.0.shortcut.normalization.{part}"] *= 2
+            save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        metrics, _ = beside(ctx, planned, artifact, real, None, Failures())
+        [fids[name]] = [metric for metric in metrics if metric.name == "fid"]
+    assert fids["raw"].value > 0
+    assert fids["twice"].value == pytest.approx(4 * fids["raw"].value, rel=1e-4)
+    assert "32 features of evaluate.image_encoder=" in fids["raw"].note
+    assert "fewer images than features" in fids["raw"].note
+    # It voted: refused, by its files and not by its name.
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    voted = make_project("voted").context(
+        *DIGITS, f"evaluate.image_encoder={folder}", f"models.image_embedder={copied}"
+    )
+    assert "cast the votes" in str(why_no_encoder(voted, plan(voted, "private_evolution")))
+    shutil.copytree(BUILTIN, language)
+    for lacks, says in ((language, "not an image encoder"), (tmp_path, "config.json")):
+        wrong = make_project(f"wrong-{lacks.name}").context(
+            *DIGITS, f"evaluate.image_encoder={lacks}"
+        )
+        with pytest.raises(ModelError, match=rf"evaluate\.image_encoder=.*{says}") as refused:
+            plan(wrong, "private_evolution")
+        assert "\n" not in refused.value.message
+        assert not (wrong.workspace.state / "ledger.db").exists()
 
 
 def pictures(seed):

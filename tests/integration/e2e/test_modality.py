@@ -60,6 +60,9 @@ def test_foreign_labels_where_classes_are_none_of_them(make_project):
          ConfigError, "models.image=simulator takes no denoising steps", "null"),
         ("private_evolution", (*DIGITS, "models.image_embedder=/no/such/folder"), ModelError,
          "no such directory", "directory"),
+        *(("private_evolution", (*DIGITS, f"evaluate.image_encoder={name}"), ModelError,
+           f"evaluate.image_encoder={name}: there is no such directory", "directory")
+          for name in ("/no/such/folder", "google/vit")),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(

@@ -129,6 +129,20 @@ def save_clip(folder: Path) -> Path:
     return folder
 
 
+def save_resnet(folder: Path) -> Path:
+    """A ResNet: convolutions and batch norms, pooled to 32 features."""
+    import torch
+    from transformers import ResNetConfig, ResNetModel
+
+    torch.manual_seed(0)
+    config = ResNetConfig(
+        num_channels=3, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
+    )
+    ResNetModel(config).save_pretrained(folder)
+    _save_processor(folder, "ViTImageProcessor", {"height": 32, "width": 32})
+    return folder
+
+
 def _save_processor(folder: Path, kind: str, size: dict[str, int]) -> None:
     settings = {"image_processor_type": kind, "size": size, "do_resize": True, "resample": 3}
     settings |= {"do_rescale": True, "do_normalize": True, "crop_size": {"height": 32, "width": 32}}
