@@ -136,8 +136,8 @@ class ModelsConfig(Section):
         "the dataset. any: nothing that the labels name; each fresh image is of a class drawn at "
         "random, and its variations are of the same class.",
     )
-    image_prompt: str | tuple[str, ...] = Field(
-        default="{label}",
+    image_prompt: tuple[str, ...] = Field(
+        default=("{label}",),
         min_length=1,
         description="Prompt of a text-to-image model; {label} is replaced by the label. Of a list, "
         "each fresh image follows one at random, and its variations the same.",
@@ -157,17 +157,17 @@ class ModelsConfig(Section):
         default=False, description="Run code that a hub model brings. Leave off unless you read it."
     )
 
+    @field_validator("image_prompt", mode="before")
+    @classmethod
+    def _one_prompt_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
     @field_validator("image_prompt")
     @classmethod
-    def _prompts_differ(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if not isinstance(value, str) and (not all(value) or len(set(value)) != len(value)):
-            raise ValueError("a list of different prompts that are not empty")
+    def _prompts_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(value) or len(set(value)) != len(value):
+            raise ValueError("must be a prompt, or a list of different prompts; none is empty")
         return value
-
-    @property
-    def image_prompts(self) -> tuple[str, ...]:
-        """The prompts of image_prompt, at least one."""
-        return (self.image_prompt,) if isinstance(self.image_prompt, str) else self.image_prompt
 
 
 class PerformanceConfig(Section):

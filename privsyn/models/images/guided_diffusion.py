@@ -186,6 +186,11 @@ def convert(
         config, weights = shape.config(state, side), _renamed(state, shape)
     except (KeyError, ValueError, ZeroDivisionError, IndexError, RuntimeError):
         raise other from None
+    if side % (halves := 2 ** (shape.levels - 1)):
+        raise ModelError(
+            f"{where}: a side of {side} pixels is not a multiple of {halves}.",
+            hint=f"Name that of the checkpoint's images, {SIDE} of the released ones.",
+        )
     classes = config["num_class_embeds"] or 0
     if labels and (len(labels) != classes or len(set(labels)) != classes):
         raise ModelError(

@@ -240,7 +240,8 @@ def transformers_embedder(
         array = np.asarray(sample)
         side = array.shape[:2] if array.ndim >= 2 and array.size else (1, 1)
         picture = Image.fromarray(as_pixels(sample, (side[0], side[1]), "RGB"))
-        pixels: NDArray[Any] = processor(images=picture, return_tensors="np")["pixel_values"][0]
+        # Tensors, since the processor of timm's models gives nothing else.
+        pixels = processor(images=picture, return_tensors="pt")["pixel_values"][0]
         return np.asarray(pixels, np.float32)
 
     try:

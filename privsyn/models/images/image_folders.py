@@ -82,7 +82,7 @@ class ImageFacts:
         if self.any_class:
             text += "+class=any"
         if self.prompted:
-            prompts = cfg.image_prompts
+            prompts = cfg.image_prompt
             whole = prompts[0] if len(prompts) == 1 else json.dumps(prompts)
             prompt = hashlib.sha256(whole.encode()).hexdigest()[:16]
             text += f"+prompt={prompt}+{cfg.dtype}"

@@ -247,6 +247,8 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
     for wrong in (names[:-1], [*names[:-1], names[0]]):
         with pytest.raises(ModelError, match="9 different labels for 10 classes"):
             convert(file, tmp_path / "other", labels=wrong, side=SIDE)
+    with pytest.raises(ModelError, match="a side of 10 pixels is not a multiple of 4"):
+        convert(file, tmp_path / "other", side=10)
     with pytest.raises(ModelError, match="exists already"):
         convert(file, tmp_path / "unet", side=SIDE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "unet"]
