@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privsyn.data.digits import write_digits
 from privsyn.data.images import note_of
+from privsyn.data.sample import write_digits
 from privsyn.stages.base import open_context
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
