@@ -41,6 +41,7 @@ class LedgerBalancesOperator(StageOperator):
 
         # First: a ledger that was restored from a backup is whole by its chain and lacks releases.
         ctx.check_releases()
+        _gauge(ctx)
         audit = ctx.ledger.verify()
         balances = [statement.balance for statement in ctx.ledger.accounts.statements()]
         accounts = ", ".join(
@@ -50,6 +51,16 @@ class LedgerBalancesOperator(StageOperator):
         )
         summary = f"the hash chain of {audit.rows} rows is intact. {accounts or 'No account yet'}"
         return [balance.as_dict() for balance in balances], summary
+
+
+def _gauge(ctx: StageContext) -> None:
+    """Hand the ledger's numbers to Airflow's own metrics, where these are switched on."""
+    from airflow.sdk.observability.stats import gauge
+
+    from privsyn.display.accounts import gauges
+
+    for figure in gauges(ctx):
+        gauge(f"privsyn.{figure.name}", figure.value, tags=figure.labels)
 
 
 class UnfinishedReleasesOperator(StageOperator):
@@ -71,7 +82,7 @@ class UnfinishedReleasesOperator(StageOperator):
         """See StageOperator."""
         from privsyn.stages.upkeep import unfinished
 
-        stale = unfinished(ctx, hours=float(self.hours))
+        stale = [entry.standing for entry in unfinished(ctx, hours=float(self.hours))]
         if stale:
             raise BudgetError(
                 f"releases are charged and not finished: {', '.join(stale)}.",

@@ -53,7 +53,7 @@ def ledger_show(
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
         accounts(out, ctx.ledger.accounts.statements())
-        if stale := unfinished(ctx):
+        if stale := [entry.standing for entry in unfinished(ctx)]:
             show(
                 out,
                 f"charged and not finished: {', '.join(stale)}. Run again with the settings of "
@@ -100,6 +100,19 @@ def ledger_page(
     if edited is not None:
         raise edited
     show(out, Verbatim(f"xdg-open {file}"))
+
+
+@ledger_app.command("metrics")
+def ledger_metrics(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Print numbers to watch in Prometheus's text format: budgets, refusals, unfinished releases.
+
+    Internal: they tell when releases end. Exits with code 4 if the ledger was edited.
+    """
+    from privsyn.display.accounts import exposition, gauges
+
+    ctx = context_of(params, overrides)
+    print(exposition(gauges(ctx)), end="")
+    ctx.ledger.check()
 
 
 @ledger_app.command("entries")

@@ -273,8 +273,10 @@ def verify(
         book = context_of(params, None).ledger_at_hand
     signer = None if key is None else signature.public_key(key)
     checks = verification.verify(folder, book, signer)
+    reason = layout.held_back(folder)
     if as_json:
-        print(json.dumps([check.__dict__ for check in checks], indent=2))
+        advice = [verification.Check("handed out", None, reason)] if reason else []
+        print(json.dumps([check.__dict__ for check in [*checks, *advice]], indent=2))
     else:
         marks = {True: "ok", False: "FAILED", None: "not checked"}
         width = max(len(marks[check.passed]) for check in checks) + GAP
@@ -301,6 +303,8 @@ def verify(
             f"{release_facts.kind}: epsilon {shown(cost.epsilon)}, delta {cost.delta:g}, "
             f"per {cost.unit}, {cost.adjacency}",
         )
+        if reason:
+            show(out, f"not to be handed out: {reason}")
     if require_ledger and not authentic:
         raise NotAuthenticated(
             f"{folder} is consistent, but not authenticated: no ledger here confirms who made it.",

@@ -24,7 +24,7 @@ from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
 from privsyn.ledger.balances import Balance, Preview, Statement, Step
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Entry, Refusal, describe_requester, describe_user
+from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
 from privsyn.release import layout
@@ -32,6 +32,7 @@ from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
+from privsyn.stages.upkeep import leftovers, unfinished
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:
@@ -407,3 +408,79 @@ def file_reports(ctx: Context, folder: Path) -> Reports:
         return quote(os.path.relpath(page, folder)) if page.is_file() else None
 
     return report
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A number of the ledger that somebody watches. Internal: it tells when releases end.
+
+    Attributes:
+        name: Without the prefix ``privsyn_``.
+        about: What it counts, with its unit.
+        value: Now.
+        labels: Such as the account.
+    """
+
+    name: str
+    about: str
+    value: float
+    labels: dict[str, str]
+
+    def __str__(self) -> str:
+        """The line of Prometheus's text format."""
+        # Names of accounts and states hold no quotes: see section.NAME.
+        labels = ",".join(f'{key}="{value}"' for key, value in self.labels.items())
+        return f"privsyn_{self.name}{f'{{{labels}}}' if labels else ''} {self.value:g}"
+
+
+def gauges(ctx: Context) -> list[Gauge]:
+    """What is worth an alarm: budgets, refusals, states, what is left undone. Spends nothing."""
+    try:
+        ctx.ledger.check()
+        intact = True
+    except VerificationError:
+        intact = False
+    figures = [
+        Gauge("ledger_intact", "1 where the hash chain holds, else 0", float(intact), {}),
+        Gauge("leftovers", "ended releases with records in scratch", len(leftovers(ctx)), {}),
+    ]
+    idle = unfinished(ctx)
+    for statement in ctx.ledger.accounts.statements():
+        account, balance = {"account": statement.spec.name}, statement.balance
+        states = Counter(entry.state for entry in statement.releases)
+        ages = [
+            (ctx.clock() - entry.changed_at).total_seconds()
+            for entry in idle
+            if entry.account == statement.spec.name
+        ]
+        figures += [
+            Gauge("account_epsilon", "cap", statement.spec.epsilon, account),
+            Gauge("account_spent_share", "part of the cap that is spent", balance.share, account),
+            Gauge(
+                "account_left_epsilon",
+                "epsilon of the largest release of Gaussian noise that fits",
+                balance.left_epsilon,
+                account,
+            ),
+            Gauge("refusals", "refused so far, at no cost", len(statement.refusals), account),
+            Gauge(
+                "oldest_unfinished_seconds",
+                "age of the oldest charged release that is not finished and that nobody draws",
+                max(ages, default=0.0),
+                account,
+            ),
+            *(
+                Gauge("releases", "by state", states[state], account | {"state": state.value})
+                for state in State
+            ),
+        ]
+    return figures
+
+
+def exposition(figures: list[Gauge]) -> str:
+    """Gauges in Prometheus's text format, those of a name together."""
+    lines: list[str] = []
+    for name, about in dict.fromkeys((gauge.name, gauge.about) for gauge in figures):
+        lines += [f"# HELP privsyn_{name} {about}", f"# TYPE privsyn_{name} gauge"]
+        lines += [str(gauge) for gauge in figures if gauge.name == name]
+    return "".join(f"{line}\n" for line in lines)

@@ -100,6 +100,23 @@ class Accounts:
             row = find_account(connection, name) if connection else None
             return account_of(row) if row else None
 
+    def charged(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
+        """The account that a release was charged to, whatever its terms are by now.
+
+        Args:
+            spec: What the account promises; its terms are not compared.
+            known_releases: As ``open`` takes them.
+
+        Raises:
+            AccountMismatch: Another cap, unit or adjacency, or a known release is missing.
+            BudgetError: The account is unknown.
+        """
+        with self._database.record_refusals(account=spec.name), self._database.read() as connection:
+            row = account_row(connection, spec.name)
+            check_same(spec, spec_of(row))
+            check_known(connection, spec.name, known_releases)
+            return account_of(row)
+
     def all(self) -> list[Account]:
         """All accounts, by name."""
         with self._database.read() as connection:

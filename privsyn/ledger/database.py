@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -158,7 +158,11 @@ class Database:
         """Add a row to the history, with whoever asks; a release that ends loses its sealed draws.
 
         In one transaction: draws whose key outlived their release could still be opened.
+
+        Raises:
+            LedgerUnavailable: This machine's clock is ahead of PostgreSQL's. Nothing is written.
         """
+        _refuse_ahead(connection)
         who = self.requester(connection)
         by = {"by": who} if who else {}
         row = chain.append(connection, self.clock(), account, release_id, change, {**body, **by})
@@ -369,6 +373,29 @@ def _destroy_draws(connection: Connection, release_id: str) -> None:
     connection.execute(parts.order_by(part).with_for_update(key_share=True)).all()
     for table in (schema.draws, schema.vault):
         connection.execute(sa.delete(table).where(table.c.release_id == release_id))
+
+
+MOST_AHEAD = timedelta(minutes=5)
+"""Of a machine's clock before the database's."""
+
+
+def _refuse_ahead(connection: Connection) -> None:
+    """Refuse to write rows by a clock that is ahead: it would end a period's window early.
+
+    Against the database's clock, which is one for all machines; SQLite has no clock. The error may
+    be retried: a release that has drawn must not be lost by it.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    theirs = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    ahead = utc_now() - theirs
+    if ahead > MOST_AHEAD:
+        raise LedgerUnavailable(
+            f"the clock of this machine is {ahead.total_seconds() / 60:.0f} min ahead of the "
+            f"ledger's database, which says {theirs:%Y-%m-%d %H:%M} UTC; "
+            f"{MOST_AHEAD.total_seconds() / 60:.0f} min are allowed.",
+            hint="Set the clock (NTP), and run again. Nothing was written.",
+        )
 
 
 def session_user(connection: Connection) -> dict[str, str]:

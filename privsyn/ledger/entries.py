@@ -103,6 +103,11 @@ class Entry:
         """Whether it may still draw."""
         return self.state in (State.RESERVED, State.BEGUN)
 
+    @property
+    def standing(self) -> str:
+        """Name and state in words, for a list."""
+        return f"{self.release_id} ({self.state} since {self.changed_at:%Y-%m-%d %H:%M})"
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: no nonce, times as ISO text."""
         return as_plain(self, "nonce")

@@ -52,6 +52,18 @@ def in_quarantine(folder: Path) -> bool:
     return QUARANTINE in (folder.absolute().parent.name, folder.resolve().parent.name)
 
 
+def held_back(folder: Path) -> str:
+    """Why a release is not handed out, as its folder says it; empty where it may be."""
+    success = passed(folder)
+    if success is None:
+        return "not validated yet: nothing says whether its records pass their checks"
+    if not success:
+        return "failed its checks: its report says which"
+    if in_quarantine(folder):
+        return "in quarantine: its disclosure audit holds it back, or did not run yet"
+    return ""
+
+
 def page_of(folder: Path) -> Path:
     """Where the page of a release is, or will be."""
     return folder / REPORT_PAGE

@@ -142,7 +142,7 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
     dataset = open_plan(ctx, plan).source
     if not dataset.has_holdout:
         return []
-    key = ctx.open_account().partition_key.reveal()
+    key = ctx.charged_account().partition_key.reveal()
     return [private.reveal() for private in read_holdout(dataset, key)]
 
 
@@ -153,7 +153,7 @@ def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
     """
     # Only the hash decides who is on which side here: records of test_path were never at stake.
     dataset = open_plan(ctx, plan).source.model_copy(update={"test_path": None})
-    key = ctx.open_account().partition_key.reveal()
+    key = ctx.charged_account().partition_key.reveal()
     for inside, read in ((True, read_training), (False, read_holdout)):
         for private in read(dataset, key):
             yield inside, private.reveal()

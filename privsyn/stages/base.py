@@ -190,6 +190,18 @@ class Context:
         spec = self.account
         return self.ledger.accounts.open(spec, known_releases=self._charged(spec.name))
 
+    def charged_account(self) -> Account:
+        """The account the config names, which a release was charged to before.
+
+        Terms that have become stricter since bind the next release. A run that goes on with the
+        settings it began with is no attempt to weaken them.
+
+        Raises:
+            BudgetError: The account is unknown, or has another cap, unit or adjacency.
+        """
+        spec = self.account
+        return self.ledger.accounts.charged(spec, known_releases=self._charged(spec.name))
+
     def _charged(self, account: str | None) -> list[str]:
         """Releases that lie, are published or are stored, charged to an account or to any."""
         here, store = self.workspace.known_releases(account), self.workspace.store

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ReleaseLost
-from privsyn.ledger.entries import ENDED, State
+from privsyn.ledger.entries import ENDED, Entry, State
 from privsyn.publishing import DvcPublisher
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
@@ -24,8 +24,8 @@ from privsyn.students.release import lock_student, sync_student
 from privsyn.students.settings import STUDENTS
 
 
-def unfinished(ctx: Context, *, hours: float = 0) -> list[str]:
-    """Releases that are charged, not finished, and that nobody draws, in words.
+def unfinished(ctx: Context, *, hours: float = 0) -> list[Entry]:
+    """Releases that are charged, not finished, and that nobody draws.
 
     Args:
         ctx: Config and ledger.
@@ -33,7 +33,7 @@ def unfinished(ctx: Context, *, hours: float = 0) -> list[str]:
     """
     limit = ctx.clock() - timedelta(hours=hours)
     return [
-        f"{entry.release_id} ({entry.state} since {entry.changed_at:%Y-%m-%d %H:%M})"
+        entry
         for entry in ctx.ledger.releases.all()
         if entry.open and entry.changed_at <= limit and _idle(ctx, entry.release_id)
     ]

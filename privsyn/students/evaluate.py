@@ -202,7 +202,7 @@ def _non_private(
     "Real Data (N.P.)" in Yu et al. 2023, Table 1.
     """
     dataset = open_plan(ctx, planned.parent).source
-    key = ctx.open_account().partition_key.reveal()
+    key = ctx.charged_account().partition_key.reveal()
     training = _texts([private.reveal() for private in read_training(dataset, key)])
     place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
     with lock_student(ctx, place.name):  # sweep, which wipes after a kill, takes the same lock

@@ -27,6 +27,7 @@ from privsyn.ledger.entries import describe_requester
 from privsyn.release import verification
 from privsyn.stages import base
 from privsyn.stages.approval import decide, publication, requested, spending
+from privsyn.stages.audit import held_out
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
@@ -374,3 +375,20 @@ def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys)
     copied = project.copy(project.root.with_name("copied"))
     shutil.rmtree(copied.root / "releases" / planned.id)
     assert cli(copied, monkeypatch, capsys, "approve", planned.id, "--publish")[0] == 4
+
+
+def test_a_policy_that_tightens_during_a_run_leaves_no_refusal(make_project, fake):
+    project = make_project()
+    running = project.context()
+    planned = plan(running, "invisible_ink", open_account=True)
+    reserve(running, planned)
+    project.context('account.approval={"publish": true}').open_account()
+    finish(running, planned, fake)
+    assert held_out(running, planned)
+    assert running.ledger.releases.refusals() == []
+    # The next release is held to the stricter terms.
+    with pytest.raises(AccountMismatch, match="the settings would weaken it"):
+        plan(project.context("privacy.draw=1"), "invisible_ink", open_account=True)
+    # Another cap is another account, whatever is charged.
+    with pytest.raises(AccountMismatch, match=r"account\.epsilon"):
+        project.context("account.epsilon=21").charged_account()

@@ -161,7 +161,7 @@ def test_a_golden_project_finds_its_releases_at_no_cost(project: Path) -> None:
 def test_a_golden_release_that_was_half_drawn_is_finished(project: Path) -> None:
     ctx = context(project, *BEGUN)
     planned = plan(ctx, "invisible_ink")
-    assert [line.split()[0] for line in unfinished(ctx)] == [planned.id]
+    assert [entry.release_id for entry in unfinished(ctx)] == [planned.id]
     spent = ctx.ledger.accounts.balance(planned.account).spent
     draw(ctx, planned)
     assert ctx.ledger.accounts.balance(planned.account).spent == spent

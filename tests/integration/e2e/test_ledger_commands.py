@@ -9,6 +9,7 @@ import pwd
 import sqlite3
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -22,6 +23,7 @@ from privsyn.errors import BudgetExceeded
 from privsyn.ledger.decisions import What
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.release.layout import held_back
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import Project, finish
@@ -226,3 +228,62 @@ def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run)
     assert (code, " ".join(said.split())) == (0, f"{planned.id} is VOID; it cost nothing")
     _, said, _ = run("ledger", "show")
     assert "not finished" not in said
+
+
+def test_metrics_are_what_the_ledger_holds(project: Project, run: Run, fake) -> None:
+    planned, _ = released(project, fake)
+    ctx = project.context("privacy.draw=1", "privacy.epsilon=0.5")
+    half = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, half)
+    ctx = project.context("privacy.draw=2", "privacy.epsilon=19")
+    with pytest.raises(BudgetExceeded):
+        reserve(ctx, plan(ctx, "invisible_ink", open_account=True))
+    (project.context().workspace.scratch(planned.id)).mkdir(parents=True, exist_ok=True)
+    code, said, wrong = run("ledger", "metrics")
+    assert (code, wrong) == (0, "")
+    lines = [line for line in said.splitlines() if not line.startswith("#")]
+    values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+    letters = '{account="letters"}'
+    balance = project.context().ledger.accounts.balance("letters")
+    assert values["privsyn_ledger_intact"] == values["privsyn_leftovers"] == 1
+    assert values[f"privsyn_refusals{letters}"] == 1
+    assert values[f"privsyn_account_spent_share{letters}"] == pytest.approx(balance.share, rel=1e-4)
+    states = {
+        state: values[f'privsyn_releases{{account="letters",state="{state}"}}']
+        for state in ("RESERVED", "BEGUN", "COMMITTED", "LOST", "VOID")
+    }
+    assert states == {"RESERVED": 1, "BEGUN": 0, "COMMITTED": 1, "LOST": 0, "VOID": 0}
+    assert values[f"privsyn_oldest_unfinished_seconds{letters}"] > 0
+    # Help, type and lines of a name stand together, as the format asks.
+    names = [line.split("{")[0].split()[0] for line in lines]
+    assert [*dict.fromkeys(names)] == [
+        line.split()[2] for line in said.splitlines() if line.startswith("# TYPE")
+    ]
+    assert len([*dict.fromkeys(names)]) == sum(a != b for a, b in pairwise(names)) + 1
+    with sqlite3.connect(project.root / ".privsyn" / "ledger.db") as database:
+        database.execute("UPDATE ledger_entry SET loss = loss / 2")
+    database.close()
+    code, said, _ = run("ledger", "metrics")
+    assert code == 4
+    assert "privsyn_ledger_intact 0" in said
+
+
+@pytest.mark.parametrize("place", ["releases", "quarantine"])
+def test_verify_says_what_is_not_to_be_handed_out(
+    project: Project, run: Run, fake, place: str
+) -> None:
+    _, folder = released(project, fake)
+    if place == "quarantine":
+        (project.root / place).mkdir()
+        folder = folder.rename(project.root / place / folder.name)
+    code, said, _ = run("verify", str(folder))
+    assert code == 0
+    assert "not to be handed out: not validated yet" in " ".join(said.split())
+    code, said, _ = run("verify", str(folder), "--json")
+    assert json.loads(said)[-1]["name"] == "handed out"
+    if place == "quarantine":
+        for success, reason in ((False, "failed its checks"), (True, "in quarantine")):
+            (folder / "validation.json").write_text(json.dumps({"success": success}))
+            assert reason in held_back(folder)
+        released_place = folder.rename(project.root / "releases" / folder.name)
+        assert held_back(released_place) == ""

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sqlite3
 import stat
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from privsyn.errors import (
     ConfigError,
     LedgerUnavailable,
 )
-from privsyn.ledger import schema
+from privsyn.ledger import database, schema
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
@@ -317,3 +318,24 @@ def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
         call()
         counts.append(len(asked))
     assert max(counts) <= 6
+
+
+def test_a_clock_ahead_of_the_databases_writes_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would let releases leave a period's window early."""
+    ledger = Ledger(postgres_url)
+    ledger.accounts.open(PURE)
+    reserve(ledger, "r")
+    for minutes, fine in ((-600, True), (4, True), (6, False)):
+        now = datetime.now(UTC) + timedelta(minutes=minutes)
+        monkeypatch.setattr(database, "utc_now", lambda now=now: now)
+        rows = len(ledger.history())
+        if fine:
+            reserve(ledger, f"r{minutes}", Pure(0.5))
+        else:
+            with pytest.raises(LedgerUnavailable, match=r"is 6 min ahead .* 5 min are allowed"):
+                reserve(ledger, f"r{minutes}", Pure(0.5))
+            with pytest.raises(LedgerUnavailable):
+                ledger.releases.begin("r", "/s", "n")
+        assert len(ledger.history()) == rows + fine
