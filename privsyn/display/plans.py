@@ -19,7 +19,9 @@ from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.releases import paid_before
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
+from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
+from privsyn.models.settings import ServerConfig
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import odds_of, of_each
 from privsyn.stages.base import Context
@@ -41,6 +43,7 @@ class Planned(Displayable):
         cron: Schedule of its DAG.
         settings: What was asked for on top of the project's settings.
         day: Its logical date.
+        server: The model server that its prompts go to, if there is one.
         terms: What its account is held to: who has to approve it, say.
         public_size: Public number of units (account.public_size).
     """
@@ -51,6 +54,7 @@ class Planned(Displayable):
     cron: str | None
     settings: tuple[str, ...]
     day: Date
+    server: ServerConfig | None = None
     terms: Terms = NONE
     public_size: int | None = None
 
@@ -81,6 +85,7 @@ class Planned(Displayable):
             schedule.cron if schedule else None,
             settings,
             ctx.day,
+            ctx.config.models.server,
             ctx.account.terms,
             account.public_size,
         )
@@ -124,6 +129,8 @@ class Planned(Displayable):
             "remaining": _remaining(account) + _until(self.cron, account.copies),
             "release": name,
         }
+        if requests := _requests(plan, self.server):
+            rows["model server"] = requests
         if approvals := _approvals(plan, account, self.terms):
             rows["approval"] = f"a person must approve, before {' and before '.join(approvals)}"
         if internal and self.earlier is not None:
@@ -170,6 +177,25 @@ def _number(plan: Plan, public_size: int | None) -> str:
         parts.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
     parts.append("change it with --texts N")
     return "; ".join(parts)
+
+
+def _requests(plan: Plan, server: ServerConfig | None) -> str:
+    """How many prompts go to a model server, by public settings alone; empty for none."""
+    if server is None or "text" not in plan.models:
+        return ""
+    method, settings = plan.load_method()
+    if not isinstance(method, PromptsModel):
+        return ""
+    labels = [cell.label for cell in method.cells(settings, plan.dataset.labels)]
+    count, most = method.requests(settings, labels), server.max_requests
+    limits = f"models.server.max_requests={most:,} a process"
+    if server.token_limit is not None:
+        limits += f", models.server.token_limit={server.token_limit:,}"
+    few = "too few: raise the first. " if count > most else ""
+    return (
+        f"{count:,} requests, repeats after a refusal not counted. "
+        f"{few}Limits: {limits}. evaluate asks for its public baseline beside"
+    )
 
 
 def _accuracy_bought(plan: Plan) -> dict[str, str]:

@@ -75,6 +75,10 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["accuracy"] = "; ".join(accuracy)
     if records := kept(ctx.workspace.internal(plan.id), plan):
         lines[_RECORDS] = records
+    if ctx.config.models.server is not None:
+        from privsyn.models.language.openai_http import usage  # late: loads the client
+
+        lines["model server"] = f"{usage(ctx.config.models.server)}, by this process"
     balance = ctx.ledger.accounts.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",

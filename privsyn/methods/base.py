@@ -397,6 +397,14 @@ class DrawsSamples(Protocol):
 
 
 @runtime_checkable
+class PromptsModel(Protocol):
+    """A method that sends prompts to a text model, which may be behind a server."""
+
+    def requests(self, settings: Any, labels: Sequence[str | None]) -> int:
+        """Prompts of a release, from public settings alone; without those that are repeated."""
+
+
+@runtime_checkable
 class SizedByTexts(Protocol):
     """A method that can translate a requested number of records into settings."""
 

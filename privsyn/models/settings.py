@@ -54,6 +54,12 @@ class ServerConfig(Section):
         ge=1,
         description="Requests a process may send, retries included; the run stops before the next.",
     )
+    token_limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens a process may use, of prompts and answers, as the server counts them; "
+        "the run stops before the next request. Null: no limit.",
+    )
     timeout_seconds: float = Field(
         default=60.0, gt=0, le=3600, description="Longest wait for one answer."
     )

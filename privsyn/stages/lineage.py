@@ -56,9 +56,23 @@ def traced(ctx: Context, release_id: str, stage: str, shard: int | None = None) 
     if _done(ctx, release_id, stage):
         yield
         return
-    name = stage if shard is None else f"{stage}-{shard}"
-    with ctx.lineage.stage_run(release_id, name):
-        yield
+    name, server = stage if shard is None else f"{stage}-{shard}", ctx.config.models.server
+    with ctx.lineage.stage_run(release_id, name) as run:
+        if server is None:
+            yield
+            return
+        from privsyn.models.language.openai_http import usage  # late: loads the client
+
+        before = usage(server)
+        try:
+            yield
+        finally:  # a stage that fails has used tokens, too
+            after = usage(server)
+            spent = {
+                f"server.{key}": value - getattr(before, key) for key, value in vars(after).items()
+            }
+            if any(spent.values()):
+                ctx.lineage.log_metrics(run, spent)
 
 
 DRAWING = ("partition", "train", "generate", "certify")

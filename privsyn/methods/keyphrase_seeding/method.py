@@ -216,6 +216,10 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         """As many sequences per label as texts; more sequences cost no more epsilon."""
         return {"sequences_per_label": each(texts, len(labels))}
 
+    def requests(self, settings: KeyphraseSeedingConfig, labels: Sequence[str | None]) -> int:
+        """One a completion of a prompt."""
+        return len(labels) * settings.sequences_per_label * settings.candidates
+
     def prompt(self, cfg: KeyphraseSeedingConfig) -> tuple[PromptTemplate, int, int] | None:
         """None: this method reads no logits."""
         return None

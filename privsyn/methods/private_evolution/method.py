@@ -152,6 +152,10 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             values["expansion"] = min(cfg.expansion, max(2, most))
         return values
 
+    def requests(self, settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
+        """One a sample, looked-ahead ones included."""
+        return _samples(settings, labels)
+
     def prompt(self, cfg: PrivateEvolutionConfig) -> None:
         """None: no language model reads a private record."""
         return
@@ -417,11 +421,16 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
 
     privacy: from settings alone, independent of repeated requests and of a noisy label split.
     """
+    made = _samples(settings, labels)
+    tables = settings.noisy_label_split + (settings.table_share > 0)
+    return tables + made + settings.rounds * (len(labels) + 1)
+
+
+def _samples(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
+    """Samples that the generator is asked for: first ones, offspring, and those looked ahead."""
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
-    made = wide + born + total * settings.lookahead * wide
-    tables = settings.noisy_label_split + (settings.table_share > 0)
-    return tables + released * made + total * (len(labels) + 1)
+    return released * (wide + born + total * settings.lookahead * wide)
 
 
 def _for_one_label(weights: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:

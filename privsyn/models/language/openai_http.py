@@ -15,10 +15,10 @@ import os
 import random
 import re
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -60,8 +60,43 @@ _EFFECTS = {
 }
 """Parameters that a request may omit, in the order of omission, and the effect of each."""
 _LONGEST_BODY, _LONGEST_WORDS = 20_000, 240
-_sent: Counter[tuple[str, str]] = Counter()
-_sent_lock = threading.Lock()
+
+
+@dataclass
+class Usage:
+    """What this process has asked of a model behind a server.
+
+    Prompts and answers are public or privatized, so these counts are post-processing.
+
+    Attributes:
+        requests: Requests, retries included.
+        tokens_in: Tokens of prompts, as the server counts them.
+        tokens_out: Tokens of answers, thoughts included.
+        uncounted: Answers of which the server gave no count.
+    """
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    uncounted: int = 0
+
+    def __str__(self) -> str:
+        """In words."""
+        unknown = f", {self.uncounted:,} answers without a count" if self.uncounted else ""
+        return (
+            f"{self.requests:,} requests, {self.tokens_in:,} tokens in, {self.tokens_out:,} out"
+            f"{unknown}"
+        )
+
+
+_used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+_used_lock = threading.Lock()
+
+
+def usage(cfg: ServerConfig) -> Usage:
+    """What this process has asked of a server so far."""
+    with _used_lock:
+        return replace(_used[cfg.url, cfg.model])
 
 
 @dataclass(frozen=True)
@@ -147,6 +182,12 @@ class ServerTextModel:
             outcome = self._without(prompt, sampling, outcome)
         if isinstance(outcome, _Failure):
             raise self._error(outcome, outcome.words)
+        if self._cfg.token_limit is not None and usage(self._cfg).uncounted:
+            raise ModelError(
+                f"{self._name} does not count tokens, and models.server.token_limit="
+                f"{self._cfg.token_limit} asks for it.",
+                hint="Set models.server.token_limit=null; models.server.max_requests holds.",
+            )
 
     def why_empty(self) -> str | None:
         """The reason for the last empty completion. Show it for public prompts only."""
@@ -315,6 +356,7 @@ class ServerTextModel:
             return _refusal(error, text, str(self._client.api_key))
         except Exception as error:  # the client may raise anything on an invalid answer
             return _garbage(type(error).__name__)
+        self._count(getattr(answer, "usage", None))
         if not (isinstance(content, str) or (content is None and self._cfg.chat)):
             return _garbage(f"a {type(content).__name__} for a text")
         return self._kept(content or "", text, sampling, finish, thought)
@@ -340,18 +382,38 @@ class ServerTextModel:
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def _refuse_beyond(self, count: int, taken: int = 0) -> None:
-        """Refuse ``count`` requests beyond the process's limit, or count ``taken`` as sent."""
-        place = (self._cfg.url, self._cfg.model)
-        with _sent_lock:
-            left = self._cfg.max_requests - _sent[place]
-            if count <= left:
-                _sent[place] += taken
+        """Refuse ``count`` requests beyond the process's limits, or count ``taken`` as sent."""
+        limit = self._cfg.token_limit
+        with _used_lock:
+            used = _used[self._cfg.url, self._cfg.model]
+            tokens = used.tokens_in + used.tokens_out
+            left = self._cfg.max_requests - used.requests
+            full = limit is not None and tokens >= limit
+            if count <= left and not full:
+                used.requests += taken
                 return
+        if full:
+            raise ServerError(
+                f"models.server.token_limit={limit}: this process has used {tokens} tokens.",
+                hint="Raise it, or ask for fewer or shorter texts.",
+            )
         raise ServerError(
             f"models.server.max_requests={self._cfg.max_requests}: {count} more requests are "
             f"needed, and this process may send {max(left, 0)}.",
             hint="Raise it, or ask for fewer texts.",
         )
+
+    def _count(self, counts: Any) -> None:
+        """Add the tokens of an answer, whatever becomes of its text."""
+        sent = getattr(counts, "prompt_tokens", None)
+        got = getattr(counts, "completion_tokens", None)
+        with _used_lock:
+            used = _used[self._cfg.url, self._cfg.model]
+            if isinstance(sent, int) and isinstance(got, int) and min(sent, got) >= 0:
+                used.tokens_in += sent
+                used.tokens_out += got
+            else:
+                used.uncounted += 1
 
     def _error(self, failure: _Failure, words: str = "") -> ServerError:
         message = f"{failure.why} ({words})" if words else failure.why

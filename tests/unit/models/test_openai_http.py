@@ -47,7 +47,7 @@ def server() -> Iterator[Server]:
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    openai_http._sent.clear()
+    openai_http._used.clear()
 
 
 Make = Callable[..., ServerTextModel]
@@ -335,6 +335,34 @@ def test_request_budget(server: Server, make: Make) -> None:
     assert len(ask(make(max_requests=5), "d", "e")) == 2  # one budget a process, not one a model
     fails(model, "may send 0", "f")
     assert len(server.requests) == 5
+
+
+def counted(text: str, tokens_in: object, tokens_out: object) -> Reply:
+    code, headers, body = chat(text)
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": 1}
+    return code, headers, json.dumps(json.loads(body) | {"usage": usage}).encode()
+
+
+def test_tokens_are_counted_and_limited(server: Server, make: Make) -> None:
+    server.script = lambda number, body: counted("yes", 10, 3)
+    model = make(token_limit=30, concurrency=1)
+    assert len(ask(model, "a", "b")) == 2
+    used = openai_http.usage(model._cfg)
+    assert (used.requests, used.tokens_in, used.tokens_out, used.uncounted) == (2, 20, 6, 0)
+    assert str(used) == "2 requests, 20 tokens in, 6 out"
+    assert len(ask(model, "c")) == 1  # 26 are below 30
+    error = fails(model, r"token_limit=30: this process has used 39 tokens", "d")
+    assert error.retryable  # a release that has drawn goes on once the limit is raised
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("number", [None, "12", -1])
+def test_a_limit_needs_a_server_that_counts(server: Server, make: Make, number: object) -> None:
+    server.script = lambda *_: chat("yes") if number is None else counted("yes", number, 1)
+    make().check()
+    with pytest.raises(ModelError, match=r"does not count tokens.*token_limit=100"):
+        make(token_limit=100).check()
+    assert openai_http.usage(make()._cfg).uncounted == 2
 
 
 def test_retries_count_against_the_budget(server: Server, make: Make) -> None:

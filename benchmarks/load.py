@@ -1,0 +1,146 @@
+"""CPU seconds of a large ledger, and of a DAG processor over many projects.
+
+    PYTHONPATH=. python benchmarks/load.py ledger [--releases 5000]
+    PYTHONPATH=. python benchmarks/load.py dags [--projects 50]
+
+Figures are CPU seconds of the process (``resource``), which a busy machine does not change much.
+The ledger is SQLite; its releases are Gaussian noise of one event, written in one transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.integration.e2e.small_project import build_project
+
+METHODS = (
+    "invisible_ink",
+    "private_prediction",
+    "private_evolution",
+    "keyphrase_seeding",
+    "dp_lora",
+)
+
+
+def main() -> None:
+    """Print what either takes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("ledger", "dags"))
+    parser.add_argument("--releases", type=int, default=5000)
+    parser.add_argument("--projects", type=int, default=50)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.what == "ledger":
+            of_ledger(Path(folder), arguments.releases)
+        else:
+            of_dags(Path(folder), arguments.projects)
+
+
+def timed(name: str, call: Callable[[], Any]) -> Any:
+    """The result of a call, whose CPU seconds are printed."""
+    began = time.process_time()
+    result = call()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{name:44} {time.process_time() - began:7.2f} CPU s, at most {memory:.0f} MB")
+    return result
+
+
+def of_ledger(folder: Path, count: int) -> None:
+    """Plan, reserve, show, page, metrics and verify over a ledger of so many releases."""
+    from privsyn.display.accounts import exposition, gauges
+    from privsyn.display.budget_page import BudgetPage, crons_of
+    from privsyn.stages.plan import plan, preview
+    from privsyn.stages.reserve import reserve
+
+    account = {"epsilon": 1000.0, "delta": 1e-6}
+    project = build_project(folder / "project", account=account)
+    ctx = project.context()
+    ctx.clock = lambda: datetime.now(UTC)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    timed(f"fill with {count:,} releases", lambda: _fill(ctx, planned, count))
+    # The first of each pays for imports and caches, as each process does.
+    seen = timed("plan", lambda: preview(ctx, plan(ctx, "invisible_ink")))
+    print(f"  fits: {seen.fits}, share {seen.balance.share:.4f}")
+    timed("plan once more", lambda: preview(ctx, plan(ctx, "invisible_ink")))
+    timed("reserve", lambda: reserve(ctx, planned))
+    timed("show", lambda: len(ctx.ledger.accounts.statements()))
+    page = BudgetPage(ctx.clock())
+    timed("budget page", lambda: (page.add(ctx, crons=crons_of(ctx)), len(page.html())))
+    timed("metrics", lambda: exposition(gauges(ctx)))
+    timed("verify", ctx.ledger.verify)
+
+
+def _fill(ctx: Any, planned: Any, count: int) -> None:
+    from privsyn.dp.accountant import guarantee
+    from privsyn.dp.events import Gaussian, dump
+    from privsyn.ledger.caps import caps_of
+    from privsyn.ledger.entries import State
+    from privsyn.ledger.spec import account_row
+
+    event = Gaussian(20.0)
+    cost = guarantee(event, planned.delta)
+    database = ctx.ledger.database
+    with database.write() as connection:
+        lifetime, _ = caps_of(account_row(connection, planned.account))
+        charge = lifetime.charge(event)
+        body = {
+            "method": "keyphrase_seeding",
+            "event": dump(event),
+            "loss": charge.loss,
+            "period_loss": None,
+            "mu_squared": charge.mu_squared,
+            "epsilon": cost.epsilon,
+            "delta": cost.delta,
+        }
+        for number in range(count):
+            name, begun = f"r-{number}", {"scratch": "/s", "host": "h", "nonce": f"{number}"}
+            digests = {"artifact_sha256": "a" * 64, "certificate_sha256": "b" * 64}
+            for state, content in (
+                (State.RESERVED, body | {"settings_digest": f"{number:064x}"}),
+                (State.BEGUN, begun),
+                (State.COMMITTED, digests),
+            ):
+                database.append(connection, planned.account, name, state, content)
+
+
+def of_dags(folder: Path, count: int) -> None:
+    """Parse the shipped DAG files over a folder of so many projects."""
+    project = build_project(folder / "one", methods={})
+    settings = yaml.safe_load(project.params.read_text())
+    projects = folder / "projects"
+    for number in range(count):
+        place = projects / f"p{number:03}"
+        place.mkdir(parents=True)
+        shutil.copy(project.data, place)
+        settings["dataset"]["name"] = settings["account"]["name"] = place.name
+        (place / "params.yaml").write_text(yaml.safe_dump(settings))
+    os.environ |= {
+        "PRIVSYN_PARAMS": str(projects),
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+    }
+    from privsyn.airflow.factory import method_dags
+    from privsyn.airflow.ledger import ledger_report_dags
+
+    dags: dict[str, Any] = {}
+    for method in METHODS:
+        dags |= timed(f"{method} of {count} projects", lambda m=method: method_dags(m))
+    dags |= timed(f"privsyn_ledger of {count} projects", ledger_report_dags)
+    broken = [name for name, dag in dags.items() if "broken" in dag.tags]
+    print(f"{len(dags)} DAGs, broken: {len(broken)}; Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The client against servers that others wrote: they speak the protocol in their own way.
+
+``transformers serve`` is started here. Another server is asked where ``PRIVSYN_TEST_SERVER`` names
+its URL and model, such as ``http://localhost:8080/v1 SmolLM2-135M-Instruct``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from privsyn.errors import ServerError
+from privsyn.models.language import openai_http
+from privsyn.models.language.openai_http import ServerTextModel
+from privsyn.models.model_store import is_fetched, store
+from privsyn.models.references import PACKAGED, TINY_WEIGHTS
+from privsyn.models.settings import ServerConfig
+
+CALLED = "PRIVSYN_TEST_SERVER"
+SMOLLM2 = PACKAGED["smollm2"]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _serve(model: Path, log: Path) -> Iterator[str]:
+    port = _free_port()
+    command = [Path(sys.executable).with_name("transformers"), "serve", model, "--device", "cpu"]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [*map(str, command), "--host", "127.0.0.1", "--port", str(port)],
+            env=os.environ | offline,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        for _ in range(600):
+            assert server.poll() is None, log.read_text()[-2000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.fixture(params=["tiny", "smollm2", "yours"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerConfig]:
+    kind = request.param
+    if kind == "yours":
+        if CALLED not in os.environ:
+            pytest.skip(f"{CALLED} names no server")
+        url, model = os.environ[CALLED].split()
+        yield ServerConfig(url=url, model=model, key_variable=None, timeout_seconds=300)
+        return
+    if kind == "smollm2" and not is_fetched(SMOLLM2):
+        pytest.skip("privsyn models fetch smollm2: the model is not here")
+    folder = store() / SMOLLM2.name if kind == "smollm2" else TINY_WEIGHTS.parent
+    for url in _serve(folder, tmp_path / "server.log"):
+        yield ServerConfig(
+            url=url,
+            model=str(folder),
+            key_variable=None,
+            chat=kind == "smollm2",  # the tiny model has no chat template
+            timeout_seconds=300,
+            concurrency=2,
+        )
+
+
+def test_prompts_are_answered_counted_and_limited(server: ServerConfig) -> None:
+    prompts = [f"Write a sentence about {what}." for what in ("a bill", "a knee", "the weather")]
+    openai_http._used.clear()
+    model = ServerTextModel(server, "r")
+    model.check()
+    texts = model.complete(prompts, max_tokens=12, temperature=0.8, top_p=0.9)
+    assert len(texts) == 3
+    assert all(texts), model.why_empty()
+    used = openai_http.usage(server)
+    assert (used.requests, used.uncounted) == (4, 0)
+    assert used.tokens_in > 4
+    assert 3 < used.tokens_out <= 16 + 3 * 12
+    limit = used.tokens_in + used.tokens_out
+    limited = ServerTextModel(server.model_copy(update={"token_limit": limit}), "r")
+    with pytest.raises(ServerError, match=f"token_limit={limit}"):
+        limited.complete(prompts[:1], max_tokens=1, temperature=0.8)
+    assert openai_http.usage(server).requests == 4
