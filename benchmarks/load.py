@@ -53,14 +53,14 @@ def timed(name: str, call: Callable[[], Any]) -> Any:
     began = time.process_time()
     result = call()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{name:44} {time.process_time() - began:7.2f} CPU s, at most {memory:.0f} MB")
+    took = time.process_time() - began
+    print(f"{name:44} {took:7.2f} CPU s, at most {memory:.0f} MB", flush=True)
     return result
 
 
 def of_ledger(folder: Path, count: int) -> None:
     """Plan, reserve, show, page, metrics and verify over a ledger of so many releases."""
-    from privsyn.display.accounts import exposition, gauges
-    from privsyn.display.budget_page import BudgetPage, crons_of
+    from privsyn.display.accounts import BudgetPage, crons_of, exposition, gauges
     from privsyn.stages.plan import plan, preview
     from privsyn.stages.reserve import reserve
 
@@ -77,7 +77,13 @@ def of_ledger(folder: Path, count: int) -> None:
     timed("reserve", lambda: reserve(ctx, planned))
     timed("show", lambda: len(ctx.ledger.accounts.statements()))
     page = BudgetPage(ctx.clock())
-    timed("budget page", lambda: (page.add(ctx, crons=crons_of(ctx)), len(page.html())))
+    timed(
+        "budget page",
+        lambda: (
+            page.add(ctx, runs=None, reports=lambda _: None, crons=crons_of(ctx)),
+            len(page.html()),
+        ),
+    )
     timed("metrics", lambda: exposition(gauges(ctx)))
     timed("verify", ctx.ledger.verify)
 
