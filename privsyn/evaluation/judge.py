@@ -484,19 +484,19 @@ def likeness(
     words = [word for word, _ in _document_counts(tested).most_common(_FREQUENT)]
     styled = words[:_STYLE_WORDS]
     out: dict[str, Interval] = {}
-    curves: dict[str, _Curve] = {}
+    curves: dict[str, _Roc] = {}
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):
         for end, part in sides.items():
             n = min(len(part), size)
             against = real[:n] if n < size else real
-            curves[end] = _Curve.of(_style(part, styled), _style(against, styled), replicates)
+            curves[end] = _Roc.of(_style(part, styled), _style(against, styled), replicates)
             out[f"auc_style{end}"] = curves[end].interval
-            out[f"auc{end}"] = _Curve.of(*_tfidf(part, against), replicates).interval
+            out[f"auc{end}"] = _Roc.of(*_tfidf(part, against), replicates).interval
             if encoder is not None:
                 pair = encoder(part), encoder(against)
-                out[f"auc_vectors{end}"] = _Curve.of(*pair, replicates).interval
+                out[f"auc_vectors{end}"] = _Roc.of(*pair, replicates).interval
     if "_public" in curves:
         mine, theirs = curves[""], curves["_public"]
         out["style_gain"] = spread(
@@ -557,7 +557,7 @@ def _tfidf(first: Sequence[str], second: Sequence[str]) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class _Curve:
+class _Roc:
     """Area under the ROC curve of a classifier that tells two sides apart, out of fold."""
 
     value: float
@@ -568,7 +568,7 @@ class _Curve:
         return spread(self.value, self.samples, least=0)
 
     @classmethod
-    def of(cls, first: Any, second: Any, replicates: int) -> _Curve:
+    def of(cls, first: Any, second: Any, replicates: int) -> _Roc:
         """Of the features of two sides, shape (texts, width) each."""
         from scipy.sparse import issparse, vstack
         from sklearn.linear_model import LogisticRegression

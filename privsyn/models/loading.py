@@ -175,6 +175,8 @@ def _load_causal(
 
     A model for training keeps its layers as they are, because packed layers have no gradients.
     """
+    from privsyn.models.language import rowwise
+
     reference = ModelReference.language(cfg)
     place = locate(reference)
     prepare_torch()
@@ -192,7 +194,7 @@ def _load_causal(
             model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
             if reads_private:
                 refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
-            refuse_peeking(model, str(reference))
+            rowwise.refuse_peeking(model, str(reference))
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
@@ -299,22 +301,6 @@ def check_prompt(
     encoder = PromptEncoder(tokenizer, place.source)
     prompt = encoder.length(template, labels or [None]) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
-
-
-def refuse_peeking(model: Any, where: str) -> None:
-    """Refuse a model whose logits at a position depend on the tokens after it.
-
-    Raises:
-        ModelError: It does: an encoder, read with attention in both directions.
-    """
-    from privsyn.models.language import rowwise
-
-    if rowwise.peeks(model):
-        raise ModelError(
-            f"{where}: its logits at a token move when the next token changes, so it is no causal "
-            "language model.",
-            hint='Name a causal model, or set "is_decoder": true in config.json of an encoder.',
-        )
 
 
 def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:

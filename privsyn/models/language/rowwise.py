@@ -31,6 +31,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.pytorch_utils import Conv1D
 
+from privsyn.errors import ModelError
+
 ATTENTION = "privsyn_sdpa"  # "sdpa" in the name: models without SDPA then refuse it
 _LANES = 16  # float32 numbers of a cache line
 _ROWS_HINT = 64  # row count that oneDNN optimizes the weights' layout for; any number works
@@ -252,6 +254,20 @@ def peeks(model: Any) -> bool:
     earlier = one[0, :-1].float()
     moved = (earlier - other[0, :-1].float()).abs().max()
     return bool(moved > 1e-3 * (earlier.max() - earlier.min()))
+
+
+def refuse_peeking(model: Any, where: str) -> None:
+    """Refuse a model whose logits at a position depend on the tokens after it.
+
+    Raises:
+        ModelError: It does: an encoder, read with attention in both directions.
+    """
+    if peeks(model):
+        raise ModelError(
+            f"{where}: its logits at a token move when the next token changes, so it is no causal "
+            "language model.",
+            hint='Name a causal model, or set "is_decoder": true in config.json of an encoder.',
+        )
 
 
 def attends_fully(config: Any) -> bool:

@@ -122,8 +122,7 @@ def read_model(folder: Path, dtype: str = "float32") -> Any:
     """
     from transformers import AutoModelForCausalLM
 
-    from privsyn.models.language.rowwise import peeks
-    from privsyn.models.loading import refuse_peeking
+    from privsyn.models.language.rowwise import peeks, refuse_peeking
 
     check_folder(folder, folder.name)
     options = {"dtype": getattr(torch, dtype), "local_files_only": True}

@@ -171,7 +171,7 @@ def test_our_error_does_not_drag_a_foreign_one_into_the_log():
 def test_a_run_without_a_plan_says_what_to_clear():
     from privsyn.airflow.budget import ReserveBudgetOperator
 
-    with pytest.raises(ConfigError, match="Clear the task .plan."):
+    with pytest.raises(ConfigError, match=r"Clear the task .plan."):
         ReserveBudgetOperator(task_id="reserve", plan="None").planned()
 
 
