@@ -45,7 +45,7 @@ from privsyn.ledger.chain import (
 from privsyn.ledger.decisions import Decision, What, cost_digest, standing
 from privsyn.ledger.entries import Change, State
 from privsyn.ledger.schema import moment, stamp
-from privsyn.ledger.spec import NONE, ReleaseRequest, Terms, spec_of, split_of
+from privsyn.ledger.spec import NONE, ReleaseRequest, Terms, rooms_of, spec_of, split_of
 
 SLACK = 1e-9
 """Relative difference of floating point between machines that does not count as an edit."""
@@ -244,6 +244,13 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
         most = [(budget, filter_budget(epsilon, share, order or math.inf))]
         if split and gaussian is not None:
             most.append((gaussian, gaussian_budget(epsilon, delta * split.gaussian)))
+            rooms = rooms_of(values)
+            full = rooms.epsilon(delta * split.gaussian, gaussian, rooms.steps, rooms.responses)
+            if rooms and full > epsilon * (1 + SLACK):
+                _fail(
+                    f"history row {row.seq}: a squared mu of {gaussian} and rooms for {rooms} are "
+                    f"more than epsilon={epsilon} allows"
+                )
         for stored, limit in most:
             if stored > max(limit, 0.0) * (1 + SLACK):
                 _fail(

@@ -196,7 +196,7 @@ class Step:
 
 def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
     """The caps an account of this spec gets at its creation."""
-    lifetime = Cap.of(spec.epsilon, spec.delta, spec.split)
+    lifetime = Cap.of(spec.epsilon, spec.delta, spec.split, spec.rooms)
     if spec.period_epsilon is None:
         return lifetime, None
     return lifetime, Cap.of(spec.period_epsilon, spec.delta, spec.split)
@@ -222,6 +222,7 @@ def new_row(spec: AccountSpec) -> Row:
         **(asdict(lifetime.split) if lifetime.split else dict.fromkeys(SHARES)),
         "gaussian_budget": lifetime.gaussian_budget,
         "period_gaussian_budget": period.gaussian_budget if period else None,
+        "rooms": canonical(asdict(spec.rooms)) if spec.rooms else None,
         "key_id": None,
         "terms": canonical(spec.terms.dump()) if spec.terms != NONE else None,
     }

@@ -10,7 +10,8 @@ At creation the account splits its delta over three filters and fixes their budg
 - *Gaussian*: squared mu of releases that are mu-Gaussian DP sum to at most that of the Gaussian
   mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023). A training or a
   random allocation is covered by Gaussian noise but for a small chance; of such chances a share of
-  delta pays for a fixed number.
+  delta pays for a fixed number. An account may be opened with rooms for trainings and pure steps,
+  which are then composed exactly.
 - *Repeats*: all releases so far are of one event, which the first release fixed before anything was
   seen, and that many of it compose to the cap by their exact loss distribution.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -50,9 +51,10 @@ from privsyn.dp.filters import (
     gaussian_budget,
     pure_loss,
 )
+from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry
-from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, split_of
+from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, rooms_of, split_of
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Cap:
         budget: Largest sum of losses at that order (nats).
         split: Shares of delta; None where that is 0.
         gaussian_budget: Largest sum of squared mu; None as ``split``.
+        rooms: Rooms of the Gaussian filter for trainings and responses, beside that sum [B21].
     """
 
     epsilon: float
@@ -101,16 +104,22 @@ class Cap:
     budget: float
     split: Split | None = None
     gaussian_budget: float | None = None
+    rooms: Rooms = NO_ROOMS
 
     @classmethod
-    def of(cls, epsilon: float, delta: float, split: Split | None = None) -> Cap:
+    def of(
+        cls, epsilon: float, delta: float, split: Split | None = None, rooms: Rooms = NO_ROOMS
+    ) -> Cap:
         """The filters of a new account.
 
         Raises:
-            ConfigError: The cap is so extreme that its budget cannot be computed.
+            ConfigError: The cap is so extreme that its budget cannot be computed, or the rooms
+                leave nothing of it.
         """
         try:
             cap = cls._of(epsilon, delta, split or Split())
+            if rooms:
+                cap = cap._with(rooms)
             cap.room_epsilon([])
         except (ArithmeticError, ValueError):
             raise ConfigError(
@@ -130,10 +139,26 @@ class Cap:
         room = gaussian_budget(epsilon, delta * split.gaussian) if split.gaussian else None
         return cls(epsilon, delta, order, max(budget, 0.0), split, room)
 
+    def _with(self, rooms: Rooms) -> Cap:
+        """This cap with rooms in its Gaussian filter."""
+        share = self.delta * self.split.gaussian if self.split else 0.0
+        try:
+            room = rooms.budget(self.epsilon, share)
+        except ValueError:
+            raise ConfigError(
+                f"account.rooms: {rooms} leave nothing of epsilon={self.epsilon:g} at "
+                f"delta={self.delta:g}.",
+                hint="Ask for fewer, or raise account.epsilon.",
+            ) from None
+        return replace(self, rooms=rooms, gaussian_budget=room)
+
     def charge(self, event: Event) -> Charge:
         """What an event takes; inf where a filter cannot admit its kind."""
         loss = float(loss_at(event, self.order or math.inf))
-        mu_squared = float(covering_mu_squared(event, self._chance)) if self.split else None
+        mu_squared = None
+        if self.split:
+            rest = self.rooms.need(event).rest
+            mu_squared = float(covering_mu_squared(rest, self._chance)) if rest else 0.0
         return Charge(loss, mu_squared, dump(event))
 
     @property
@@ -144,7 +169,26 @@ class Cap:
     def _chances_fit(self, charges: Sequence[Charge]) -> bool:
         """Whether the share of delta for chances pays for those that are charged."""
         # privacy: the share and the budget are fixed at opening and never traded for each other
-        return not self._chance or _chances(charges) <= MOST_CHANCES
+        return not self._chance or self._chances(charges) <= MOST_CHANCES
+
+    def _chances(self, charges: Sequence[Charge]) -> int:
+        """How many of some charges take a chance to reveal all."""
+        if not self.rooms:
+            return sum(charge.chance for charge in charges)
+        # A training in its room is composed exactly, without a chance.
+        rests = [self.rooms.need(load(charge.event)).rest for charge in charges]
+        return sum(rest is not None and _takes_chance(dump(rest)) for rest in rests)
+
+    def _used(self, charges: Sequence[Charge]) -> tuple[int, int]:
+        """Steps and responses that some charges take of the rooms."""
+        if not self.rooms:
+            return 0, 0
+        needs = [self.rooms.need(load(charge.event)) for charge in charges]
+        return sum(need.steps for need in needs), sum(need.responses for need in needs)
+
+    def _rooms_fit(self, charges: Sequence[Charge]) -> bool:
+        steps, responses = self._used(charges)
+        return steps <= self.rooms.steps and responses <= self.rooms.responses
 
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
@@ -162,7 +206,8 @@ class Cap:
         room = self.gaussian_budget
         charges = (*earlier, request)
         squares = [charge.mu_squared for charge in charges]
-        if room and self._within(squares, room) and self._chances_fit(charges):
+        covered = room and self._within(squares, room) and self._chances_fit(charges)
+        if covered and self._rooms_fit(charges):
             return "gaussian"
         events = [load(charge.event) for charge in charges]
         pure = [pure_loss(event) for event in events]
@@ -190,8 +235,12 @@ class Cap:
         charges = [*earlier, request]
         rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
         if self.gaussian_budget and self._chances_fit(earlier):
-            chances = self._chance and request.chance
-            more = MOST_CHANCES - _chances(earlier) if chances else MOST_COPIES
+            chances = self._chance and self._chances([request])
+            more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
+            wholes = (self.rooms.steps, self.rooms.responses)
+            wants = self._used([request])
+            for whole, used, each in zip(wholes, self._used(earlier), wants, strict=True):
+                more = min(more, max(0, whole - used) // each if each else more)
             rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
             losses = [pure_loss(load(charge.event)) for charge in charges]
@@ -256,9 +305,15 @@ class Cap:
             [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
         )
         if self.gaussian_budget:
-            chances = _chances(charges) / MOST_CHANCES if self._chance else 0.0
+            chances = self._chances(charges) / MOST_CHANCES if self._chance else 0.0
             noise = math.fsum(map(_known, charges)) / self.gaussian_budget
-            shares.append(max(noise, chances))
+            wholes = (self.rooms.steps, self.rooms.responses)
+            rooms = [
+                used / whole
+                for used, whole in zip(self._used(charges), wholes, strict=True)
+                if whole
+            ]
+            shares.append(max(noise, chances, *rooms))
         return min(1.0, *shares) if charges else 0.0
 
     def spent_epsilon(self, charges: Sequence[Charge]) -> float:
@@ -272,8 +327,11 @@ class Cap:
         mu_squared = math.fsum(_known(charge) for charge in charges)
         # privacy: chances beyond those that delta pays for leave no proof to the Gaussian filter
         if self.split.gaussian and math.isfinite(mu_squared) and self._chances_fit(charges):
-            gaussian = gaussian_epsilon(math.sqrt(mu_squared), self.delta * self.split.gaussian)
-            bounds.append(gaussian)
+            delta = self.delta * self.split.gaussian
+            if not self.rooms:
+                bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
+            elif self._rooms_fit(charges):
+                bounds.append(self.rooms.epsilon(delta, mu_squared, *self._used(charges)))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
@@ -315,8 +373,9 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
         copies = repeated(event, number)
         if copies is None:
             return False
-        slack = number * LATTICE_SLACK  # of the noise's lattice [B12], once a release
-        return epsilon_at(copies, delta) + slack <= epsilon
+        # Of the noise's lattice or table, once a release: of epsilon, and of delta [B21].
+        slack = number * LATTICE_SLACK
+        return epsilon_at(copies, delta * (1 - slack)) + slack <= epsilon
 
     # Monotone in the count: what is known of one count bounds all the others.
     fitting, beyond = _KNOWN.get((event, epsilon, delta), (0, MOST_COPIES))
@@ -342,11 +401,6 @@ _NEAR = 2.0**-48
 
 MOST_COPIES = 2**17
 _FURTHEST = 40.0
-
-
-def _chances(charges: Sequence[Charge]) -> int:
-    """How many of some charges take a chance to reveal all."""
-    return sum(charge.chance for charge in charges)
 
 
 _WITH_CHANCE = frozenset({"random_allocation", "sampled_gaussian"})
@@ -389,6 +443,7 @@ def caps_of(row: Row) -> tuple[Cap, Cap | None]:
         row["budget"],
         split,
         row["gaussian_budget"],
+        rooms_of(row),
     )
     if row["period_days"] is None:
         return lifetime, None

@@ -70,6 +70,7 @@ accounts = sa.Table(
     sa.Column("chances", sa.Double),
     sa.Column("gaussian_budget", sa.Double),
     sa.Column("period_gaussian_budget", sa.Double),
+    sa.Column("rooms", sa.Text),  # canonical JSON; null: no rooms
     sa.Column("terms", sa.Text),  # canonical JSON: its policy, limits and approvals
 )
 
@@ -188,7 +189,8 @@ def m001_first_tables(connection: Connection) -> None:
         " partition_key TEXT NOT NULL, opened_at TEXT NOT NULL,"
         " renyi DOUBLE PRECISION, gaussian DOUBLE PRECISION, repeats DOUBLE PRECISION,"
         " chances DOUBLE PRECISION,"
-        " gaussian_budget DOUBLE PRECISION, period_gaussian_budget DOUBLE PRECISION, terms TEXT)",
+        " gaussian_budget DOUBLE PRECISION, period_gaussian_budget DOUBLE PRECISION,"
+        " rooms TEXT, terms TEXT)",
         "CREATE TABLE ledger_entry (release_id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE,"
         " account TEXT NOT NULL REFERENCES ledger_account (name), method TEXT NOT NULL,"
         " state TEXT NOT NULL"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.rooms import Rooms
 from privsyn.errors import ConfigError
 from privsyn.files import LocalPath, OnDisk, Sha256, parse_yaml, read_file
 from privsyn.section import NAME, RELEASE, Section, explain, nearest
@@ -56,6 +57,45 @@ class ApprovalConfig(Section):
         le=8760,
         description="How long Airflow waits for an answer; none by then is a refusal.",
     )
+
+
+class TrainingRoomConfig(Section):
+    """Room for trainings of dp_lora: any with at most this rate and at least this noise."""
+
+    sampling_rate: float = Field(gt=0, lt=1, description="Largest sampling rate.")
+    noise_multiplier: float = Field(
+        gt=0, allow_inf_nan=False, description="Least noise multiplier; privsyn plan names it."
+    )
+    steps: int = Field(ge=1, le=1_000_000, description="Steps of all trainings together.")
+
+
+class PureRoomConfig(Section):
+    """Room for pure steps, each of at most this epsilon."""
+
+    epsilon: float = Field(gt=0, le=20, description="Largest epsilon of a step.")
+    times: int = Field(ge=1, le=10_000, description="Number of steps.")
+
+
+class RoomsConfig(Section):
+    """What an account is opened for, beside Gaussian noise. What is not used is lost."""
+
+    trainings: TrainingRoomConfig | None = Field(default=None, description="Room for trainings.")
+    pure: PureRoomConfig | None = Field(default=None, description="Room for pure steps.")
+
+    @property
+    def opened(self) -> Rooms:
+        """The rooms."""
+        trainings, pure = self.trainings, self.pure
+        values: dict[str, Any] = {}
+        if trainings is not None:
+            values |= {
+                "rate": trainings.sampling_rate,
+                "noise_multiplier": trainings.noise_multiplier,
+                "steps": trainings.steps,
+            }
+        if pure is not None:
+            values |= {"loss": pure.epsilon, "responses": pure.times}
+        return Rooms(**values)
 
 
 class AccountConfig(Section):
@@ -107,6 +147,11 @@ class AccountConfig(Section):
         default=(),
         description="Methods the account is opened for, such as [invisible_ink]. They decide how "
         "its delta is shared by its filters; every method may use it. Fixed at opening.",
+    )
+    rooms: RoomsConfig | None = Field(
+        default=None,
+        description="Trainings and pure steps that the account sets room aside for, so that more "
+        "of all kinds fit. Fixed at opening.",
     )
 
 

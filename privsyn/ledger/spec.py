@@ -20,6 +20,7 @@ from privsyn.dp.accountant import Guarantee, epsilon_at
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.event_tree import is_amplified
 from privsyn.dp.events import Event
+from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import schema
 from privsyn.ledger.settings import AccountConfig, approval_of, read_policy
@@ -282,7 +283,9 @@ class Split:
             raise ValueError("renyi=0: no filter would be left for a mixture of releases")
 
     @classmethod
-    def declared(cls, sampled: Collection[bool], *, chances: bool = False) -> Split:
+    def declared(
+        cls, sampled: Collection[bool], *, chances: bool = False, rooms: bool = False
+    ) -> Split:
         """The split for the methods that an account is opened for.
 
         Args:
@@ -290,7 +293,12 @@ class Split:
                 methods.
             chances: Whether a release may have a chance to reveal all: a trained model or a random
                 allocation, which the adjacency replace_one refuses.
+            rooms: Whether the account has rooms: they are part of the Gaussian filter, which then
+                has nearly all of delta.
         """
+        if rooms:
+            gaussian, part = (0.94, 0.04) if chances else (0.98, 0.0)
+            return cls(renyi=0.02, gaussian=gaussian, repeats=0.0, chances=part)
         kinds = set(sampled)
         if kinds == {True}:
             return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
@@ -316,6 +324,7 @@ class AccountSpec:
         period_epsilon: Cap within the window, at the account's delta.
         unit_column: Column that holds the unit's id: what the unit is, whatever it is called.
             None where every row is its own unit.
+        rooms: Rooms of its Gaussian filter for trainings and pure steps.
         split: Shares of delta of a new account's filters; None: the default. An account that is
             open keeps what it was opened with.
         terms: Rules besides the cap, which may become stricter in its life.
@@ -330,6 +339,7 @@ class AccountSpec:
     period_days: int | None = None
     period_epsilon: float | None = None
     unit_column: str | None = None
+    rooms: Rooms = NO_ROOMS
     split: Split | None = field(default=None, compare=False)
     terms: Terms = field(default=NONE, compare=False)
 
@@ -349,6 +359,21 @@ class AccountSpec:
         if self.period_epsilon is not None and not 0 < self.period_epsilon < math.inf:
             raise ConfigError(
                 f"account.period.epsilon={self.period_epsilon} must be above 0 and finite."
+            )
+        if not self.rooms:
+            return
+        # privacy: a charge holds one squared mu, of what lies beside the rooms of the lifetime cap
+        if self.period_days is not None:
+            raise ConfigError(
+                "account.rooms and account.period cannot be combined.", hint="Set one to null."
+            )
+        if self.delta == 0:
+            raise ConfigError("account.rooms needs account.delta above 0, which is 0.")
+        if self.rooms.steps and self.adjacency == Adjacency.REPLACE_ONE:
+            raise ConfigError(
+                "account.rooms.trainings needs account.adjacency add_remove or replace_null, not "
+                "replace_one.",
+                hint="Set account.rooms.trainings=null.",
             )
 
     @classmethod
@@ -371,7 +396,12 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            split=Split.declared(sampled, chances=account.adjacency is not Adjacency.REPLACE_ONE),
+            rooms=account.rooms.opened if account.rooms else NO_ROOMS,
+            split=Split.declared(
+                sampled,
+                chances=account.adjacency is not Adjacency.REPLACE_ONE,
+                rooms=account.rooms is not None,
+            ),
             terms=terms,
         )
 
@@ -386,6 +416,7 @@ SETTINGS: Mapping[str, str] = {
     "period_days": "account.period.days",
     "period_epsilon": "account.period.epsilon",
     "unit_column": "dataset.unit",
+    "rooms": "account.rooms",
 }
 """Field of a spec -> the setting a user knows it by."""
 
@@ -454,6 +485,7 @@ def spec_of(row: Row) -> AccountSpec:
         period_days=row["period_days"],
         period_epsilon=row["period_epsilon"],
         unit_column=row["unit_column"],
+        rooms=rooms_of(row),
         split=split_of(row),
         terms=Terms.load(row["terms"]),
     )
@@ -464,6 +496,11 @@ def split_of(row: Row) -> Split | None:
     if row["renyi"] is None:
         return None
     return Split(**{name: row[name] for name in SHARES})
+
+
+def rooms_of(row: Row) -> Rooms:
+    """The rooms an account was opened with."""
+    return Rooms(**json.loads(row["rooms"])) if row["rooms"] else NO_ROOMS
 
 
 def all_accounts(connection: Connection) -> list[Row]:

@@ -25,6 +25,7 @@ from privsyn.dp.events import (
     dump,
 )
 from privsyn.dp.filters import filter_budget, filter_order
+from privsyn.dp.rooms import Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
 from privsyn.ledger.ledger import Ledger
@@ -226,6 +227,12 @@ def training_of_tests(rate: float, noise: float, *thresholds: float) -> Asked:
     return Asked(SampledGaussian(rate, noise, 1), tuple(rows))
 
 
+def response(loss: float) -> Asked:
+    """Randomized response."""
+    yes = 1 / (1 + math.exp(-loss))
+    return Asked(Pure(loss), ((yes, 1 - yes), (1 - yes, yes)))
+
+
 def most_delta(cap: Cap, menu: tuple[Asked, ...], depth: int, *, with_unit: bool) -> float:
     """Exact delta at the cap's epsilon of the best strategy that the cap admits, one direction."""
 
@@ -270,6 +277,36 @@ def test_releases_with_a_chance_chosen_one_after_the_other_stay_within_the_cap(
     cap = Cap.of(epsilon, 0.02, WITH_CHANCES)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
+
+
+ROOMS = Rooms(0.2, 1.2, 2, 0.3, 2)
+
+
+@pytest.mark.parametrize(
+    "menu",
+    [
+        (training_of_tests(0.2, 1.2, 2.6), gaussian_test(0.4, 1.8)),
+        (training_of_tests(0.2, 1.2, 2.2), response(0.3)),
+        (training_of_tests(0.15, 1.3, 2.4), training_of_tests(0.2, 1.0, 2.0), response(0.25)),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [1.2, 1.6])
+def test_releases_in_and_outside_rooms_stay_within_the_cap(
+    menu: tuple[Asked, ...], epsilon: float
+) -> None:
+    cap = Cap.of(epsilon, 0.02, Split.declared([], chances=True, rooms=True), ROOMS)
+    attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
+    assert 0.001 * cap.delta < attained <= cap.delta
+
+
+def test_rooms_that_are_not_counted_are_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    split, menu = Split.declared([], chances=True, rooms=True), (response(0.3),)
+    one = Rooms(loss=0.3, responses=1)
+    cap = Cap.of(0.5, 0.02, split, one)
+    assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta
+    monkeypatch.setattr(Cap, "_rooms_fit", lambda self, charges: True)
+    broken = Cap.of(0.5, 0.02, split, one)
+    assert max(most_delta(broken, menu, 5, with_unit=way) for way in (True, False)) > cap.delta
 
 
 @pytest.mark.parametrize(
