@@ -239,8 +239,8 @@ class Cap:
             more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
             wholes = (self.rooms.steps, self.rooms.responses)
             wants = self._used([request])
-            for whole, used, each in zip(wholes, self._used(earlier), wants, strict=True):
-                more = min(more, max(0, whole - used) // each if each else more)
+            for whole, used, want in zip(wholes, self._used(earlier), wants, strict=True):
+                more = min(more, max(0, whole - used) // want if want else more)
             rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
             losses = [pure_loss(load(charge.event)) for charge in charges]

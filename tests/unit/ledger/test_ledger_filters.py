@@ -31,6 +31,7 @@ from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, Verific
 from privsyn.ledger import caps, entries
 from privsyn.ledger.caps import Cap, Charge
 from privsyn.ledger.ledger import Ledger
+from privsyn.ledger.settings import AccountConfig
 from privsyn.ledger.spec import Split
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
@@ -527,3 +528,16 @@ def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monke
     lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(5)))
     with pytest.raises(VerificationError, match=r"are more than epsilon=10.0 allows"):
         lite.verify()
+
+
+def test_the_settings_of_rooms_are_what_an_account_is_opened_with():
+    account = {"name": "a", "adjacency": "add_remove", "epsilon": 10.0, "delta": DELTA}
+    trainings = {"sampling_rate": 0.1, "noise_multiplier": 2.7, "steps": 60}
+    pure = {"epsilon": 0.5, "times": 4}
+    for asked, opened in (
+        ({"trainings": trainings}, Rooms(0.1, 2.7, 60)),
+        ({"pure": pure}, Rooms(loss=0.5, responses=4)),
+        ({"trainings": trainings, "pure": pure}, Rooms(0.1, 2.7, 60, 0.5, 4)),
+    ):
+        assert AccountConfig.model_validate(account | {"rooms": asked}).rooms.opened == opened
+    assert AccountConfig.model_validate(account).rooms is None
