@@ -83,7 +83,7 @@ def default_prompt(
         prompt = chat_random(document).replace("{words}", "{phrases}")
     else:
         prompt = template.private.replace("{reference}", "{phrases}")
-    if cfg.labels_public:
+    if cfg.labels_public:  # [K13]
         return prompt
     lines = prompt.splitlines(keepends=True)
     return "".join(line for line in lines if "{label}" not in line)

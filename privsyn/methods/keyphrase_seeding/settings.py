@@ -183,7 +183,8 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     prompt: str | None = Field(
         default=None,
-        description="Prompt around the {phrases}. Null: the model's own, or the paper's.",
+        description="Prompt around the {phrases}. Null: a request to a chat model, or the "
+        "model's own form of a record.",
     )
     examples: Annotated[Path, OnDisk("file", pinned=True)] | None = Field(
         default=None,
