@@ -4,7 +4,7 @@
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
 ``evaluation.audit``. The accuracy interval: classes that are normal, classifiers as
-``evaluation.classifiers.compare`` trains them; the mean accuracy is to be covered, over fresh
+``evaluation.judge.compare`` trains them; the mean accuracy is to be covered, over fresh
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
 ``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time
@@ -31,9 +31,10 @@ from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
-from privsyn.evaluation.classifiers import Labelled, compare, near
+from privsyn.evaluation.classifiers import REPLICATES, Interval, Scores, near
 from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
+from privsyn.evaluation.judge import compare
 from privsyn.evaluation.language_model import _interval as token_interval
 from privsyn.evaluation.language_model import in_context, perplexity_gap
 from privsyn.evaluation.metrics import wilson
@@ -90,12 +91,24 @@ def bound(attack: Attack, epsilon: float, delta: float, runs: int) -> tuple[floa
     return float((found <= epsilon).mean()), float(np.median(found))
 
 
+Labelled = tuple[NDArray[np.float32], NDArray[np.str_]]
+"""Vectors and the label of each."""
+
+
+def scored(
+    own: Labelled, test: Labelled, replicates: int = REPLICATES, other: Labelled | None = None
+) -> Scores:
+    """A release, and beside it the public model alone."""
+    sets = {"release": [(*own, test[0])]} | ({"public": [(*other, test[0])]} if other else {})
+    return compare(sets, test[1], replicates)
+
+
 def sample(rng: np.random.Generator, size: int, width: int = WIDTH) -> Labelled:
     """Vectors of classes whose means are fixed, as far apart in any number of dimensions."""
     means = np.random.default_rng(0).normal(size=(CLASSES, width)) * (1.4 / np.sqrt(width))
     labels = rng.integers(0, CLASSES, size)
     vectors = (means[labels] + rng.normal(size=(size, width))).astype(np.float32)
-    return Labelled(vectors, np.array([f"class {label}" for label in labels]))
+    return vectors, np.array([f"class {label}" for label in labels])
 
 
 def mean_accuracy(size: int) -> float:
@@ -104,7 +117,7 @@ def mean_accuracy(size: int) -> float:
     test = sample(rng, 5_000)
     values: NDArray[np.float64] = np.array(
         [
-            compare({"own": sample(rng, size)}, test, replicates=0).value["own"].value
+            scored(sample(rng, size), test, 0).value["release"].value
             for _ in range(60)
         ]
     )
@@ -115,7 +128,7 @@ def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     """Share of intervals that hold the mean accuracy, and their median width."""
     rng, truth = np.random.default_rng(3), mean_accuracy(size)
     found = [
-        compare({"own": sample(rng, size)}, sample(rng, tested)).value["own"] for _ in range(runs)
+        scored(sample(rng, size), sample(rng, tested)).value["release"] for _ in range(runs)
     ]
     held = np.mean([own.low <= truth <= own.high for own in found])
     return float(held), float(np.median([own.high - own.low for own in found]))
@@ -138,20 +151,23 @@ def gains(size: int, tested: int, mixed: float, runs: int) -> tuple[float, float
         is what the report grades by, and their median width.
     """
 
-    def both(rng: np.random.Generator) -> dict[str, Labelled]:
-        own, other = sample(rng, size, FEW), sample(rng, size, FEW)
+    def both(rng: np.random.Generator) -> tuple[Labelled, Labelled]:
+        own, (vectors, labels) = sample(rng, size, FEW), sample(rng, size, FEW)
         wrong = rng.random(size) < mixed
-        labels = np.where(wrong, rng.permutation(other.labels), other.labels)
-        return {"own": own, "other": Labelled(other.vectors, labels)}
+        return own, (vectors, np.where(wrong, rng.permutation(labels), labels))
+
+    def gain(rng: np.random.Generator, test: Labelled, replicates: int = REPLICATES) -> Interval:
+        own, other = both(rng)
+        return scored(own, test, replicates, other).gain["public"]
 
     rng, often = np.random.default_rng(9), np.random.default_rng(10)
     test = sample(often, 5_000, FEW)
-    points = [compare(both(often), test, replicates=0).gain["other"].value for _ in range(60)]
+    points = [gain(often, test, 0).value for _ in range(60)]
     truth = float(np.mean(points)) if mixed else 0.0
-    found = [compare(both(rng), sample(rng, tested, FEW)).gain["other"] for _ in range(runs)]
-    held = np.mean([gain.low <= truth <= gain.high for gain in found])
-    above = np.mean([gain.low > 0 for gain in found])
-    width = np.median([gain.high - gain.low for gain in found])
+    found = [gain(rng, sample(rng, tested, FEW)) for _ in range(runs)]
+    held = np.mean([one.low <= truth <= one.high for one in found])
+    above = np.mean([one.low > 0 for one in found])
+    width = np.median([one.high - one.low for one in found])
     return truth, float(held), float(above), float(width)
 
 

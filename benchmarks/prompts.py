@@ -33,8 +33,9 @@ from privsyn.data.sample import LABELS, write_sample
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
-from privsyn.evaluation.classifiers import Labelled, compare, downstream
+from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
+from privsyn.evaluation.judge import compare
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
@@ -247,25 +248,26 @@ class Bench:
         self.train = cache(lambda name: read(folder, name, "train"))
         self._test = cache(self._embedded_test)
 
-    def _embedded_test(self, name: str) -> tuple[list[Pair], Labelled]:
+    def _embedded_test(self, name: str) -> tuple[list[Pair], Any]:
         test = read(self._folder, name, "test")
         test = random.Random(0).sample(test, min(TESTED, len(test)))
         return test, self._labelled(test)
 
-    def _labelled(self, pairs: Sequence[Pair]) -> Labelled:
+    def _labelled(self, pairs: Sequence[Pair]) -> tuple[Any, Any]:
         vectors = self._embedder.embed([text for text, _ in pairs])
-        return Labelled.of(np.asarray(vectors), [label for _, label in pairs])
+        return np.asarray(vectors), np.array([label for _, label in pairs])
 
     def worth(self, name: str, made: Sequence[Pair]) -> dict[str, Any]:
         """Accuracy by vectors and by TF-IDF, MAUVE, words a text."""
-        test, vectors = self._test(name)
-        own = self._labelled(made)
+        test, (vectors, truth) = self._test(name)
+        own, labels = self._labelled(made)
+        found = compare({"release": [(own, labels, vectors)]}, truth, 0)
         by_words = downstream(*zip(*made, strict=True), *zip(*test, strict=True))
         count = min(len(own), len(vectors))
         return {
-            "accuracy": round(compare({"made": own}, vectors, 0).value["made"].value, 4),
+            "accuracy": round(found.value["release"].value, 4),
             "tfidf": round(by_words[0].value, 4),
-            "mauve": round(mauve(own.vectors[:count], vectors.vectors[:count]), 4),
+            "mauve": round(mauve(own[:count], vectors[:count]), 4),
             "words": round(float(np.mean([len(text.split()) for text, _ in made])), 1),
         }
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.classifiers import verdict
+from privsyn.evaluation.judge import ENCODER, FREE, WORDS, rivals_in, verdict, weigh
 from privsyn.evaluation.plots import draw_choice
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import ignored, in_git
@@ -43,7 +43,6 @@ from privsyn.students.parent import Parent, open_parent, read_rows
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",
     "downstream.majority": "{:.3f} by always answering the most common label",
-    "downstream.public": "public model alone {:.3f}",
     "downstream.real": "as many real records {:.3f}",
     "downstream.macro_f1": "macro F1 {:.3f}",
     "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
@@ -53,6 +52,8 @@ UTILITY = {
     "recall": "recall {:.2f}",
 }
 """Internal numbers in the summary, and their words."""
+_BESIDE = frozenset({"downstream.macro_f1", "length_wasserstein"})
+"""Those that stand beside a verdict."""
 
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
@@ -205,10 +206,13 @@ def _utility(ctx: Context, plan: Plan) -> str:
     words = verdict(metrics)
     if words is None:
         return ", ".join(sentences) or f"in {short(file)}"
-    # Without labels there is no classifier, so nothing was measured by TF-IDF.
-    if "downstream.accuracy" not in metrics:
-        return ". ".join((words, ", ".join(sentences)))
-    return f"{words}. By TF-IDF: {', '.join(sentences)}"
+    # The verdict has the accuracies.
+    rest = [
+        text.format(metrics[name])
+        for name, text in UTILITY.items()
+        if name in _BESIDE & metrics.keys()
+    ]
+    return ". ".join((words, *([", ".join(rest)] if rest else [])))
 
 
 def short(path: Path) -> Path:
@@ -240,19 +244,24 @@ class Utility:
             without labels, their nearness.
         low: Lower end of its 95% interval; None without an interval.
         high: Upper end.
-        public: The same, of what the public model writes alone; None where it was not measured.
-        real: The same, of as many real records.
-        chance: Of the commonest label.
         by: How it was measured.
+        rivals: The same of what stands in the release's place, by the names of evaluation/judge.py.
+        words: Accuracy by words; None where that was not measured beside another ruler.
+        added: What the records added, in a sentence; empty where it is not known.
     """
 
     value: float
     low: float | None
     high: float | None
-    public: float | None
-    real: float | None
-    chance: float | None
     by: str
+    rivals: Mapping[str, float] = field(default_factory=dict)
+    words: float | None = None
+    added: str = ""
+
+    @property
+    def free(self) -> float | None:
+        """The best of what is free; None where nothing of it was measured."""
+        return max((self.rivals[name] for name in FREE if name in self.rivals), default=None)
 
     def __str__(self) -> str:
         interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
@@ -304,8 +313,8 @@ class Comparison(Displayable):
     internal: bool = False
 
     @property
-    def _measured(self) -> dict[Compared, Utility]:
-        return {one: one.utility for one in self.releases if one.utility is not None}
+    def _measured(self) -> list[tuple[Compared, Utility]]:
+        return [(one, one.utility) for one in self.releases if one.utility is not None]
 
     def _tables(self) -> tuple[Table, ...]:
         """Cost and, where it was asked for, utility: two tables, each of 80 columns at most."""
@@ -322,29 +331,30 @@ class Comparison(Displayable):
         cost = Table("", ("release", "epsilon", "delta", "account", "rows"), costs)
         if not self.internal:
             return (replace(cost, notes=self._notes()),)
-        columns = ("release", "utility (internal)", "public", "real")
         worth = tuple(
-            (
-                one.name,
-                str(one.utility or "not measured"),
-                *(
-                    "-" if value is None else f"{value:.3f}"
-                    for value in (getattr(one.utility, name, None) for name in ("public", "real"))
-                ),
-            )
+            (one.name, str(one.utility or "not measured"), *_cells(one.utility, ("free", "words")))
             for one in self.releases
         )
-        return cost, Table("", columns, worth, self._notes())
+        rivals = tuple((one.name, *_cells(one.utility, tuple(_RIVALS))) for one in self.releases)
+        return (
+            cost,
+            Table("", ("release", "utility (internal)", "free", "words"), worth),
+            Table("", ("release", *_RIVALS.values()), rivals, self._notes()),
+        )
 
     def _notes(self) -> tuple[str, ...]:
-        measures = sorted({utility.by for utility in self._measured.values()})
+        measures = sorted({utility.by for _, utility in self._measured})
         # The advice to compare on public data stands on every page that shows an internal number.
         notes = [NOTE] if self.internal else [HIDDEN] if measures else []
         if self.internal and measures:
             notes.append(
-                f"Utility is {' or '.join(measures)}; public: the public model alone; real: the "
-                "same number of real records."
+                f"Utility is {' or '.join(measures)}; free: the best of what costs nothing; words: "
+                "accuracy by TF-IDF. By the same ruler, public: the public model alone; all: all "
+                "of its texts; chosen: those that lean to their label's words; zero: label words "
+                "without a text; means: noisy class means at the same epsilon, simulated; real: "
+                "as many real records."
             )
+            notes += [f"{one.name}: {u.added}" for one, u in self._measured if u.added]
         versions = sorted({release.version for release in self.releases})
         if len(versions) > 1:
             notes.append(
@@ -358,15 +368,16 @@ class Comparison(Displayable):
             return None
         points = [
             (one.method, one.epsilon, utility.value, utility.low, utility.high)
-            for one, utility in self._measured.items()
+            for one, utility in self._measured
         ]
         # The lines are those of one release: all are of one dataset, so the real records and the
         # public model's texts are much the same for all of them.
-        first = next(iter(self._measured.values()))
+        _, first = self._measured[0]
         lines = {
-            "public model alone": first.public,
-            "as many real records": first.real,
-            "commonest label": first.chance,
+            "best of what is free": first.free,
+            "public model alone": first.rivals.get("public"),
+            "as many real records": first.rivals.get("real"),
+            "commonest label": first.rivals.get("chance"),
         }
         of = "accuracy" if first.by.startswith("accuracy") else "nearness"
         return draw_choice(points, {name: y for name, y in lines.items() if y is not None}, of)
@@ -496,20 +507,40 @@ def _measured_utility(file: Path, modality: str) -> Utility | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     simple = "by TF-IDF" if modality == "text" else "by pixels"
+    found = weigh(values)
     for name, by in (
         ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
-        ("vectors.accuracy", "accuracy by sentence vectors"),
+        (f"{ENCODER}.accuracy", "accuracy by an encoder that took no part"),
+        (f"{WORDS}.accuracy", "accuracy by words"),
         ("downstream.accuracy", f"accuracy {simple}"),
     ):
         if name in values:
             section = name.partition(".")[0]
+            rivals = rivals_in(values, section)
+            if section == "downstream" and "downstream.majority" in values:
+                rivals["chance"] = values["downstream.majority"]
             return Utility(
                 value=values[name],
                 low=values.get(f"{name}_low"),
                 high=values.get(f"{name}_high"),
-                public=values.get(f"{section}.public"),
-                real=values.get(f"{section}.real"),
-                chance=values.get(f"{section}.chance", values.get(f"{section}.majority")),
                 by=by,
+                rivals=rivals,
+                words=values.get(f"{WORDS}.accuracy"),
+                added="" if found is None else found.sentence,
             )
     return None
+
+
+_RIVALS = {
+    "public": "public", "candidates": "all", "chosen": "chosen", "zero_shot": "zero",
+    "means": "means", "real": "real",
+}  # fmt: skip
+"""Columns of the rivals."""
+
+
+def _cells(utility: Utility | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Numbers of a release's utility and its rivals, as a table shows them."""
+    if utility is None:
+        return ("-",) * len(names)
+    values = (utility.rivals.get(name, getattr(utility, name, None)) for name in names)
+    return tuple("-" if value is None else f"{value:.3f}" for value in values)

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +18,6 @@ T = TypeVar("T")
 REPLICATES = 100
 COVERAGE = 0.95
 _SEED = 20240615
-_STRENGTH = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,107 +30,27 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Vectors of shape (texts, width) and the label of each."""
-
-    vectors: NDArray[np.float32]
-    labels: NDArray[np.str_]
-
-    @classmethod
-    def of(cls, vectors: NDArray[np.float32], labels: Sequence[str | None]) -> Labelled:
-        """The rows that have a label."""
-        rows = [i for i, label in enumerate(labels) if label is not None]
-        return cls(vectors[rows], np.array([str(labels[i]) for i in rows], dtype=np.str_))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def resampled(self, rng: np.random.Generator) -> Labelled:
-        """As many rows of every label, drawn with replacement."""
-        chosen = np.concatenate(
-            [
-                # Within each label, so that a resample never loses a label.
-                rng.choice(members, len(members))
-                for members in (
-                    np.flatnonzero(self.labels == label) for label in np.unique(self.labels)
-                )
-            ]
-        )
-        return Labelled(self.vectors[chosen], self.labels[chosen])
-
-
-@dataclass(frozen=True)
 class Scores:
     """Accuracy or nearness on held-out real records, one number for each training set.
 
     Attributes:
         value: The number of each set.
-        gain: The first set's value minus each other set's, on the same bootstrap samples.
+        gain: The release's value minus that of each other set, on the same bootstrap samples.
     """
 
     value: Mapping[str, Interval]
     gain: Mapping[str, Interval]
 
 
-def split_holdout(real: Sequence[T], synthetic: int) -> tuple[list[T], list[T]]:
+def split_holdout(real: Sequence[T], count: int) -> tuple[list[T], list[T]]:
     """Split held-out records into a baseline and the records to measure by, without reading them.
 
-    The baseline has as many records as the release, at most half.
+    The baseline has ``count`` records, at most half, in an order that says nothing of them.
     """
     # A fixed seed: the same release measured twice gets the same numbers.
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
-    # As many real records as synthetic ones, so that neither side has the larger training set.
-    count = min(synthetic, len(real) // 2)
+    count = min(count, len(real) // 2)
     return [real[i] for i in order[:count]], [real[i] for i in order[count:]]
-
-
-def compare(
-    trained_on: Mapping[str, Labelled | Sequence[Labelled]],
-    test: Labelled,
-    replicates: int = REPLICATES,
-) -> Scores:
-    """Train logistic regression on each of several sets and test all on the same real records.
-
-    A bootstrap sample redraws every training set (as many rows of each label) and the test records.
-    The interval therefore covers another release of the same size and other test records.
-
-    Args:
-        trained_on: At least one set, each with at least one row. The first is compared with the
-            others. A sequence of sets holds several draws of the same thing; their mean counts.
-        test: Held-out real records, at least one.
-        replicates: Bootstrap samples.
-    """
-    import sklearn.linear_model  # noqa: F401  # before the limit, which covers what is loaded
-    from threadpoolctl import threadpool_limits
-
-    rng = np.random.default_rng(_SEED)
-    draws = {
-        name: [data] if isinstance(data, Labelled) else list(data)
-        for name, data in trained_on.items()
-    }
-    # With so few rows more threads only wait. To set the limit takes as long as a small fit.
-    with threadpool_limits(limits=1):
-        points = {
-            name: np.mean([_hits(data, test).mean() for data in each])
-            for name, each in draws.items()
-        }
-        drawn: dict[str, list[float]] = {name: [] for name in trained_on}
-        # One permutation of test rows for all sets: gains are differences on the same records.
-        for _ in range(replicates):
-            # Shape (test,): the test records are resampled as well as the training sets.
-            rows = rng.integers(0, len(test), len(test))
-            for name, each in draws.items():
-                hits = [_hits(data.resampled(rng), test)[rows].mean() for data in each]
-                drawn[name].append(float(np.mean(hits)))
-    samples = {name: np.array(values) for name, values in drawn.items()}
-    first, *others = trained_on
-    return Scores(
-        {name: spread(points[name], samples[name], least=0) for name in trained_on},
-        {
-            name: spread(points[first] - points[name], samples[first] - samples[name], least=-1)
-            for name in others
-        },
-    )
 
 
 def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
@@ -144,20 +62,6 @@ def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
     ends = value + np.quantile(samples - samples.mean(), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     low, high = np.clip(ends, least, 1)
     return Interval(float(value), float(low), float(high))
-
-
-def _hits(train: Labelled, test: Labelled) -> NDArray[np.bool_]:
-    """Which test records a classifier trained on these rows names rightly."""
-    answers: NDArray[Any] = np.unique(train.labels)
-    # With one class scikit-learn's fit raises; the classifier then always gives that label.
-    if len(answers) == 1:
-        return np.asarray(test.labels == answers[0])
-    from sklearn.linear_model import LogisticRegression
-
-    # vectors: (rows, width). The default of 100 iterations may end before it converges.
-    model = LogisticRegression(C=_STRENGTH, max_iter=1000)
-    model.fit(train.vectors, train.labels)
-    return np.asarray(model.predict(test.vectors) == test.labels)
 
 
 MAX_FEATURES = 50_000
@@ -372,17 +276,12 @@ def nearness_in_words(metrics: Mapping[str, float]) -> str:
     summary += f"{metrics['nearness.real_records']:.0f} real records {metrics['nearness.real']:.3f}"
     if "nearness.gain" not in metrics:
         return summary
-    return f"{summary}; {over_public(metrics, 'nearness')}"
+    return f"{summary}; {_over_public(metrics)}"
 
 
-def over_public(metrics: Mapping[str, float], kind: str) -> str:
-    """The gain over the public model alone, and whether its interval excludes zero.
-
-    Args:
-        metrics: With ``KIND.gain`` and its ends.
-        kind: ``vectors`` or ``nearness``.
-    """
-    gain, low, high = (metrics[f"{kind}.gain{end}"] for end in ("", "_low", "_high"))
+def _over_public(metrics: Mapping[str, float]) -> str:
+    """The gain over the public model alone, and whether its interval excludes zero."""
+    gain, low, high = (metrics[f"nearness.gain{end}"] for end in ("", "_low", "_high"))
     summary = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] over the public model alone"
     if low > 0:
         return summary
@@ -467,7 +366,7 @@ Texts = Sequence[tuple[str, str]]
 
 
 FEWEST = 20
-"""Labelled texts a side below which ``headline`` measures nothing."""
+"""Labelled texts a side below which no ruler measures anything."""
 
 
 def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
@@ -480,130 +379,3 @@ def spaced(items: Sequence[T], most: int) -> list[T]:
     """All, or ``most`` of them, evenly spaced."""
     rows = np.linspace(0, len(items) - 1, min(len(items), most)).astype(int)
     return [items[row] for row in rows]
-
-
-def headline(
-    synthetic: Texts,
-    real: Texts,
-    public: Sequence[Texts],
-    embed: Callable[[Sequence[str]], NDArray[np.float32]],
-    called: str,
-) -> list[Metric]:
-    """Classifiers over sentence vectors and over words, each with its baselines.
-
-    Some of the held-out records are a training set (``split_holdout``); the rest are the test set
-    of all classifiers.
-
-    Args:
-        synthetic: The release.
-        real: Held-out real records.
-        public: Texts of the public model alone, as many per draw; the report shows the mean over
-            draws. Empty if the public model is not available here.
-        embed: Vectors of texts, shape (texts, width).
-        called: The embedder's name, for the notes.
-
-    Returns:
-        ``vectors.*`` and the baselines of ``downstream.*``. Empty if one side has fewer than 20
-        labelled texts.
-    """
-    if min(len(synthetic), len(real)) < FEWEST:
-        return []
-    known, tested = split_holdout(real, len(synthetic))
-    sets: dict[str, Sequence[Texts]] = {"synthetic": [synthetic], "real": [known]}
-    if public:
-        sets["public"] = public
-
-    def vectors(pairs: Texts) -> Labelled:
-        return Labelled.of(embed([text for text, _ in pairs]), [label for _, label in pairs])
-
-    train = {name: [vectors(pairs) for pairs in draws] for name, draws in sets.items()}
-    test = vectors(tested)
-    chance = max(Counter(label for _, label in tested).values()) / len(tested)
-    scores = compare(train, test)
-    return [
-        *_by_vectors(scores, chance, len(tested), len(known), called, len(public)),
-        *_by_words(sets, tested),
-    ]
-
-
-def verdict(metrics: Mapping[str, float]) -> str | None:
-    """The headline in words; None if it was not measured."""
-    if "nearness.cosine" in metrics:
-        return nearness_in_words(metrics)
-    if "vectors.accuracy" not in metrics:
-        return None
-    low, high = metrics["vectors.accuracy_low"], metrics["vectors.accuracy_high"]
-    summary = (
-        f"accuracy {metrics['vectors.accuracy']:.3f} [{low:.3f}, {high:.3f}] by sentence vectors"
-        f" on {metrics['vectors.records']:.0f} held-out real records; commonest label "
-        f"{metrics['vectors.chance']:.3f}, "
-    )
-    if "vectors.gain" in metrics:
-        summary += f"public model alone {metrics['vectors.public']:.3f}, "
-    summary += f"{metrics['vectors.real_records']:.0f} real records {metrics['vectors.real']:.3f}"
-    if "vectors.gain" not in metrics:
-        return summary
-    summary += f"; {over_public(metrics, 'vectors')}"
-    if metrics["vectors.gain_low"] > 0 and low <= metrics["vectors.chance"]:
-        summary += (
-            ", but NOT shown to be more than the commonest label: by this measure the release is "
-            "not worth its epsilon"
-        )
-    return summary
-
-
-def _by_vectors(
-    scores: Scores, chance: float, tested: int, real: int, called: str, draws: int
-) -> list[Metric]:
-    what = f"logistic regression over vectors of {called}"
-    spread = "95% bootstrap interval over training texts and test records"
-    ours = scores.value["synthetic"]
-    numbers = {
-        "accuracy": (ours.value, f"accuracy of {what}, trained on the synthetic texts"),
-        "accuracy_low": (ours.low, f"its {spread}, lower end"),
-        "accuracy_high": (ours.high, f"its {spread}, upper end"),
-        "real": (
-            scores.value["real"].value,
-            f"the same, trained on {real} other held-out real records",
-        ),
-        "chance": (chance, "accuracy of the commonest label"),
-        "records": (float(tested), "held-out real records tested on"),
-        "real_records": (float(real), "held-out real records trained on, for comparison"),
-    }
-    if "public" in scores.value:
-        gain = scores.gain["public"]
-        numbers |= {
-            "public": (
-                scores.value["public"].value,
-                "the same, trained on what the public model writes alone; mean of "
-                f"{draws} draw(s) of as many texts",
-            ),
-            "gain": (gain.value, "accuracy over that of the public model alone"),
-            "gain_low": (gain.low, f"its {spread}, lower end"),
-            "gain_high": (gain.high, f"its {spread}, upper end"),
-        }
-    return [
-        Metric(f"vectors.{name}", float(value), "internal", note)
-        for name, (value, note) in numbers.items()
-    ]
-
-
-def _by_words(sets: Mapping[str, Sequence[Texts]], tested: Texts) -> list[Metric]:
-    """Accuracy by TF-IDF of the baselines."""
-    texts, labels = [text for text, _ in tested], [label for _, label in tested]
-    notes = {
-        "real": "accuracy by TF-IDF, trained on as many other held-out real records",
-        "public": "accuracy by TF-IDF, trained on what the public model writes alone",
-    }
-    metrics = []
-    for name, draws in sets.items():
-        if name in notes:
-            scores = [
-                downstream(
-                    [text for text, _ in pairs], [label for _, label in pairs], texts, labels
-                )
-                for pairs in draws
-            ]
-            value = fmean(m.value for s in scores for m in s if m.name == "downstream.accuracy")
-            metrics.append(Metric(f"downstream.{name}", value, "internal", notes[name]))
-    return metrics

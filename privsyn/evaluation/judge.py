@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from privsyn.evaluation.classifiers import (
     Scores,
     Texts,
     has_word,
+    nearness_in_words,
     spread,
 )
 from privsyn.evaluation.embeddings import WORD
+from privsyn.evaluation.metrics import Metric
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Vectors of texts, shape (texts, width)."""
@@ -37,6 +39,14 @@ ENCODER, CLASSIFIER, WORDS, VOTER = "vectors", "classifier", "words", "voter"
 """Rulers, which are also the first part of their metrics' names."""
 COUNTED = (ENCODER, CLASSIFIER, WORDS)
 """Rulers that decide. One that cast votes or ranked candidates is shown, and decides nothing."""
+
+HOW: Mapping[str, str] = {
+    ENCODER: "an encoder that took no part",
+    CLASSIFIER: "a fine-tuned model",
+    WORDS: "words",
+    VOTER: "the encoder that cast the votes",
+}
+"""What the rulers are, in words."""
 
 RELEASE = "release"
 FREE: Mapping[str, str] = {
@@ -169,8 +179,25 @@ def judge(
         if classifier is not None:
             rulers[CLASSIFIER] = _by_model(case, sets, classifier)
         rulers[WORDS] = _by_words(case, sets, replicates)
+        truth = _labels(case.tested)
         order = [name for name in (*COUNTED, VOTER) if name in rulers]
-        return {name: _scored(rulers[name], case, replicates) for name in order}
+        return {name: _scored(rulers[name], truth, replicates) for name in order}
+
+
+def compare(
+    sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
+    truth: NDArray[np.str_],
+    replicates: int = REPLICATES,
+) -> Scores:
+    """As ``judge``, of sets of features by one ruler.
+
+    Args:
+        sets: By rival, ``release`` among them: features, labels and features of the test records of
+            each draw. Features have the shape (texts, width).
+        truth: Labels of the test records.
+        replicates: Bootstrap samples.
+    """
+    return _scored(_fits(sets, truth, replicates), truth, replicates)
 
 
 def _training_sets(case: Case, chooser: Embed | None) -> dict[str, list[Texts]]:
@@ -390,9 +417,8 @@ class _Fitted:
         return np.asarray(self._model.predict(self._tested))
 
 
-def _scored(answers: Mapping[str, _Answers], case: Case, replicates: int) -> Scores:
+def _scored(answers: Mapping[str, _Answers], truth: NDArray[np.str_], replicates: int) -> Scores:
     """Accuracies and gains with their intervals, on the same samples of test records."""
-    truth = _labels(case.tested)
     commonest = Counter(truth.tolist()).most_common(1)[0][0]
     answers = {**answers, "chance": _fixed(truth == commonest)}
     rng = np.random.default_rng(_SEED)
@@ -419,9 +445,221 @@ def _scored(answers: Mapping[str, _Answers], case: Case, replicates: int) -> Sco
     )
 
 
-def best_free(scores: Scores) -> str:
-    """The free rival with the highest accuracy."""
-    return max((name for name in FREE if name in scores.value), key=lambda n: scores.value[n].value)
+def best_free(values: Mapping[str, float]) -> str:
+    """The free rival with the highest of these accuracies, by name."""
+    return max((name for name in FREE if name in values), key=values.__getitem__)
+
+
+def metrics_of(
+    scores: Mapping[str, Scores],
+    like: Mapping[str, Interval],
+    case: Case,
+    called: Mapping[str, str],
+) -> list[Metric]:
+    """The numbers of a judgement, all internal.
+
+    Args:
+        scores: Of ``judge``.
+        like: Of ``likeness``.
+        case: What was judged.
+        called: What the encoders are called, by ruler.
+    """
+    sizes = {
+        "public": f"as many texts of the public model, of {len(case.public)}",
+        "candidates": f"all {len(case.public)} texts of the public model that were written",
+        "chosen": "as many texts of the public model, those that lean most to their label's words",
+        "zero_shot": "no text: the label whose words are nearest",
+        "means": _NOTE_ON_MEANS,
+        "real": f"{min(len(case.known), len(case.release))} other held-out real records",
+        "all_real": f"{len(case.known)} other held-out real records",
+        "chance": "the commonest label, always",
+    }
+    if case.paid is not None:
+        sizes["means"] = _NOTE_ON_MEANS.format(
+            epsilon=case.paid.epsilon, sensitivity=case.paid.sensitivity
+        )
+    metrics = []
+    for ruler, found in scores.items():
+        by = called.get(ruler, HOW[ruler])
+        best = best_free({name: each.value for name, each in found.value.items()})
+        numbers = {f"{ruler}.accuracy": (found.value[RELEASE], f"accuracy by {by}, of the release")}
+        numbers |= {
+            f"{ruler}.{name}": (found.value[name], f"accuracy by {by}, of {what}")
+            for name, what in sizes.items()
+            if name in found.value
+        }
+        numbers[f"{ruler}.gain"] = (
+            found.gain["free"],
+            f"accuracy over the best of what is free, {FREE[best]}",
+        )
+        for name, (interval, note) in numbers.items():
+            metrics += _ends(name, interval, note)
+        metrics += [
+            Metric(f"{ruler}.records", float(len(case.tested)), "internal", "records tested on"),
+            Metric(
+                f"{ruler}.real_records",
+                float(min(len(case.known), len(case.release))),
+                "internal",
+                "real records trained on, for comparison",
+            ),
+        ]
+    for name, interval in like.items():
+        own = _ends(f"likeness.{name}", interval, _note_on(name))
+        metrics += own if name.startswith(("auc", "style")) else own[:1]  # shares have no interval
+    return metrics
+
+
+_NOTE_ON_MEANS = (
+    "no text: noisy sums of the vectors of each label, one Gaussian mechanism at epsilon "
+    "{epsilon:g}, L2 sensitivity {sensitivity:g}; simulated on held-out records, and never released"
+)
+
+
+def _ends(name: str, interval: Interval, note: str) -> list[Metric]:
+    """A metric, and its 95% interval."""
+    return [
+        Metric(name, interval.value, "internal", note),
+        Metric(f"{name}_low", interval.low, "internal", "lower end of its 95% bootstrap interval"),
+        Metric(f"{name}_high", interval.high, "internal", "upper end"),
+    ]
+
+
+_LIKE = {
+    "auc_style": "how well length, marks and frequent words tell it from real texts: .5 not at all",
+    "auc_vectors": "how well vectors tell it from real texts: .5 not at all",
+    "auc": "how well words tell it from real texts (area under the ROC curve): .5 not at all",
+    "style_gain": "auc_style of the public model alone less that of the release",
+    "frequent_words": "share of the 200 words in most real texts that appear in it",
+    "words_median": "median length in words",
+    "first_person": "share of texts in the first person",
+    "marks": "punctuation marks a word",
+}
+
+
+def _note_on(name: str) -> str:
+    base = name.removesuffix("_public").removesuffix("_real")
+    of = " (texts of the public model alone)" if name.endswith("_public") else ""
+    return _LIKE[base] + (" (other real texts)" if name.endswith("_real") else of)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the records added to a release.
+
+    Attributes:
+        grade: good, fair or poor.
+        sentence: What they added, in a sentence: topics, words, style, or nothing.
+        why: What the grade rests on.
+    """
+
+    grade: Literal["good", "fair", "poor"]
+    sentence: str
+    why: str
+
+
+def weigh(value: Mapping[str, float]) -> Verdict | None:
+    """The verdict on a release against the best free rival, by all rulers that count together.
+
+    ``good`` needs a gain that is shown by each of them, the encoder that took no part and words
+    among them, and half of the way from the best free rival to as many real records. A ruler that
+    is missing, or shows nothing, leaves ``fair`` at best.
+
+    Args:
+        value: Metrics by name.
+
+    Returns:
+        None where no ruler that counts was measured.
+    """
+    counted = [ruler for ruler in COUNTED if f"{ruler}.gain_low" in value]
+    if not counted:
+        return None
+    shown = [ruler for ruler in counted if value[f"{ruler}.gain_low"] > 0]
+    missing = [ruler for ruler in (ENCODER, WORDS) if ruler not in counted]
+    parts = {
+        "topics": (ENCODER in counted or CLASSIFIER in counted, {ENCODER, CLASSIFIER} & {*shown}),
+        "words": (WORDS in counted, {WORDS} & {*shown}),
+        "style": (
+            "likeness.style_gain_low" in value,
+            value.get("likeness.style_gain_low", 0.0) > 0,
+        ),
+    }
+    there = [name for name, (_, more) in parts.items() if more]
+    absent = [name for name, (known, more) in parts.items() if known and not more]
+    unknown = [name for name, (known, _) in parts.items() if not known]
+    sentence = _added(there, absent, unknown)
+    why = [_of_ruler(value, ruler) for ruler in counted]
+    if missing:
+        why.append(f"{' and '.join(HOW[ruler] for ruler in missing)}: UNAVAILABLE")
+    if not shown:
+        grade: Literal["good", "fair", "poor"] = "fair" if there else "poor"
+    elif len(shown) < len(counted) or missing:
+        grade = "fair"
+    else:
+        grade = "good" if all(_half_way(value, ruler) for ruler in counted) else "fair"
+    if coded(value):
+        why.append("the labels mean nothing to the public model, so that what is free is at chance")
+    return Verdict(grade, sentence, "; ".join(why))
+
+
+def _added(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) -> str:
+    rest = f" Of {_listed(unknown)} it is not known: UNAVAILABLE." if unknown else ""
+    if not there:
+        if unknown and absent != ["topics", "words"]:
+            return f"The records are not shown to have added anything.{rest}"
+        return f"The records added nothing that is not free.{'' if 'topics' in absent else rest}"
+    lacks = f", not {_listed(absent, 'or')}" if absent else ""
+    return f"The records added {_listed(there)}{lacks}.{rest}"
+
+
+def _listed(names: Sequence[str], word: str = "and") -> str:
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def rivals_in(value: Mapping[str, float], ruler: str) -> dict[str, float]:
+    """Accuracies of the rivals by a ruler, from metrics by name."""
+    rivals = {name: value.get(f"{ruler}.{name}") for name in (*FREE, *OTHERS)}
+    return {name: number for name, number in rivals.items() if number is not None}
+
+
+def _of_ruler(value: Mapping[str, float], ruler: str) -> str:
+    rivals = rivals_in(value, ruler)
+    best = best_free(rivals)
+    gain, low, high = (value[f"{ruler}.gain{end}"] for end in ("", "_low", "_high"))
+    real = f" ({value[f'{ruler}.real']:.3f} of as many real records)" if "real" in rivals else ""
+    return (
+        f"by {HOW[ruler]} {value[f'{ruler}.accuracy']:.3f}, {FREE[best]} {rivals[best]:.3f}{real}, "
+        f"gain {gain:+.3f} [{low:+.3f}, {high:+.3f}]"
+    )
+
+
+def _half_way(value: Mapping[str, float], ruler: str) -> bool:
+    """Whether the gain is half of what as many real records gain."""
+    rivals = rivals_in(value, ruler)
+    real = rivals.get("real")
+    return real is not None and value[f"{ruler}.gain"] >= (real - rivals[best_free(rivals)]) / 2
+
+
+def coded(value: Mapping[str, float]) -> bool:
+    """Whether the labels mean nothing to the public model: by their words it is at chance."""
+    chance = value.get(f"{ENCODER}.chance")
+    if chance is None or f"{ENCODER}.zero_shot" not in value:
+        return False
+    words = value.get(f"{ENCODER}.zero_shot_low", value[f"{ENCODER}.zero_shot"])
+    public = value.get(f"{ENCODER}.public_low", value.get(f"{ENCODER}.public", 0.0))
+    return words <= chance and public <= chance
+
+
+def verdict(value: Mapping[str, float]) -> str | None:
+    """The headline in words; None if it was not measured.
+
+    Args:
+        value: Metrics by name.
+    """
+    if "nearness.cosine" in value:
+        return nearness_in_words(value)
+    found = weigh(value)
+    return None if found is None else f"{found.sentence} {found.why[:1].upper()}{found.why[1:]}"
 
 
 def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = None) -> str:
@@ -432,7 +670,11 @@ def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = No
         if any(rival in each.value for each in scores.values()):
             called = FREE.get(rival) or OTHERS.get(rival, rival)
             lines.append([called, *(_cell(each.value.get(rival)) for each in scores.values())])
-    gains = [_cell(each.gain["free"], "+") + f" {best_free(each)}" for each in scores.values()]
+    best = [best_free({n: i.value for n, i in each.value.items()}) for each in scores.values()]
+    gains = [
+        f"{_cell(each.gain['free'], '+')} {name}"
+        for each, name in zip(scores.values(), best, strict=True)
+    ]
     lines.append(["gain over the best free rival", *gains])
     out = ["| " + " | ".join(cells) + " |" for cells in lines]
     out += [f"{name}: {_cell(value)}" for name, value in (like or {}).items()]

@@ -10,6 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
+from privsyn.evaluation.judge import (
+    COUNTED,
+    ENCODER,
+    FREE,
+    HOW,
+    OTHERS,
+    VOTER,
+    best_free,
+    rivals_in,
+    weigh,
+)
 from privsyn.report.document import (
     STAYS,
     Answer,
@@ -35,7 +46,7 @@ class Availability:
         embedded: Whether sentence vectors are enabled.
         enabled: Whether releases are measured.
         measured: Whether this release was measured.
-        encoder: Why no encoder can compare images; None if one can.
+        encoder: Why no encoder that took no part can measure it; None if one can.
         rows: Synthetic records.
         tuning_hint: The settings of the method that raise utility.
         failed: Name and error of each measurement that failed; empty if none did.
@@ -139,13 +150,15 @@ def downstream(
     if "nearness.cosine" in value:
         return _nearness(value, about)
     title = "Does what it teaches hold on real records?"
-    missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
     recalls = tuple(
         Number(str(metric["label"]), float(metric["value"]), str(metric["note"]))
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
     by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
+    if (judged := _judged(value, metrics, about, recalls)) is not None:
+        return judged
+    missing = _why_no_headline(about)
     words = tuple(
         Number(name, value[key], note, value.get(f"{key}_low"), value.get(f"{key}_high"))
         for key, name, note in (
@@ -154,50 +167,124 @@ def downstream(
                 by,
                 f"accuracy {how}, trained on the release; its 95% interval over test records",
             ),
-            ("downstream.public", f"{by}, public model alone", "the same, of its texts"),
-            ("downstream.real", f"{by}, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
         )
         if key in value
     )
-    if "vectors.accuracy" not in value:
-        rough = tuple(
-            _bar(value, key, name, ours=key == "downstream.accuracy")
-            for key, name in (
-                ("downstream.accuracy", "this release"),
-                ("downstream.majority", "commonest label"),
-                ("downstream.real", f"{value.get('downstream.real_records', 0):.0f} real records"),
-            )
-            if key in value and (key != "downstream.real" or not about.texts)
+    rough = tuple(
+        _bar(value, key, name, ours=key == "downstream.accuracy")
+        for key, name in (
+            ("downstream.accuracy", "this release"),
+            ("downstream.majority", "commonest label"),
+            ("downstream.real", f"{value.get('downstream.real_records', 0):.0f} real records"),
         )
-        graded: Grade | None = None
-        advice = "Not graded." if rough else "Not measured."
-        if rough and not about.texts:
-            missing = (_NO_GENERATOR,)
-            if "downstream.real" in value:
-                graded, advice = _by_pixels(value, about.tuning_hint)
-                advice += _least_found(recalls, metrics) if graded != "good" else ""
-        section = graded_section("downstream", title, graded, advice, rough, words, missing)
-        return _with_recalls(section, recalls, by)
-    bars = [
-        _bar(value, "vectors.accuracy"),
-        Bar("commonest label", value["vectors.chance"]),
-    ]
-    if "vectors.public" in value:
-        bars.append(Bar("public model alone", value["vectors.public"]))
-    else:
-        missing = ("The public model alone was not measured.",)
-    bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
-    grade, advice = _headline_worth(value, about.tuning_hint)
-    if grade != "good" and recalls:
-        # Recalls are those of the classifier over words; the grade is of the one over vectors.
-        help_ = " Describe in dataset.label_descriptions how they differ."
-        if weakest := _least_found(recalls, metrics, help_):
-            advice += f" {by.capitalize()}:{weakest}"
-    if grade != "good":
-        advice = _more_advice(advice, about)
-    section = graded_section("downstream", title, grade, advice, bars, words, missing)
+        if key in value and (key != "downstream.real" or not about.texts)
+    )
+    graded: Grade | None = None
+    advice = "Not graded." if rough else "Not measured."
+    if rough and not about.texts:
+        missing = (_NO_GENERATOR,)
+        if "downstream.real" in value:
+            graded, advice = _by_pixels(value, about.tuning_hint)
+            advice += _least_found(recalls, metrics) if graded != "good" else ""
+    section = graded_section("downstream", title, graded, advice, rough, words, missing)
     return _with_recalls(section, recalls, by)
+
+
+def _judged(
+    value: Mapping[str, float],
+    metrics: Sequence[Mapping[str, Any]],
+    about: Availability,
+    recalls: Sequence[Number],
+) -> ReportSection | None:
+    """The verdict of evaluation/judge.py: the release and its rivals, a chart a ruler."""
+    found = weigh(value)
+    if found is None:
+        return None
+    blocks: list[Block] = []
+    if missing := _missing_rulers(value, about):
+        blocks.append(Block("missing", *missing))
+    notes = {str(metric["name"]): str(metric.get("note", "")) for metric in metrics}
+    for ruler in (*COUNTED, VOTER):
+        if f"{ruler}.accuracy" in value:
+            bars = [_bar(value, f"{ruler}.accuracy")]
+            bars += [
+                _bar(value, f"{ruler}.{name}", _rival(name, value, ruler), ours=False)
+                for name in rivals_in(value, ruler)
+            ]
+            by = HOW[ruler] + (": it flatters, and decides nothing" if ruler == VOTER else "")
+            blocks.append(Block("bars", *bars, of=f"Accuracy on held-out real records, by {by}"))
+    gains = [
+        Number(
+            f"gain by {HOW[ruler]}",
+            value[f"{ruler}.gain"],
+            notes.get(f"{ruler}.gain", ""),
+            value.get(f"{ruler}.gain_low"),
+            value.get(f"{ruler}.gain_high"),
+        )
+        for ruler in COUNTED
+        if f"{ruler}.gain" in value
+    ]
+    blocks.append(Block("numbers", *gains))
+    advice = f"{found.sentence} {_next_step(value, found.grade, about)}"
+    if found.grade != "good":
+        help_ = " Describe in dataset.label_descriptions how they differ."
+        if recalls and (weakest := _least_found(recalls, metrics, help_)):
+            advice += f" By words:{weakest}"
+        advice = _more_advice(advice, about)
+    title = "Does what it teaches hold on real records?"
+    section = ReportSection("downstream", title, STAYS, tuple(blocks), found.grade, advice)
+    return _with_recalls(section, recalls, "by words")
+
+
+def _rival(name: str, value: Mapping[str, float], ruler: str) -> str:
+    """What a rival is called, in a chart."""
+    if name == "real":
+        return f"{value.get(f'{ruler}.real_records', 0):.0f} real records"
+    return FREE.get(name) or OTHERS[name]
+
+
+def _missing_rulers(value: Mapping[str, float], about: Availability) -> list[str]:
+    """Why a ruler or a rival is not there."""
+    why = []
+    if f"{ENCODER}.accuracy" not in value:
+        because = about.encoder or "it was not here when the release was measured: run it again"
+        why.append(f"An encoder that took no part: UNAVAILABLE, since {because.rstrip('.')}.")
+    if not any(f"{ruler}.public" in value for ruler in (*COUNTED, VOTER)):
+        why.append("The public model alone was not measured.")
+    if about.failed:
+        why.append(f"Measuring failed ({about.failed}).")
+    return why
+
+
+def _next_step(value: Mapping[str, float], grade: Grade, about: Availability) -> str:
+    """What to do about a grade."""
+    first = next(ruler for ruler in COUNTED if f"{ruler}.gain" in value)
+    rivals = rivals_in(value, first)
+    name = best_free(rivals)
+    called, free, real = FREE[name], rivals[name], rivals.get("real", 1.0)
+    if grade == "good":
+        steps = f"Every ruler puts it above what is free, of which {called} is the best."
+    elif grade == "poor" and (
+        free > _NEAR_ALL or (free >= real and real - rivals.get("chance", 0.0) > _TAUGHT)
+    ):
+        steps = (
+            f"Not worth any epsilon: {called} does about as well ({free:.2f}) as that many real "
+            f"records ({real:.2f}). Take what costs nothing."
+        )
+    elif grade == "poor":
+        steps = (
+            f"Not shown to be worth its epsilon: {called} gives {free:.2f} at no cost. Raise "
+            f"{about.tuning_hint}, or spend more epsilon, or take what costs nothing."
+        )
+    else:
+        steps = f"The best of what is free is {called}. Raise {about.tuning_hint}."
+    if (means := rivals.get("means", 0.0)) > value.get(f"{first}.accuracy_high", 1.0):
+        steps += (
+            " Who wants a classifier and no texts does better by noisy class means at the same "
+            f"epsilon ({means:.2f})."
+        )
+    return steps
 
 
 def _nearness(value: Mapping[str, float], about: Availability) -> ReportSection:
@@ -266,36 +353,10 @@ def _least_found(
     return f"{summary}."
 
 
-def _headline_worth(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
-    """Grade and advice: the gain over free baselines, and the gap to real records."""
-    behind = value["vectors.real"] - value["vectors.accuracy"]
-    free = {"the commonest label": value["vectors.accuracy_low"] - value["vectors.chance"]}
-    if "vectors.gain" in value:  # texts of the public model may be worse than the majority label
-        free[_ALONE] = value["vectors.gain_low"]
-    over, low = min(free.items(), key=lambda one: one[1])
-    public, real = value.get("vectors.public", 0.0), value["vectors.real"]
-    if low <= 0 and over == _ALONE and (public >= real or public > _NEAR_ALL):
-        return "poor", (
-            f"Not worth any epsilon: {over} does about as well ({public:.2f}) as that many real "
-            f"records do ({real:.2f}). Take what costs nothing."
-        )
-    if low <= 0:
-        return "poor", (
-            f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
-            f"Raise {hint}, or spend more epsilon, or take what costs nothing."
-        )
-    all_free = " and ".join(free)
-    if behind > 0.1:
-        return "fair", (
-            f"Better than {all_free}, and {behind:.2f} behind as many real records. Raise {hint}."
-        )
-    near = f"within {max(behind, 0.0):.2f} of as many real records"
-    return "good", f"Better than {all_free}, and {near}."
-
-
-_ALONE = "the public model alone"
 _NEAR_ALL = 0.95
-"""Above this accuracy of the public model alone no release can show a gain."""
+"""Above this accuracy of what is free no release can show a gain."""
+_TAUGHT = 0.05
+"""Accuracy over the commonest label from which on real records teach something."""
 
 
 def _why_no_headline(about: Availability) -> tuple[str, ...]:
@@ -312,8 +373,10 @@ def _why_no_headline(about: Availability) -> tuple[str, ...]:
     if about.failed:
         why.append(f"measuring failed ({about.failed})")
     why = why or [f"one side has fewer than {least}{' labelled' * about.labelled} records"]
+    if about.texts and not about.labelled and about.encoder and not about.failed:
+        why.append(about.encoder.rstrip("."))
     what = "Accuracy" if about.labelled else "Nearness"
-    what += " by sentence vectors, with an interval and free baselines"
+    what += ", with an interval, beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
 
@@ -334,6 +397,7 @@ def _by_pixels(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
 
 
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
+    "likeness.auc": ("at most", 0.7, 0.85),
     "mauve": ("at least", 0.9, 0.6),
     "length_ks": ("at most", 0.1, 0.3),
     "labels_apart": ("at most", 0.1, 0.3),
@@ -350,13 +414,23 @@ def _likeness(
     """Do the records look like real ones?"""
     title = "Does it look like the real records?"
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
-    numbers = [Number(_called(str(m["name"])), float(m["value"]), str(m["note"])) for m in shown]
+    numbers = [
+        Number(
+            _called(str(m["name"])),
+            float(m["value"]),
+            str(m["note"]),
+            *(value.get(f"{m['name']}{end}") for end in _ENDS if _has_ends(str(m["name"]))),
+        )
+        for m in shown
+    ]
     graded = {
         name: _grade_of(name, value[name] / (value.get(f"{name}_real", 1.0) or 1.0))
         for name in _ALIKE
         if name in value
     }
     missing = _of_images(metrics, about)
+    if about.texts and about.encoder and "mauve" not in value and graded:
+        missing = (f"MAUVE: UNAVAILABLE, since {about.encoder.rstrip('.')}.",)
     if not graded:
         why = about.why_not or "there are too few records"
         missing = missing or (f"UNAVAILABLE, since {why}.",)
@@ -368,6 +442,8 @@ def _likeness(
         verdict = "By every number measured."
         return graded_section("likeness", title, worst, verdict, (), numbers, missing)
     advice = f"Weakest by {' and '.join(map(_called, weak))}."
+    if "likeness.auc" in weak:
+        advice += " A classifier tells it from real texts by its words."
     if "labels_apart" in weak:
         advice += " Label proportions differ from those of the real records."
         advice += f" {about.proportions}" if about.proportions else ""
@@ -433,10 +509,21 @@ def _called(name: str) -> str:
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):
         return f"{_called(first)} of real images"
+    for end, of in (("_public", ", public model alone"), ("_real", ", real texts")):
+        if name.endswith(end) and name.removesuffix(end) in _WRITTEN:
+            return _WRITTEN[name.removesuffix(end)] + of
     return _WRITTEN.get(name) or name.replace("_", " ").replace(".", " ")
 
 
 _WRITTEN = {
+    "likeness.auc": "told from real texts by words (AUC)",
+    "likeness.auc_vectors": "told from real texts by vectors (AUC)",
+    "likeness.auc_style": "told from real texts by style (AUC)",
+    "likeness.style_gain": "style, gain over the public model alone",
+    "likeness.frequent_words": "frequent words that appear",
+    "likeness.words_median": "median words",
+    "likeness.first_person": "in the first person",
+    "likeness.marks": "punctuation marks a word",
     "mauve": "MAUVE",
     "mauve_low": "MAUVE, resampled: from",
     "mauve_high": "MAUVE, resampled: to",
@@ -449,10 +536,19 @@ _WRITTEN = {
 }
 
 
+_ENDS = ("_low", "_high")
+
+
+def _has_ends(name: str) -> bool:
+    """Whether the ends of a number's interval stand beside it, and not in rows of their own."""
+    return name.startswith("likeness.")
+
+
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(
-        ("downstream.", "vectors.", "nearness.", "audit.", "fields.", *_READ)
-    )
+    rulers = tuple(f"{ruler}." for ruler in HOW)
+    if name.startswith(("downstream.", *rulers, "nearness.", "audit.", "fields.", *_READ)):
+        return False
+    return not (_has_ends(name) and name.endswith(_ENDS))
 
 
 _READ = ("perplexity.", "in_context.")
@@ -725,6 +821,7 @@ def inside(
     graded: Sequence[ReportSection],
     comparison: str,
     plots: Sequence[Block] = (),
+    added: str = "",
 ) -> Document:
     """The report that stays inside.
 
@@ -733,11 +830,12 @@ def inside(
         graded: Internal sections.
         comparison: What the release was compared with, in a sentence.
         plots: Pictures that evaluate drew.
+        added: What the records added to the release, in a sentence.
     """
     short, *others = outward.sections
     (answers,) = (block for block in short.blocks if block.kind == "answers")
     internal = {
-        "How good is it?": _grades(graded),
+        "How good is it?": f"{added} {_grades(graded)}".strip(),
         "Compared with what?": comparison,
     }
     items = tuple(

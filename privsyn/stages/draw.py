@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,24 @@ def generate(
         return target
 
 
+def public_file(ctx: Context, plan: Plan) -> Path:
+    """Where texts are kept that a release's method had the public model write, for its baseline."""
+    return ctx.workspace.cache / "alone" / f"{plan.id}.json"
+
+
+def _keep_public(
+    ctx: Context, plan: Plan, written: Sequence[tuple[str | None, str | bytes]]
+) -> None:
+    """Keep public texts, since the scratch they lie in is wiped with the records."""
+    file = public_file(ctx, plan)
+    texts = [[label, content] for label, content in written if isinstance(content, str)]
+    # A baseline that cannot be kept is written anew; it must not stop a draw.
+    with suppress(OSError, PrivsynError):
+        if texts and not file.exists():
+            private_folder(file.parent)
+            write_json_atomic(file, texts, mode=0o600)
+
+
 def _draw(
     release: OpenPlan,
     shard: int,
@@ -355,6 +374,7 @@ def _draw(
                 progress,
                 expected_records=units / len(release.cells),
                 on_reading=reading,
+                on_public=partial(_keep_public, ctx, plan),
             ),
         )
     rows: list[dict[str, Any]] = []

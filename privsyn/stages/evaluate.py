@@ -16,14 +16,14 @@ from privsyn import __version__
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import AuditResult
-from privsyn.evaluation.classifiers import verdict
+from privsyn.evaluation.judge import verdict
 from privsyn.methods.base import Backends
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import WARNING, fallen, traced, validated
+from privsyn.stages.lineage import ACCURACY, WARNING, fallen, traced, validated
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
@@ -116,7 +116,8 @@ def _measure(
     failures = Failures()
     metrics, plot_into = beside(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
-    words, fell = verdict(numbers), fallen(ctx, plan, numbers)
+    ruler = next((metric.note for metric in metrics if metric.name == ACCURACY), "")
+    words, fell = verdict(numbers), fallen(ctx, plan, numbers, ruler)
     audited: AuditResult | None = None
     plots: list[Path] = []
     with failures.within(_AUDIT):

@@ -320,16 +320,17 @@ def paid_fell(ctx: Context, plan: Plan) -> str | None:
     return None
 
 
-def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float]) -> str | None:
+def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = "") -> str | None:
     """A warning where accuracy fell by more than the intervals since the release before. Internal.
 
     Before it is the newest earlier release by the same method on the same account that was measured
-    here. Intervals that overlap are no fall.
+    here by the same ruler. Intervals that overlap are no fall.
 
     Args:
         ctx: Ledger and workspace.
         plan: The release.
         numbers: What was measured of it, by name.
+        ruler: What the accuracy was measured by: the note of its metric.
     """
     if not {ACCURACY, LOW, HIGH} <= numbers.keys():
         return None
@@ -339,6 +340,9 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float]) -> str | None
                 "metrics"
             ]
             before = {metric["name"]: float(metric["value"]) for metric in metrics}
+            rulers = {metric.get("note", ruler) for metric in metrics if metric["name"] == ACCURACY}
+            if rulers != {ruler}:
+                continue
             return _below(
                 Point(plan.id, numbers[ACCURACY], numbers[LOW], numbers[HIGH]),
                 Point(earlier.release_id, before[ACCURACY], before[LOW], before[HIGH]),

@@ -6,7 +6,8 @@ import hashlib
 import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +16,16 @@ import numpy as np
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
 from privsyn.data.records import Record
-from privsyn.errors import ModelError
-from privsyn.evaluation.classifiers import downstream, headline, labelled, near, spaced
+from privsyn.errors import MissingExtra, ModelError, installed
+from privsyn.evaluation.classifiers import (
+    FEWEST,
+    FEWEST_A_SIDE,
+    downstream,
+    labelled,
+    near,
+    spaced,
+    split_holdout,
+)
 from privsyn.evaluation.embeddings import (
     EmbeddedOnce,
     compare_embeddings,
@@ -24,6 +33,17 @@ from privsyn.evaluation.embeddings import (
     embed_both,
 )
 from privsyn.evaluation.images import compare_images, downstream_beside
+from privsyn.evaluation.judge import (
+    ENCODER,
+    VOTER,
+    Answer,
+    Case,
+    ClassMeans,
+    Embed,
+    judge,
+    likeness,
+    metrics_of,
+)
 from privsyn.evaluation.language_model import (
     compare_labels,
     compare_words,
@@ -40,15 +60,22 @@ from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.images.loading import load_encoder
+from privsyn.models.language import embed_e5
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.text_variation import TextSettings
-from privsyn.models.loading import describe_role, load_embedder, load_role
+from privsyn.models.loading import (
+    describe_role,
+    load_embedder,
+    load_measuring_encoder,
+    load_role,
+)
 from privsyn.models.model_identity import fingerprint, locate
 from privsyn.models.protocols import Embedder
 from privsyn.models.references import ModelReference
 from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
+from privsyn.stages.draw import public_file
 from privsyn.validation.profile import load_images, profile_images, read_image_rows, read_rows
 from privsyn.validation.profile import sample_sheet as sheet_of
 from privsyn.validation.suite import read_schema
@@ -80,11 +107,43 @@ def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
     return None
 
 
+def why_no_judge(ctx: Context, plan: Plan) -> str | None:
+    """Why no encoder can judge a release of texts, in words; None where one can.
+
+    As ``why_no_encoder``: texts that an encoder chose, or whose phrases it weighed, are not judged
+    by it. Where no encoder took part, the sentence embedder does without the package.
+    """
+    name, voter = ctx.config.evaluate.encoder, plan.models.get(_TEXT_VOTER)
+    try:
+        digest = _judge_revision(ctx)
+    except MissingExtra as error:
+        return None if voter is None else f"{error.message} {error.hint or ''}".strip()
+    except ModelError as error:
+        return f"{error.message} {error.hint or ''}".strip()
+    if voter is not None and voter.revision == digest:
+        return f"evaluate.encoder={name} took part in this release. Name another, or none."
+    return None
+
+
+def _judge_revision(ctx: Context) -> str:
+    name = ctx.config.evaluate.encoder
+    if name is None:
+        return embed_e5.revision()
+    return fingerprint(locate(ModelReference.text_encoder(name)), ctx.workspace.cache)
+
+
+_TEXT_VOTER: Role = "embedder"
+"""The role whose model casts votes over texts, or weighs phrases."""
+
+
 _MOST_TOKENS = 64
 
 _MOST_DRAWS, _ALONE = 2, 200
-"""Draws of the public model alone that a release is set beside, and texts of all of them; of a
-larger release one draw."""
+"""Draws of the public model alone that a release is set beside, and most texts that are written for
+them."""
+_READ = 300
+"""Most candidates of the public model, and real records a side, that rulers read of a small
+release."""
 
 
 def public_alone(
@@ -220,6 +279,48 @@ def _no_plots(folder: Path) -> list[Path]:
     return []
 
 
+@dataclass(frozen=True)
+class _Rulers:
+    """Encoders of texts.
+
+    Attributes:
+        voter: The sentence embedder, which compares candidates with label words.
+        judge: One that took no part in the release; None where there is none.
+        took_part: Whether the embedder did.
+        called: What the judge is called.
+    """
+
+    voter: EmbeddedOnce
+    judge: EmbeddedOnce | None
+    took_part: bool
+    called: str
+
+    @property
+    def encoders(self) -> dict[str, Embed]:
+        """By the names of their rulers."""
+        found = {} if self.judge is None else {ENCODER: self.judge.embed}
+        return found | ({VOTER: self.voter.embed} if self.took_part else {})
+
+
+def _rulers(ctx: Context, plan: Plan, backends: Backends | None) -> _Rulers:
+    """The encoders of a release, loaded whether there is a record to measure or not."""
+    config, cache = ctx.config, ctx.workspace.cache
+    load = partial(load_embedder, config.models, config.performance, cache)
+    voter = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+    voter.load()
+    called = f"models.embedder={config.models.embedder}"
+    if backends is not None:  # handed in: as for images, whoever does it vouches for them
+        return _Rulers(voter, voter, False, called)
+    took_part, name = _TEXT_VOTER in plan.models, config.evaluate.encoder
+    if why_no_judge(ctx, plan) is not None:
+        return _Rulers(voter, None, took_part, "")
+    if name is None and not installed(embed_e5.PACKAGE):
+        return _Rulers(voter, voter, False, called)
+    judge = EmbeddedOnce(partial(load_measuring_encoder, name, config.performance, cache))
+    judge.load()
+    return _Rulers(voter, judge, took_part, name or embed_e5.NAME)
+
+
 def _texts(
     ctx: Context,
     plan: Plan,
@@ -231,9 +332,7 @@ def _texts(
     rows, settings = read_rows(artifact), ctx.config.evaluate
     synthetic = [row.text or "" for row in rows], [row.label for row in rows]
     theirs = [record.content for record in real], [record.label for record in real]
-    load = partial(load_embedder, ctx.config.models, ctx.config.performance, ctx.workspace.cache)
-    once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
-    total = 5 if settings.embeddings else 3
+    total = 4 if settings.embeddings else 3
     # privacy: models are loaded, and what they say is logged, whether there is a record or not
     _begins(ctx, _ALONE_NAME, 0, total)
     public = _public(ctx, plan, synthetic, backends)
@@ -243,9 +342,8 @@ def _texts(
         "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
     }
     if settings.embeddings:
-        once.load()
-        parts["sentence vectors, MAUVE"] = lambda: _by_vectors(ctx, synthetic[0], theirs[0], once)
-        parts["beside what is free"] = lambda: _beside(ctx, plan, synthetic, theirs, public, once)
+        rulers = _rulers(ctx, plan, backends)
+        parts["beside what is free"] = lambda: _beside(ctx, plan, synthetic, theirs, public, rulers)
     metrics: list[Metric] = []
     for done, (name, part) in enumerate(parts.items(), start=1):
         _begins(ctx, name, done, total)
@@ -285,26 +383,97 @@ def _beside(
     plan: Plan,
     synthetic: Labelled,
     real: Labelled,
-    public: Sequence[Sequence[str]],
-    once: EmbeddedOnce,
+    public: _Public,
+    rulers: _Rulers,
 ) -> list[Metric]:
-    """The release beside its baselines. See evaluation.classifiers."""
+    """The release beside its rivals, and MAUVE. See evaluation.judge.
+
+    Every ruler reads the same texts, so each is embedded once.
+    """
     most = ctx.config.evaluate.embedded_texts
-    if len(plan.dataset.labels) > 1 and any(synthetic[1]) and any(real[1]):
-        ours, theirs = (labelled(*side, most) for side in (synthetic, real))
-        names = [label for _, label in ours]
-        alone = [list(zip(labels, names, strict=True)) for labels in public]
-        return headline(ours, theirs, alone, once.embed, _called(ctx))
-    if len(plan.dataset.labels) > 1:
-        return []
-    texts, their_texts = (spaced(side[0], most) for side in (synthetic, real))
-    return near(texts, their_texts, public, once.embed, _called(ctx))
+    speaking = len(plan.dataset.labels) > 1
+    # Without labels to tell apart all have the same one, for what compares texts alone.
+    ours, theirs = (
+        labelled(texts, labels if speaking else [""] * len(texts), most)
+        for texts, labels in (synthetic, real)
+    )
+    known, tested = split_holdout(theirs, max(len(ours), _READ))
+    case = Case(
+        ours,
+        tested[:_READ],
+        known,
+        [(text, label or "") for text, label in public],
+        dict(plan.dataset.subject.descriptions),
+        plan.dataset.document,
+        _paid_rival(plan, len(known), len(real[0])),
+    )
+    embed = None if rulers.judge is None else rulers.judge.embed
+    metrics: list[Metric] = []
+    scores = {}
+    if speaking and min(len(ours), len(theirs)) >= FEWEST:
+        classifier = _classifier(ctx)
+        scores = judge(case, rulers.encoders, chooser=rulers.voter.embed, classifier=classifier)
+    elif not speaking and embed is not None and min(len(ours), len(theirs) // 2) >= FEWEST_A_SIDE:
+        texts = [text for text, _ in ours]
+        draws = [
+            [text for text, _ in public[start : start + len(texts)]]
+            for start in range(0, len(public) - len(texts) + 1, len(texts))
+        ]
+        read = [text for text, _ in (*known[: len(texts)], *case.tested)]
+        metrics += near(texts, read, draws[:_MOST_DRAWS], embed, rulers.called)
+    called = {ENCODER: f"logistic regression over vectors of {rulers.called}"}
+    metrics += metrics_of(scores, likeness(case, embed), case, called)
+    if embed is not None and rulers.judge is not None:
+        judged = rulers.judge
+        both = embed_both(
+            [text for text, _ in ours], [text for text, _ in case.tested], lambda: judged, most
+        )
+        metrics += [] if both is None else compare_embeddings(*both, rulers.called)
+    return metrics
 
 
-def _public(
-    ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | None
-) -> Sequence[Sequence[str]]:
-    """What the public model writes alone of the same labels, as many texts a draw; kept.
+def _paid_rival(plan: Plan, known: int, held_out: int) -> ClassMeans | None:
+    """Noisy class means at the release's epsilon, as from as many records as trained it."""
+    if plan.delta <= 0 or not known:
+        return None
+    # Each record adds a vector of length 1 to one sum; where one replaces another, it may turn.
+    sensitivity = float(plan.max_records_per_unit * plan.adjacency.moves)
+    share = plan.dataset.holdout
+    records = held_out * (1 - share) / share / known if share else 1.0
+    return ClassMeans(plan.epsilon, plan.delta, sensitivity, max(1.0, records))
+
+
+def _classifier(ctx: Context) -> Answer | None:
+    """The model that is fine-tuned on the texts, if the settings name one."""
+    name = ctx.config.evaluate.classifier
+    if name is None:
+        return None
+    from privsyn.models.training.text_classifier import fine_tuned
+
+    return partial(fine_tuned, _classifier_folder(name), ctx.config.performance)
+
+
+def _classifier_folder(name: str) -> ModelReference:
+    """The directory of the model that is fine-tuned, if it holds what it needs.
+
+    Raises:
+        ModelError: It does not.
+    """
+    reference = ModelReference.text_classifier(name)
+    if locate(reference).folder is None or not Path(name).expanduser().is_dir():
+        raise ModelError(
+            f"{reference}: there is no such directory.",
+            hint="Name one with config.json, weights and tokenizer.",
+        )
+    return reference
+
+
+_Public = Sequence[tuple[str, str | None]]
+"""Text and label of what the public model writes alone."""
+
+
+def _public(ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | None) -> _Public:
+    """What the public model writes alone: candidates of the release, or texts written for this.
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
     """
@@ -316,20 +485,32 @@ def _public(
         names = [None] * len(spaced(synthetic[0], settings.embedded_texts))
     if not names:
         return []
+    if kept := _candidates(public_file(ctx, plan)):
+        return spaced(kept, max(_READ, len(names)))
+    names = spaced(names, _ALONE)
     draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
 
     def progress(done: int, total: int) -> None:
         ctx.progress(f"evaluate: {_ALONE_NAME}, writing", done, total, "texts")
 
-    written = public_alone(ctx, plan, [*names] * draws, backends, progress) or []
-    return [written[start : start + len(names)] for start in range(0, len(written), len(names))]
+    labels = [*names] * draws
+    written = public_alone(ctx, plan, labels, backends, progress)
+    return [] if written is None else list(zip(written, labels, strict=True))
+
+
+def _candidates(file: Path) -> _Public:
+    """Texts that a method had the public model write, in an order that no vote decided."""
+    try:
+        return [(str(text), label) for label, text in json.loads(file.read_bytes())]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 def _by_reading(
     ctx: Context,
     synthetic: Labelled,
     real: Labelled,
-    public: Sequence[Sequence[str]],
+    public: _Public,
     model: Readable | None,
 ) -> list[Metric]:
     """Metrics of the public language model as a reader. See evaluation.language_model."""
@@ -345,7 +526,7 @@ def _by_reading(
         known, tested = ([(t, of) for t, of in part if of] for part in (pairs[:half], pairs[half:]))
         sets = {"synthetic": ours, "real": known[: len(ours)]}
         if public and ours:
-            sets["public"] = list(zip(public[0], [label for _, label in ours], strict=True))
+            sets["public"] = [(text, label) for text, label in public if label is not None]
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 
@@ -359,18 +540,6 @@ def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
         return None
     model = backends.language if backends else load_role(models, "language", ctx.config.performance)
     return model if isinstance(model, Readable) else None
-
-
-def _by_vectors(
-    ctx: Context, synthetic: Sequence[str], texts: Sequence[str], once: EmbeddedOnce
-) -> list[Metric]:
-    """Metrics in the space of the sentence embedder."""
-    both = embed_both(synthetic, texts, lambda: once, ctx.config.evaluate.embedded_texts)
-    return [] if both is None else compare_embeddings(*both, _called(ctx))
-
-
-def _called(ctx: Context) -> str:
-    return f"models.embedder={ctx.config.models.embedder}"
 
 
 def _images(
@@ -424,6 +593,13 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
         if embedder is None:
             embedder = load_embedder(models, ctx.config.performance, ctx.workspace.cache)
         try_embedder(embedder, SENTENCE)
+        if why_no_judge(ctx, plan) is None and (settings.encoder or installed(embed_e5.PACKAGE)):
+            judge = load_measuring_encoder(
+                settings.encoder, ctx.config.performance, ctx.workspace.cache
+            )
+            try_embedder(judge, SENTENCE)
+        if settings.classifier is not None:
+            _classifier_folder(settings.classifier)
     if models.server is not None:
         return
     if settings.public_alone and (settings.embeddings or settings.in_context_records):
@@ -474,4 +650,12 @@ def revisions(ctx: Context, plan: Plan) -> list[str | None]:
     models, settings = ctx.config.models, ctx.config.evaluate
     roles = [("embedder", settings.embeddings), ("language", models.server is None)]
     cache = ctx.workspace.cache
-    return [describe_role(models, role, cache).revision if used else None for role, used in roles]
+    used = [describe_role(models, role, cache).revision if used else None for role, used in roles]
+    if not settings.embeddings:
+        return used
+    with suppress(ModelError, MissingExtra):
+        used.append(_judge_revision(ctx))
+    if settings.classifier is not None:
+        place = locate(_classifier_folder(settings.classifier))
+        used.append(fingerprint(place, cache))
+    return [*used, why_no_judge(ctx, plan)]

@@ -11,7 +11,7 @@ from typing import Any
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
-from privsyn.evaluation.classifiers import verdict
+from privsyn.evaluation.judge import verdict, weigh
 from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import (
     CUT_OFF,
@@ -31,7 +31,7 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
-from privsyn.stages.measure import why_no_encoder
+from privsyn.stages.measure import why_no_encoder, why_no_judge
 from privsyn.stages.plan import longest
 from privsyn.students.settings import STUDENTS
 
@@ -56,12 +56,14 @@ def report(
     """
     folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
     found = graded(ctx, plan) if found is None else found
-    words = compared({one["name"]: one["value"] for one in measured.get("metrics", ())})
+    values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
+    words, found_worth = compared(values), weigh(values)
     plots = [
         Block("picture", title=file.stem.replace("_", " "), png=file.read_bytes())
         for file in _plots(folder)
     ]
-    document = inside(outward(find(ctx, plan)), found, words, plots)
+    added = "" if found_worth is None else found_worth.sentence
+    document = inside(outward(find(ctx, plan)), found, words, plots, added)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
@@ -82,7 +84,7 @@ def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=_rows(ctx, plan),
-        encoder=None if texts else why_no_encoder(ctx, plan),
+        encoder=why_no_judge(ctx, plan) if texts else why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
         failed=failed(measured),
         first=helps_first(ctx, plan),
@@ -189,7 +191,7 @@ def compared(metrics: Mapping[str, float]) -> str:
             words += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
     if words is None:
         return "With nothing: the comparison was not measured."
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
 def in_words(section: ReportSection) -> str:

@@ -46,7 +46,8 @@ from privsyn.tracking import NullTracker
 HELD_OUT = 0.3
 """Share of the public records that trials are tested on."""
 
-_SCORE = "vectors.accuracy"
+_SCORES = ("vectors.accuracy", "words.accuracy")
+"""The first that was measured: by an encoder that took no part, else by words."""
 _RESULTS = "trials.json"
 
 
@@ -68,13 +69,13 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Accuracy on sentence vectors of public records that were held out."""
-        return self.metrics.get(_SCORE, -1.0)
+        """Accuracy on public records that were held out."""
+        return next((self.metrics[name] for name in _SCORES if name in self.metrics), -1.0)
 
     @property
     def worth_its_epsilon(self) -> bool:
-        """Whether it is above its own public prompt by more than the interval."""
-        return self.metrics.get("vectors.gain_low", 0.0) > 0
+        """Whether it is above the best of what is free by more than the interval."""
+        return self.metrics.get("vectors.gain_low", self.metrics.get("words.gain_low", 0.0)) > 0
 
 
 def tune(
@@ -210,7 +211,7 @@ class _Project:
             return Trial(settings, {}, f"not measured: {reason}")
         measured = json.loads((folder / layout.EVALUATION).read_bytes())["metrics"]
         metrics = {metric["name"]: float(metric["value"]) for metric in measured}
-        if _SCORE not in metrics:
+        if not metrics.keys() & set(_SCORES):
             raise DataError("the texts of the trial have too few labels to tell settings apart.")
         return Trial(settings, metrics, None, round(time.process_time() - began, 1))
 

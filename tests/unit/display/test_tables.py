@@ -40,7 +40,13 @@ def test_a_note_is_one_line_in_a_pipe():
 
 
 def test_a_comparison_fits_80_columns_whatever_the_method():
-    measured = Utility(0.69, 0.575, 0.777, 0.601, 0.854, 0.233, "by sentence vectors")
+    rivals = {
+        "chance": 0.233, "public": 0.601, "candidates": 0.612, "chosen": 0.7, "zero_shot": 0.655,
+        "means": 0.9, "real": 0.854, "all_real": 0.9,
+    }  # fmt: skip
+    measured = Utility(
+        0.69, 0.575, 0.777, "accuracy by an encoder", rivals, 0.312, "The records added words."
+    )
     found = Comparison(
         "patient-portal",
         tuple(
@@ -58,4 +64,6 @@ def test_a_comparison_fits_80_columns_whatever_the_method():
     assert max(map(len, lines)) <= 80
     assert sum("4.2%" in line for line in lines) == len(METHODS), "rounded up: never too low"
     for method in METHODS:
-        assert sum(line.startswith(f"{method}-{'0' * 16} ") for line in lines) == 4
+        assert sum(line.startswith(f"{method}-{'0' * 16} ") for line in lines) == 6
+    assert any("0.312" in line for line in lines)
+    assert sum("0.700" in line for line in lines) == 2 * len(METHODS), "free, and its column"

@@ -7,6 +7,7 @@ import pytest
 
 from privsyn.evaluation.judge import (
     ENCODER,
+    VOTER,
     WORDS,
     Case,
     ClassMeans,
@@ -15,7 +16,10 @@ from privsyn.evaluation.judge import (
     draws_of,
     judge,
     likeness,
+    metrics_of,
     table,
+    verdict,
+    weigh,
 )
 
 NAMES = ("cat", "dog", "owl")
@@ -57,7 +61,8 @@ def test_a_release_is_set_beside_every_rival_by_every_ruler():
     assert scores[ENCODER].value["release"].value == 1
     assert scores[ENCODER].value["chance"].value == pytest.approx(1 / 3)
     assert scores[ENCODER].gain["free"].value == 0  # the label's own words are as good
-    assert best_free(scores[ENCODER]) in ("chosen", "zero_shot")
+    values = {name: each.value for name, each in scores[ENCODER].value.items()}
+    assert best_free(values) in ("chosen", "zero_shot")
     assert "| release | 1.000 | 1.000 |" in table(scores)
 
 
@@ -146,3 +151,119 @@ def test_first_persons_are_counted_in_english_alone():
     other = [(f"ich denke dass {text}", of) for text, of in pairs(60)]
     assert likeness(Case(english[:30], english[30:]))["first_person"].value == 1
     assert "first_person" not in likeness(Case(other[:30], other[30:]))
+
+
+def ruled(ruler, accuracy, gain, low, free=0.6, real=0.8, rival="chosen", high=None):
+    """Metrics of one ruler."""
+    return {
+        f"{ruler}.accuracy": accuracy,
+        f"{ruler}.chance": 0.25,
+        f"{ruler}.{rival}": free,
+        f"{ruler}.real": real,
+        f"{ruler}.gain": gain,
+        f"{ruler}.gain_low": low,
+        f"{ruler}.gain_high": gain + 0.1 if high is None else high,
+    }
+
+
+GOOD = ruled("vectors", 0.75, 0.15, 0.05) | ruled("words", 0.72, 0.12, 0.02)
+STYLE = {"likeness.style_gain": 0.1, "likeness.style_gain_low": 0.02}
+NO_STYLE = {"likeness.style_gain": 0.01, "likeness.style_gain_low": -0.05}
+
+
+@pytest.mark.parametrize(
+    ("value", "grade", "sentence"),
+    [
+        (GOOD | STYLE, "good", "The records added topics, words and style."),
+        (GOOD | NO_STYLE, "good", "The records added topics and words, not style."),
+        # good by one ruler alone
+        (
+            GOOD | ruled("words", 0.61, 0.01, -0.05) | NO_STYLE,
+            "fair",
+            "The records added topics, not words or style.",
+        ),
+        (
+            GOOD | ruled("vectors", 0.61, 0.01, -0.05) | NO_STYLE,
+            "fair",
+            "The records added words, not topics or style.",
+        ),
+        # a third ruler shows nothing
+        (GOOD | ruled("classifier", 0.6, 0.0, -0.1) | STYLE, "fair", "topics, words and style"),
+        (GOOD | ruled("classifier", 0.75, 0.15, 0.05) | STYLE, "good", "topics, words and style"),
+        # gains that end at 0 are ties
+        (
+            ruled("vectors", 0.6, 0.0, 0.0) | ruled("words", 0.6, 0.0, 0.0) | NO_STYLE,
+            "poor",
+            "The records added nothing that is not free.",
+        ),
+        (
+            ruled("vectors", 0.5, -0.1, -0.2) | ruled("words", 0.7, 0.1, -0.001) | NO_STYLE,
+            "poor",
+            "The records added nothing that is not free.",
+        ),
+        (
+            ruled("vectors", 0.6, 0.0, -0.1) | ruled("words", 0.6, 0.0, -0.1) | STYLE,
+            "fair",
+            "The records added style, not topics or words.",
+        ),
+        # less than half of the way to real records by words
+        (GOOD | ruled("words", 0.65, 0.05, 0.01) | STYLE, "fair", "topics, words and style"),
+        # rulers that are missing
+        (ruled("words", 0.72, 0.12, 0.02), "fair", "The records added words. Of topics and style"),
+        (ruled("words", 0.6, 0.0, -0.1), "poor", "not shown to have added anything"),
+        (ruled("vectors", 0.75, 0.15, 0.05) | STYLE, "fair", "Of words it is not known"),
+        # what voted decides nothing
+        (
+            ruled("voter", 0.9, 0.3, 0.2) | ruled("words", 0.6, 0.0, -0.1) | NO_STYLE,
+            "poor",
+            "not shown to have added anything",
+        ),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_that_of_all_rulers_together(value, grade, sentence):
+    found = weigh(value)
+    assert found is not None
+    assert (found.grade, sentence in found.sentence) == (grade, True), found.sentence
+
+
+def test_without_a_ruler_that_counts_there_is_no_verdict():
+    assert weigh({}) is None
+    assert weigh(ruled("voter", 0.9, 0.3, 0.2)) is None
+    assert verdict({"downstream.accuracy": 1.0}) is None
+
+
+def test_the_verdict_names_the_best_of_what_is_free_and_what_is_missing():
+    said = str(verdict(GOOD | ruled("vectors", 0.6, -0.1, -0.2, 0.7, rival="zero_shot")))
+    assert "label words without a text 0.700 (0.800 of as many real records)" in said
+    assert "gain -0.100 [-0.200, +0.000]" in said
+    assert "an encoder that took no part: UNAVAILABLE" in str(
+        verdict(ruled("words", 0.7, 0.1, 0.05))
+    )
+
+
+def test_codes_are_said_to_mean_nothing():
+    value = GOOD | {"vectors.zero_shot": 0.3, "vectors.zero_shot_low": 0.24, "vectors.public": 0.2}
+    assert "labels mean nothing to the public model" in str(verdict(value))
+    assert "mean nothing" not in str(verdict(value | {"vectors.zero_shot_low": 0.26}))
+    assert "mean nothing" not in str(verdict(value | {"vectors.public": 0.5}))
+
+
+def test_an_interval_over_other_records_holds_the_difference_and_is_the_same_every_time():
+    public = pairs(120, right=0.5)
+    first, again = (
+        judge(case(pairs(30, right=0.8), public), {ENCODER: embed}, replicates=30) for _ in range(2)
+    )
+    assert first == again
+    for interval in (*first[ENCODER].value.values(), *first[ENCODER].gain.values()):
+        assert interval.low <= interval.value <= interval.high
+
+
+def test_metrics_are_named_by_ruler_and_rival():
+    judged = case(pairs(30), pairs(120, right=0.5), paid=ClassMeans(3.0, 1e-6, 2.0))
+    scores = judge(judged, {ENCODER: embed, VOTER: embed}, replicates=5)
+    found = {one.name: one for one in metrics_of(scores, likeness(judged), judged, {})}
+    assert {f"{ruler}.accuracy" for ruler in (ENCODER, WORDS, VOTER)} <= set(found)
+    assert "L2 sensitivity 2" in found["vectors.means"].note
+    assert "of 120" in found["vectors.public"].note
+    assert found["vectors.real_records"].value == 30
+    assert weigh({name: one.value for name, one in found.items()}) is not None

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.evaluation.classifiers import downstream, headline, near
+from privsyn.evaluation.classifiers import downstream, near
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
+from privsyn.evaluation.judge import ENCODER, VOTER, Case, ClassMeans, judge, likeness, metrics_of
 from privsyn.evaluation.language_model import compare_labels
 from privsyn.evaluation.metrics import Metric
 
@@ -52,8 +53,14 @@ def test_every_number_beside_real_records_is_internal():
 
     pairs = [("a" * (i % 7 + 1) + " b" * (i % 2), "xy"[i % 2]) for i in range(120)]
     texts = [text for text, _ in pairs]
+    case = Case(pairs[:30], pairs[30:70], pairs[70:], pairs * 2, paid=ClassMeans(1.0, 1e-6))
     for found in (
-        headline(pairs[:60], pairs, [pairs[:60]], embed, "e"),
+        metrics_of(
+            judge(case, {ENCODER: embed, VOTER: embed}, replicates=2),
+            likeness(case, embed),
+            case,
+            {},
+        ),
         near(texts[:40], texts, [texts[:40]], embed, "e"),
         compare_labels(["a", "b"], ["b", "b"]),
     ):

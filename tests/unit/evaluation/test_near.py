@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.evaluation.classifiers import near, verdict
+from privsyn.evaluation.classifiers import near
+from privsyn.evaluation.judge import verdict
 
 WIDTH = 6
 
