@@ -261,6 +261,9 @@ def _evolve(
     # A resumed run must vote on the same population: it is stored before any record votes.
     with steps.together(sum(candidates)):
         population = _kept(kind, journal, "population/1", makes)  # line 2
+    if draw.on_public is not None and settings.modality == "text":  # no record has had a say
+        groups = zip(labels, population, strict=True)
+        draw.on_public([(of, kind.content(one)) for of, group in groups for one in group])
     if sheet := kind.sheet(population):
         yield Exhibit("population-0000.png", sheet)
     rounds: list[Mapping[str, Any]] = []

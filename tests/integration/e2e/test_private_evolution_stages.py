@@ -15,6 +15,7 @@ from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.models.fakes import FakeTextModel
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
+from privsyn.stages.draw import public_file
 from privsyn.stages.measure import public_alone
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -144,3 +145,12 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
     assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+
+
+def test_its_first_population_is_the_baseline_of_its_evaluation(project):
+    """Texts that no record has had a say in; nothing else is kept of a run."""
+    ctx = project.context()
+    planned, _ = release(ctx)
+    kept = json.loads(public_file(ctx, planned).read_text())
+    assert [label for label, _ in kept] == ["Billing"] * 5 + ["Symptoms"] * 5
+    assert all(isinstance(text, str) and text for _, text in kept)

@@ -286,7 +286,7 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
     assert none[2:] == one[2:] == many[2:]
     named = [counts for counts in none[2] if counts[-1] == "measurements"]
     assert [counts[1:3] for counts in named] == [(done, len(named)) for done in range(len(named))]
-    assert len({counts[0] for counts in named}) == len(named) == (5 if embeddings else 3)
+    assert len({counts[0] for counts in named}) == len(named) == (4 if embeddings else 3)
     alone = [counts for counts in none[2] if counts[-1] == "texts"]
     assert {counts[2] for counts in alone} == ({80} if embeddings else set())  # two draws of 40
     assert "language" in none[3]

@@ -1,0 +1,59 @@
+"""A judge that is fine-tuned on the texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.evaluation.judge import CLASSIFIER, Case, judge
+from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.training import text_classifier
+
+PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) for i in range(40)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A causal model of one layer, without weights that were trained."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(BUILTIN)
+    tokenizer.save_pretrained(tmp_path)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def tuned(folder, train, texts):
+    reference = ModelReference.text_classifier(str(folder))
+    return text_classifier.fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
+
+
+def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, monkeypatch):
+    monkeypatch.setattr(text_classifier, "_RATE", 0.02)
+    texts = ["bill 9", "knee 9", ""]
+    first, again = (tuned(folder, PAIRS, texts) for _ in range(2))
+    assert first.shape == (3, 3)
+    np.testing.assert_array_equal(first, again)
+    assert (first[:, :2] == ["Billing", "Symptoms"]).all()
+    case = Case(PAIRS, PAIRS, PAIRS)
+    scores = judge(case, {}, classifier=lambda *own: tuned(folder, *own), replicates=5)
+    assert scores[CLASSIFIER].value["release"].value == 1
+    assert "real" in scores[CLASSIFIER].value
+
+
+def test_one_label_needs_no_model(tmp_path):
+    assert (tuned(tmp_path, [("a", "A")], ["x", "y"]) == "A").all()
+
+
+def test_a_folder_without_weights_is_refused_in_a_line(folder):
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError) as refused:
+        tuned(folder, PAIRS, ["x"])
+    assert "evaluate.classifier" in refused.value.message
+    assert "\n" not in refused.value.message
