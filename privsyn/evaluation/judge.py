@@ -479,17 +479,19 @@ def metrics_of(
             epsilon=case.paid.epsilon, sensitivity=case.paid.sensitivity
         )
     metrics = []
-    for ruler, found in scores.items():
+    for ruler, measured in scores.items():
         by = called.get(ruler, HOW[ruler])
-        best = best_free({name: each.value for name, each in found.value.items()})
-        numbers = {f"{ruler}.accuracy": (found.value[RELEASE], f"accuracy by {by}, of the release")}
+        best = best_free({name: each.value for name, each in measured.value.items()})
+        numbers = {
+            f"{ruler}.accuracy": (measured.value[RELEASE], f"accuracy by {by}, of the release")
+        }
         numbers |= {
-            f"{ruler}.{name}": (found.value[name], f"accuracy by {by}, of {what}")
+            f"{ruler}.{name}": (measured.value[name], f"accuracy by {by}, of {what}")
             for name, what in sizes.items()
-            if name in found.value
+            if name in measured.value
         }
         numbers[f"{ruler}.gain"] = (
-            found.gain["free"],
+            measured.gain["free"],
             f"accuracy over the best of what is free, {FREE[best]}",
         )
         for name, (interval, note) in numbers.items():
@@ -504,8 +506,10 @@ def metrics_of(
             ),
         ]
     for name, interval in like.items():
-        own = _ends(f"likeness.{name}", interval, _note_on(name))
-        metrics += own if name.startswith(("auc", "style")) else own[:1]  # shares have no interval
+        ends = _ends(f"likeness.{name}", interval, _note_on(name))
+        metrics += (
+            ends if name.startswith(("auc", "style")) else ends[:1]
+        )  # shares have no interval
     return metrics
 
 
@@ -658,8 +662,12 @@ def verdict(value: Mapping[str, float]) -> str | None:
     """
     if "nearness.cosine" in value:
         return nearness_in_words(value)
-    found = weigh(value)
-    return None if found is None else f"{found.sentence} {found.why[:1].upper()}{found.why[1:]}"
+    judgement = weigh(value)
+    return (
+        None
+        if judgement is None
+        else f"{judgement.sentence} {judgement.why[:1].upper()}{judgement.why[1:]}"
+    )
 
 
 def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = None) -> str:

@@ -198,8 +198,8 @@ def _judged(
     recalls: Sequence[Number],
 ) -> ReportSection | None:
     """The verdict of evaluation/judge.py: the release and its rivals, a chart a ruler."""
-    found = weigh(value)
-    if found is None:
+    judgement = weigh(value)
+    if judgement is None:
         return None
     blocks: list[Block] = []
     if missing := _missing_rulers(value, about):
@@ -226,14 +226,14 @@ def _judged(
         if f"{ruler}.gain" in value
     ]
     blocks.append(Block("numbers", *gains))
-    advice = f"{found.sentence} {_next_step(value, found.grade, about)}"
-    if found.grade != "good":
+    advice = f"{judgement.sentence} {_next_step(value, judgement.grade, about)}"
+    if judgement.grade != "good":
         help_ = " Describe in dataset.label_descriptions how they differ."
         if recalls and (weakest := _least_found(recalls, metrics, help_)):
             advice += f" By words:{weakest}"
         advice = _more_advice(advice, about)
     title = "Does what it teaches hold on real records?"
-    section = ReportSection("downstream", title, STAYS, tuple(blocks), found.grade, advice)
+    section = ReportSection("downstream", title, STAYS, tuple(blocks), judgement.grade, advice)
     return _with_recalls(section, recalls, "by words")
 
 

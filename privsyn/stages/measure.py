@@ -298,8 +298,8 @@ class _Rulers:
     @property
     def encoders(self) -> dict[str, Embed]:
         """By the names of their rulers."""
-        found = {} if self.judge is None else {ENCODER: self.judge.embed}
-        return found | ({VOTER: self.voter.embed} if self.took_part else {})
+        judges = {} if self.judge is None else {ENCODER: self.judge.embed}
+        return judges | ({VOTER: self.voter.embed} if self.took_part else {})
 
 
 def _rulers(ctx: Context, plan: Plan, backends: Backends | None) -> _Rulers:
@@ -485,8 +485,8 @@ def _public(ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | 
         names = [None] * len(spaced(synthetic[0], settings.embedded_texts))
     if not names:
         return []
-    if kept := _candidates(public_file(ctx, plan)):
-        return spaced(kept, max(_READ, len(names)))
+    if written := _candidates(public_file(ctx, plan)):
+        return spaced(written, max(_READ, len(names)))
     names = spaced(names, _ALONE)
     draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
 
@@ -494,8 +494,8 @@ def _public(ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | 
         ctx.progress(f"evaluate: {_ALONE_NAME}, writing", done, total, "texts")
 
     labels = [*names] * draws
-    written = public_alone(ctx, plan, labels, backends, progress)
-    return [] if written is None else list(zip(written, labels, strict=True))
+    texts = public_alone(ctx, plan, labels, backends, progress)
+    return [] if texts is None else list(zip(texts, labels, strict=True))
 
 
 def _candidates(file: Path) -> _Public:
