@@ -507,7 +507,7 @@ def _measured_utility(file: Path, modality: str) -> Utility | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     simple = "by TF-IDF" if modality == "text" else "by pixels"
-    found = weigh(values)
+    judgement = weigh(values)
     for name, by in (
         ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
         (f"{ENCODER}.accuracy", "accuracy by an encoder that took no part"),
@@ -526,7 +526,7 @@ def _measured_utility(file: Path, modality: str) -> Utility | None:
                 by=by,
                 rivals=rivals,
                 words=values.get(f"{WORDS}.accuracy"),
-                added="" if found is None else found.sentence,
+                added="" if judgement is None else judgement.sentence,
             )
     return None
 
