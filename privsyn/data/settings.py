@@ -234,7 +234,9 @@ class DatasetConfig(Section):
                 f"label_descriptions describes {min(unknown)!r}, which is none of the labels"
             )
         for example in self.examples:
-            if example.label is not None and example.label not in self.labels:
+            # Images have no prompts with examples: those of another dataset may be left there.
+            known = example.label is None or example.label in self.labels
+            if not (known or self.images):
                 raise ValueError(
                     f"examples has the label {example.label!r}, which is none of the labels"
                 )

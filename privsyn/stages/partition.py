@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
@@ -129,20 +131,26 @@ def _refuse_private_text(release: OpenPlan) -> None:
         return
     source = release.source
     files = [source.path] + ([source.test_path] if source.test_path else [])
-    rows = (
-        row.reveal()
-        for file in files
-        for row in lines_and_values(source.model_copy(update={"path": file}))
-    )
+
+    def shared(public: Iterable[bytes]) -> bool:
+        rows = (
+            row.reveal()
+            for file in files
+            for row in lines_and_values(source.model_copy(update={"path": file}))
+        )
+        return shares_text(public, rows, plan.dataset.labels)
+
     public = [ctx.files.read(setting, value, digest) for setting, value, _, digest in read]
-    invented = [" ".join(text.split()).encode() for text in examples]  # a line each
-    if shares_text([*public, *invented], rows, plan.dataset.labels):
-        named = [setting for setting, *_ in read] + ["dataset.examples"] * bool(examples)
-        what = "names a file that shares" if read and not examples else "shares"
+    if public and shared(public):
         raise ConfigError(
-            f"{' or '.join(named)} {what} text with the private file, so it is not public.",
-            hint="Name a file that was not made from the records, and invent the examples. Nothing "
-            "was drawn.",
+            f"{' or '.join(setting for setting, *_ in read)} names a file that shares text with "
+            "the private file, so it is not public.",
+            hint="Name a file that was not made from the records. Nothing was drawn.",
+        )
+    if examples and shared(" ".join(text.split()).encode() for text in examples):
+        raise ConfigError(
+            "dataset.examples shares text with the private file, so it is not public.",
+            hint="Invent the examples. Nothing was drawn.",
         )
 
 

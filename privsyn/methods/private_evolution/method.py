@@ -133,7 +133,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             models["text"].template_default,
             subject.document,
             dict(subject.descriptions),
-            subject.examples,
+            subject.examples,  # [E13]
         )
         return cfg.model_copy(update={"text": text})
 

@@ -251,6 +251,28 @@ def test_a_copy_of_private_text_is_refused_before_anything_is_spent(project, whi
     assert ctx.ledger.accounts.balance("d").spent == 0
 
 
+@pytest.mark.parametrize(
+    ("invented", "refused"),
+    [(f"TEXT 7 of a patient, called {SECRET}!", True), ("My knee hurts since Monday.", False)],
+)
+def test_an_example_that_is_a_record_is_refused_before_anything_is_spent(
+    project, invented, refused
+):
+    from privsyn.stages.partition import partition
+
+    ctx = context(project, f"dataset.examples={json.dumps([{'text': invented}])}")
+    planned = plan(ctx, KPS, open_account=True)
+    reserve(ctx, planned)
+    if not refused:
+        assert partition(ctx, planned)
+        return
+    with pytest.raises(ConfigError, match=r"dataset\.examples shares text") as caught:
+        partition(ctx, planned)
+    assert SECRET not in str(caught.value)
+    assert settle(ctx, planned) == "VOID"
+    assert ctx.ledger.accounts.balance("d").spent == 0
+
+
 def test_public_terms_that_records_use_are_no_shared_text(project):
     from privsyn.stages.partition import partition
 
