@@ -116,10 +116,7 @@ def mean_accuracy(size: int) -> float:
     rng = np.random.default_rng(2)
     test = sample(rng, 5_000)
     values: NDArray[np.float64] = np.array(
-        [
-            scored(sample(rng, size), test, 0).value["release"].value
-            for _ in range(60)
-        ]
+        [scored(sample(rng, size), test, 0).value["release"].value for _ in range(60)]
     )
     return float(values.mean())
 
@@ -127,9 +124,7 @@ def mean_accuracy(size: int) -> float:
 def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     """Share of intervals that hold the mean accuracy, and their median width."""
     rng, truth = np.random.default_rng(3), mean_accuracy(size)
-    found = [
-        scored(sample(rng, size), sample(rng, tested)).value["release"] for _ in range(runs)
-    ]
+    found = [scored(sample(rng, size), sample(rng, tested)).value["release"] for _ in range(runs)]
     held = np.mean([own.low <= truth <= own.high for own in found])
     return float(held), float(np.median([own.high - own.low for own in found]))
 

@@ -261,7 +261,10 @@ def _evolve(
     # A resumed run must vote on the same population: it is stored before any record votes.
     with steps.together(sum(candidates)):
         population = _kept(kind, journal, "population/1", makes)  # line 2
-    if draw.on_public is not None and settings.modality == "text":  # no record has had a say
+    # With a table of words, or noisy sizes, the records have had a say: then these are no texts of
+    # the public model alone.
+    free = mechanism.words is None and not settings.noisy_label_split
+    if draw.on_public is not None and settings.modality == "text" and free:
         groups = zip(labels, population, strict=True)
         draw.on_public([(of, kind.content(one)) for of, group in groups for one in group])
     if sheet := kind.sheet(population):

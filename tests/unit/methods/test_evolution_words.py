@@ -167,7 +167,7 @@ class Letters:
         return np.array([[t.count(c) for c in "abxy"] for t in texts], np.float32)
 
 
-def run(tmp_path, cfg, data, noise=None, script=None, name="journal"):
+def run(tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=None):
     """Samples, the text model and the journal; without a name it goes on with what is there."""
     model = FakeTextModel(script=script)
     buckets = [
@@ -186,6 +186,7 @@ def run(tmp_path, cfg, data, noise=None, script=None, name="journal"):
                 journal,
                 PerformanceConfig(),
                 None,
+                on_public=on_public,
             ),
         )
         samples = [part for part in made if isinstance(part, Sample)]
@@ -198,6 +199,15 @@ def test_prompts_name_the_words_of_their_label(tmp_path):
     by_label = {label: [p for p in model.prompts if f"Topic: {label}" in p] for label in data}
     assert all("pharmacy" in prompt for prompt in by_label["a"])
     assert all("insurance" in prompt for prompt in by_label["b"])
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0, 1), (0.5, 0)])
+def test_candidates_with_words_of_records_are_no_texts_of_the_public_model(tmp_path, share, told):
+    """They would stand in the report as what costs nothing."""
+    heard = []
+    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
+    run(tmp_path, config(word_share=share), data, on_public=heard.append)
+    assert len(heard) == told
 
 
 def test_a_resumed_run_draws_no_second_table(tmp_path):
