@@ -234,7 +234,7 @@ class Cap:
         """
         charges = [*earlier, request]
         rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
-        if self.gaussian_budget and self._chances_fit(earlier):
+        if self.gaussian_budget and self._chances_fit(earlier) and self._rooms_fit(earlier):
             chances = self._chance and self._chances([request])
             more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
             wholes = (self.rooms.steps, self.rooms.responses)
@@ -343,8 +343,9 @@ class Cap:
             return guarantee(ZCDP(left / self.order), self.delta).epsilon
         if not earlier:
             return self.epsilon
-        # Beyond its chances the Gaussian filter admits nothing more.
-        spent = math.fsum(map(_known, earlier)) if self._chances_fit(earlier) else math.inf
+        # Beyond its chances or its rooms the Gaussian filter admits nothing more.
+        admits = self._chances_fit(earlier) and self._rooms_fit(earlier)
+        spent = math.fsum(map(_known, earlier)) if admits else math.inf
         mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
         return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
 

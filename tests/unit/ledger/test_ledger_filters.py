@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import pytest
+import sqlalchemy as sa
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at
@@ -28,11 +29,12 @@ from privsyn.dp.events import (
 from privsyn.dp.filters import covering_mu_squared, gaussian_mu_squared
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
-from privsyn.ledger import caps, entries
+from privsyn.ledger import caps, entries, schema
 from privsyn.ledger.caps import Cap, Charge
+from privsyn.ledger.chain import canonical
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig
-from privsyn.ledger.spec import Split
+from privsyn.ledger.spec import Split, Terms
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 DELTA = 1e-6
@@ -482,6 +484,23 @@ def test_what_is_beyond_a_room_does_not_fit_it():
     assert cap.share([training, training]) == 1
 
 
+def test_what_fills_more_than_a_room_leaves_the_gaussian_filter_no_say():
+    """The Renyi filter lets it in; by its squared mu of 0 most of the account would look free."""
+    recipe = trained(1.0)
+    cap = Cap.of(10.0, DELTA, ROOMS, rooms(2, 1))
+    large = cap.charge(dataclasses.replace(recipe, steps=50 * recipe.steps))
+    assert large.mu_squared == 0
+    assert cap.admits([], large) == "renyi"
+    asked = cap.charge(Gaussian(0.8))
+    assert cap.admits([large], asked) is None
+    assert cap.copies([large], asked) == 0
+    assert cap.room_epsilon([large]) < 3  # 8.9 by its squared mu
+    small = cap.charge(Gaussian(5.0))
+    copies = cap.copies([large], small)
+    assert cap.admits([large] + [small] * (copies - 1), small) == "renyi"
+    assert cap.admits([large] + [small] * copies, small) is None
+
+
 def test_what_a_room_was_not_made_for_is_covered_by_gaussian_noise():
     recipe = trained(1.0)
     cap = Cap.of(10.0, DELTA, ROOMS, rooms(2, 1))
@@ -520,6 +539,32 @@ def test_an_account_keeps_the_rooms_it_was_opened_with(lite: Ledger):
     for other in (NO_ROOMS, rooms(6)):
         with pytest.raises(AccountMismatch, match=r"account.rooms=.*fixed for its life"):
             lite.accounts.open(dataclasses.replace(spec, rooms=other))
+
+
+def test_rooms_that_were_edited_are_found(lite: Ledger):
+    lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(5, 1)))
+    finish(lite, "r1", trained(1.0))
+    more = canonical(dataclasses.asdict(rooms(60, 1)))
+    with lite.database.write() as connection:
+        connection.execute(sa.update(schema.accounts).values(rooms=more))
+    for call in (lite.verify, lambda: reserve(lite, "r2", trained(1.0))):
+        with pytest.raises(VerificationError, match="account clinic was edited, rooms"):
+            call()
+
+
+def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger):
+    """A charge holds the squared mu of what lies beside the rooms: here 0."""
+    terms = Terms(period_days=30, period_epsilon=2.0)
+    spec = dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(20), terms=terms)
+    lite.accounts.open(spec)
+    number = 0
+    while lite.accounts.preview(spec, trained(1.0)).fits:
+        finish(lite, f"r{number}", trained(1.0))
+        number += 1
+    assert 1 <= number <= 3
+    assert epsilon_at(repeated(trained(1.0), number), DELTA) <= 2
+    assert lite.accounts.preview(spec, trained(1.0)).copies > 10  # of its lifetime
+    assert lite.verify().entries == number
 
 
 def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monkeypatch):
