@@ -85,7 +85,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
     Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one).
     Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
-    section 4.3).
+    section 4.3), composed with one more where word_share pays for a table of words [E11].
     """
 
     name: ClassVar[str] = "private_evolution"
