@@ -262,6 +262,7 @@ def test_what_no_gaussian_covers_is_said_to_be_infinite():
 def test_the_charge_of_a_training_with_other_steps_is_of_all_of_them():
     trained = SampledGaussian(0.1, 2.7, 30)
     alone = covering_mu_squared(trained, 1e-9)
+    assert alone == covering_mu(((0.1, 2.7, 30),), 1e-9) ** 2
     assert covering_mu_squared(Composed((trained, Gaussian(5.0))), 1e-9) > 0.9 * alone + 1 / 25
     both = covering_mu_squared(Composed((Pure(0.5), trained)), 1e-9)
     assert both == pytest.approx(alone + gaussian_mu_squared(Pure(0.5)))
@@ -269,10 +270,12 @@ def test_the_charge_of_a_training_with_other_steps_is_of_all_of_them():
 
 
 def test_the_sampler_of_a_training_is_in_its_charge(monkeypatch):
-    part = (0.1, 2.7, 30)
+    part, halves = (0.1, 2.7, 30), ((0.1, 2.7, 15),) * 2
     bare = covering_mu.__wrapped__((part,), 1e-9)
     monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", 0.01)
-    assert covering_mu.__wrapped__((part,), 1e-9) > bare * 1.005
+    once = covering_mu.__wrapped__((part,), 1e-9)
+    assert once > bare * 1.005
+    assert covering_mu.__wrapped__(halves, 1e-9) > once * 1.005
     monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", 2.0**-22)
     monkeypatch.setattr(loss_distribution, "_ASIDE", 0.1)
     assert covering_mu.__wrapped__((part,), 1e-9) > bare * 1.0005

@@ -501,6 +501,26 @@ def test_what_fills_more_than_a_room_leaves_the_gaussian_filter_no_say():
     assert cap.admits([large] + [small] * copies, small) is None
 
 
+def test_every_step_in_a_room_owes_what_its_sampler_adds(monkeypatch):
+    monkeypatch.setattr("privsyn.dp.rooms.LATTICE_SLACK", 0.001)
+    recipe, owed = trained(1.0), 30 * 0.001
+    bare = epsilon_at(recipe, DELTA * (1 - owed))
+    assert rooms(1).epsilon(DELTA, 0.0, 30, 0) == pytest.approx(bare + owed, rel=1e-9)
+    assert bare > epsilon_at(recipe, DELTA) * (1 + 1e-6)
+
+
+def test_beside_rooms_only_what_lies_outside_them_takes_a_chance(monkeypatch):
+    monkeypatch.setattr(caps, "MOST_CHANCES", 2)
+    cap = dataclasses.replace(Cap.of(10.0, DELTA, ROOMS, rooms(4)), budget=0.0)
+    inside = cap.charge(trained(1.0))
+    outside = cap.charge(dataclasses.replace(trained(1.0), rate=0.01))
+    assert cap.admits([inside, inside, outside], outside) == "gaussian"
+    assert cap.admits([inside, outside, outside], inside) == "gaussian"
+    assert cap.admits([outside, outside], outside) is None
+    assert cap.copies([inside, outside], outside) == 1
+    assert cap.room_epsilon([outside] * 3) == 0
+
+
 def test_what_a_room_was_not_made_for_is_covered_by_gaussian_noise():
     recipe = trained(1.0)
     cap = Cap.of(10.0, DELTA, ROOMS, rooms(2, 1))
