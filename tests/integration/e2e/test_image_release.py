@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import shutil
 from contextlib import nullcontext
@@ -111,7 +112,9 @@ def test_notes_in_a_picture_are_text_and_go_into_pictures_alone():
     with pytest.raises(ValueError, match="not a PNG"):
         annotate(b"GIF89a", {"Software": "x"})
     with pytest.raises(ValueError, match="latin-1"):
-        annotate(encode(private_image(1)), {"Software": "\u2603"})
+        annotate(encode(private_image(1)), {"\u2603": "Software"})
+    noted = annotate(encode(private_image(1)), {"Software": "caf\u00e9", "Class": "\u2603"})
+    assert dict(Image.open(io.BytesIO(noted)).text) == {"Software": "caf\u00e9", "Class": "\u2603"}
 
 
 DAMAGE = {
