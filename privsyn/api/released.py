@@ -215,7 +215,7 @@ class Release(Displayable):
         self,
         n: int,
         *,
-        sampling: Mapping[str, float | None] | None = None,
+        sampling: Mapping[str, Any] | None = None,
         publish: bool = True,
     ) -> Release:
         """Make further records of it, at no cost.
