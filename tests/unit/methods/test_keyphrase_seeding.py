@@ -430,7 +430,7 @@ def test_the_public_model_alone_is_asked_as_around_phrases(terms):
         f"The following is a text.\nTopic: {label}\nText:" for label in LABELS
     }
     assert {tuple(sampling.items()) for sampling in asked} == {
-        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9))
+        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9), ("continued", False))
     }
     assert METHOD.fresh(config(terms, use_llm=False)) is None
     assert METHOD.fresh(config(terms, prompt="{phrases}")) is None
