@@ -22,7 +22,7 @@ RAW: dict[str, Any] = {
     "account": {"name": "d", "adjacency": "add_remove", "epsilon": 100, "delta": 0.1},
     "privacy": {"epsilon": 1, "delta": 1e-6},
 }
-CHAT_MODEL = ModelIdentity("chat-8b", "r", CHAT, chat=True, parameters=8 * 10**9)
+CHAT_MODEL = ModelIdentity("chat-8b", "r", CHAT, chat=True, parameters=8 * 10**9, steps=100)
 
 
 def settings(name: str, **changed: Any) -> Any:
