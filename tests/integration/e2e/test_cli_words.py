@@ -291,7 +291,7 @@ def test_the_report_says_what_the_ledger_says_is_spent(released, say, tmp_path):
 
 @pytest.mark.parametrize(
     ("method", "total", "things"),
-    [("invisible_ink", 3 * 6, "tokens"), ("private_prediction", 12, "tokens")],
+    [("invisible_ink", 3 * 6, "tokens"), ("private_prediction", 120, "tokens")],
 )
 def test_drawing_is_followed_token_by_token(tmp_path, method, total, things):
     ctx = build_project(tmp_path / "project", methods={method: METHODS_HERE[method]}).context()
