@@ -242,7 +242,7 @@ def server(monkeypatch):
     from privsyn.models.language import openai_http
 
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    openai_http._sent.clear()
+    openai_http._used.clear()
     running = Server()
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
