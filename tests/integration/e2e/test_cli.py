@@ -132,7 +132,7 @@ def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, 
         (("verify", "nowhere"), 2, "it is neither a folder nor a release of this project"),
         (("stage", "generate", "--plan", "nowhere.json"), 2, "nowhere.json does not exist"),
         (("restore", "invisible_ink-0000000000000000"), 2, "is not here"),
-        (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "does not exist"),
+        (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "is not in the ledger"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, code, message):
