@@ -24,9 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
-
 from privsyn.errors import (
     NO_HOME,
     SET_HOME,
@@ -313,6 +310,9 @@ def connect(uri: str) -> Any:
 
 def _reach(uri: str) -> None:
     """Reach a database or fail quickly: MLflow itself would retry for two minutes."""
+    from sqlalchemy import create_engine, text  # late: most commands reach no MLflow
+    from sqlalchemy.pool import NullPool
+
     if not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return
     arguments: dict[str, Any] = {}
