@@ -259,13 +259,17 @@ class TextVariation:
         Raises:
             ModelError: No text came at all, or the model failed.
         """
+        settings = self._settings
         texts, failed = [""] * count, [True] * count
         for _ in range(ATTEMPTS):
             again = [i for i in range(count) if failed[i]]
             if not again:
                 return texts
             requests = [self._request(label) for _ in again]
-            answers = map(self._clean_fresh, self._fresh([prompt for prompt, _ in requests]))
+            prompts = [prompt for prompt, _ in requests]
+            answers = map(
+                self._clean_fresh, self._complete(prompts, settings.temperature, settings.listed)
+            )
             for i, (_, request), text in zip(again, requests, answers, strict=True):
                 failed[i] = self._ending.failed(text, request) or self._copies(text)
                 if not failed[i] or len(text) > len(texts[i]):
@@ -397,10 +401,6 @@ class TextVariation:
     def _copies(self, text: str) -> bool:
         """Whether a text repeats an example at length."""
         return not self._copied.isdisjoint(runs(words_of(text), _COPIED))
-
-    def _fresh(self, prompts: Sequence[str]) -> list[str]:
-        settings = self._settings
-        return self._complete(prompts, settings.temperature, settings.listed)
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
