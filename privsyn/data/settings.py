@@ -234,9 +234,7 @@ class DatasetConfig(Section):
                 f"label_descriptions describes {min(unknown)!r}, which is none of the labels"
             )
         for example in self.examples:
-            # Images have no prompts with examples: those of another dataset may be left there.
-            known = example.label is None or example.label in self.labels
-            if not (known or self.images):
+            if not (example.label is None or example.label in self.labels):
                 raise ValueError(
                     f"examples has the label {example.label!r}, which is none of the labels"
                 )

@@ -288,10 +288,10 @@ def _evolve(
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(
-            f"votes/{t}", noisy_votes, sum(map(len, vectors))
+            f"votes/{t}", noisy_votes, sum(map(len, population))
         )  # lines 5-6 [E4]
         # (candidates,) for each label; from here on the round is post-processing
-        ends = np.cumsum([len(group) for group in vectors])[:-1]
+        ends = np.cumsum([len(group) for group in population])[:-1]
         weights = np.split(np.maximum(noisy - threshold, 0), ends)
         # Lin et al. draw parents by votes; Xie et al. keep the best of L candidates per record
         # [E9].

@@ -202,6 +202,9 @@ class Numbers:
     def __init__(self) -> None:
         self.api, self.embedder = Line(), Identity()
 
+    def with_steps(self, steps) -> Numbers:
+        return self
+
     def read(self, content: str) -> float:
         return float(content)
 

@@ -27,6 +27,7 @@ def ctx(seen):
 
     begun = SimpleNamespace(state=State.BEGUN)
     return SimpleNamespace(
+        config=SimpleNamespace(models=SimpleNamespace(server=None)),
         ledger=SimpleNamespace(releases=SimpleNamespace(get=lambda release_id: begun)),
         lineage=SimpleNamespace(stage_run=stage_run),
     )
