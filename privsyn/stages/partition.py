@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import check_rows, lines_and_values
+from privsyn.data.settings import TextExample
 from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
@@ -21,6 +23,7 @@ from privsyn.release.workdir import (
     bucket_files,
     part_name,
 )
+from privsyn.section import Section
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced
@@ -126,7 +129,7 @@ def _refuse_private_text(release: OpenPlan) -> None:
     """
     ctx, plan = release.ctx, release.plan
     read = [item for item in ctx.public_files(plan.method) if item[2].kind == "file"]
-    examples = [example.text for example in plan.dataset.examples]
+    examples = set(_examples((plan.dataset, release.settings)))
     if not (read or examples):
         return
     source = release.source
@@ -149,9 +152,19 @@ def _refuse_private_text(release: OpenPlan) -> None:
         )
     if examples and shared(" ".join(text.split()).encode() for text in examples):
         raise ConfigError(
-            "dataset.examples shares text with the private file, so it is not public.",
+            "dataset.examples, or the method's examples, shares text with the private file, so "
+            "it is not public.",
             hint="Invent the examples. Nothing was drawn.",
         )
+
+
+def _examples(value: Any) -> Iterator[str]:
+    """Texts of all examples in sections of settings."""
+    if isinstance(value, TextExample):
+        yield value.text
+    elif isinstance(value, Section | tuple):
+        for part in value:  # a section yields pairs (field, value)
+            yield from _examples(part)
 
 
 def _refuse_changed(release: OpenPlan, hint: str) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
+from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
-from privsyn.files import parse_json
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
@@ -47,7 +47,9 @@ from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, dr
 from privsyn.models.language.degenerate_text import Ending, is_no_text
 from privsyn.models.language.text_variation import (
     ATTEMPTS,
+    LISTED,
     TOP_P,
+    ExampleList,
     TextSettings,
     chat_random,
     filled,
@@ -61,25 +63,47 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
-def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
-    """A prompt: public text, privatized phrases, and the label only where labels are public."""
-    label_text = ""
-    if settings.labels_public and label is not None:
-        label_text = settings.label_descriptions.get(label, label)
-    prompt = settings.prompt or "{phrases}"
-    if phrases and not label_text:  # A line without its label goes; not one that holds the phrases.
-        lines = prompt.splitlines(keepends=True)
-        prompt = "".join(
-            line.replace("{label}", "") if "{phrases}" in line else line for line in lines
+class SeedPrompts:
+    """Prompts of public text, privatized phrases, and labels where they are public."""
+
+    def __init__(self, settings: KeyphraseSeedingSettings) -> None:
+        self._settings = settings
+        prompt = settings.prompt or "{phrases}"
+        # A line without its label goes; not one that holds the phrases.
+        unlabeled = "".join(
+            line.replace("{label}", "") if "{phrases}" in line else line
+            for line in prompt.splitlines(keepends=True)
         )
-    return filled(prompt, {"label": label_text, "phrases": ", ".join(phrases)})
+        self.listed, self._unlabeled = (
+            ExampleList(form, settings.examples, self._label_text, "phrases")
+            for form in (prompt, unlabeled)
+        )
+
+    def _label_text(self, label: str | None) -> str:
+        settings = self._settings
+        if not settings.labels_public or label is None:
+            return ""
+        return settings.label_descriptions.get(label, label)
+
+    def fill(self, label: str | None, phrases: Sequence[str]) -> tuple[str, str]:
+        """A prompt, and its part after the examples."""
+        label_text = self._label_text(label)
+        listed = self._unlabeled if phrases and not label_text else self.listed
+        slots = {"label": label_text, "phrases": ", ".join(phrases)}
+        return listed.fill(slots, len(phrases))
 
 
 def default_prompt(
-    cfg: KeyphraseSeedingConfig, template: PromptTemplate, document: str | None = None
+    cfg: KeyphraseSeedingConfig,
+    template: PromptTemplate,
+    document: str | None = None,
+    listed: bool = False,
 ) -> str:
-    """A chat model's request for the text itself, or another model's own prompt, with phrases."""
-    if template.chat:
+    """A list of examples, a chat model's request for the text, or another model's own prompt."""
+    if listed:
+        prompt = LISTED.replace("{words}", "{phrases}")
+        prompt = prompt.replace("{document}", document or "a short text")
+    elif template.chat:
         prompt = chat_random(document).replace("{words}", "{phrases}")
     else:
         prompt = template.private.replace("{reference}", "{phrases}")
@@ -87,29 +111,6 @@ def default_prompt(
         return prompt
     lines = prompt.splitlines(keepends=True)
     return "".join(line for line in lines if "{label}" not in line)
-
-
-def with_examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
-    """The public examples that precede the prompt: each one's prompt, then its text."""
-    if cfg.examples is None:
-        return ""
-    blocks = []
-    try:
-        for line in cfg.read("examples").decode("utf-8").splitlines():
-            if line.strip():
-                example = parse_json(line)
-                phrases = ", ".join(map(str, example["phrases"]))
-                question = prompt.replace("{phrases}", phrases)
-                if "{label}" in question:
-                    question = question.replace("{label}", str(example["label"]))
-                blocks.append(f"{question}\n{example['text']}\n\n")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{SECTION}.examples={cfg.examples} cannot be read ({type(error).__name__}).",
-            hint='Every line must be like {"phrases": ["..."], "text": "..."}, with a label where '
-            "labels_public=true.",
-        ) from None
-    return "".join(blocks).replace("{phrases}", "").replace("{label}", "")
 
 
 FALSE_DISCOVERIES = 0.2
@@ -174,7 +175,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         """Settings with the vocabulary's digest and size, the kernel and the prompt filled in.
 
         Raises:
-            ConfigError: The vocabulary or the examples cannot be read, or have another digest.
+            ConfigError: The vocabulary cannot be read, or has another digest.
         """
         data = _vocabulary(cfg)
         digest = hashlib.sha256(data).hexdigest()
@@ -185,8 +186,6 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "vocabulary_size": min(
                 cfg.vocabulary_size, len(Vocabulary.parse(data, cfg.vocabulary))
             ),
-            "examples": None,
-            "examples_digest": None,
             "bandwidth": cfg.bandwidth or (0.5 if cfg.ensemble == "independent" else 1.0),
             "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
             "vocabulary_noise": cfg.vocabulary_noise or cfg.noise,
@@ -197,11 +196,14 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
-            prompt = cfg.prompt or default_prompt(
-                cfg, models["text"].template_default, subject.document
+            examples = cfg.examples or tuple(
+                TextExample(text=text, label=label) for label, text in subject.examples
             )
-            prompt = subject.fill(prompt)
-            values["prompt"] = with_examples(cfg, prompt) + prompt
+            prompt = cfg.prompt or default_prompt(
+                cfg, models["text"].template_default, subject.document, bool(examples)
+            )
+            values["prompt"] = subject.fill(prompt)
+            values["examples"] = examples if "{examples}" in prompt else ()
             values["top_p"] = TOP_P if cfg.top_p is None else cfg.top_p
             values["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
         return cfg.resolved(KeyphraseSeedingSettings, values)
@@ -232,6 +234,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         return TextSettings(
             random_prompt=prompt,
             vary_prompt="{text}",  # nothing is varied
+            examples=cfg.examples,
             labels=cfg.label_descriptions,
             rephrase=True,
             temperature=cfg.temperature,
@@ -250,13 +253,14 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         try_embedder(models.embedder, SENTENCE)
         if settings.use_llm:
             models.text.check()
-            label = labels[0] if labels else None
+            label, prompts = labels[0] if labels else None, SeedPrompts(settings)
             try_texts(
                 models.text,
-                [fill(settings, label, words) for words in _PUBLIC_PHRASES],
+                [prompts.fill(label, words)[0] for words in _PUBLIC_PHRASES],
                 max_tokens=settings.max_tokens,
                 temperature=settings.temperature,
                 top_p=settings.top_p or 1.0,
+                continued=prompts.listed.continued,
             )
 
     def run(
@@ -269,7 +273,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         """The texts of every label, drawn from the documents of all labels at once."""
         models, journal = draw.models, draw.journal
         if settings.use_llm and not journal.drawn:  # fails here, before a draw is paid
-            models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
+            prompt, _ = SeedPrompts(settings).fill(None, ())
+            models.text.complete([prompt], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
         # A draw is a step, and so is a text, which takes as long or longer.
         written = settings.sequences_per_label * settings.candidates if settings.use_llm else 0
@@ -455,17 +460,24 @@ def _nearest(
 
     A failed completion wins only where all failed. Phrases and completions are public [K11].
     """
-    ending = Ending.of(settings.max_tokens)
-    prompts = [fill(settings, label, row) for row in lists for _ in range(settings.candidates)]
+    ending, prompts = Ending.of(settings.max_tokens), SeedPrompts(settings)
+    requests = [prompts.fill(label, row) for row in lists for _ in range(settings.candidates)]
     answers = models.text.complete(
-        prompts,
+        [prompt for prompt, _ in requests],
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         top_p=settings.top_p or 1.0,
+        continued=prompts.listed.continued,
     )
-    texts = [ending.cut(text) for text in answers]
+    texts = [ending.cut(prompts.listed.before_next(text)) for text in answers]
     shape = (len(lists), settings.candidates)
-    failed = np.reshape(list(map(ending.failed, texts, prompts)), shape)
+    failed = np.reshape(
+        [
+            ending.failed(text, request) or prompts.listed.copies(text)
+            for text, (_, request) in zip(texts, requests, strict=True)
+        ],
+        shape,
+    )
     nearness = np.zeros(shape)
     if settings.candidates > 1:
         near = _normalized(models.embedder.embed(texts)).reshape(*shape, -1)

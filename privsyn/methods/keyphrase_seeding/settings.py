@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from privsyn.data.public_files import ReadsFiles
+from privsyn.data.settings import TextExample
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.section import PAPER, SMALL
@@ -183,17 +183,11 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     prompt: str | None = Field(
         default=None,
-        description="Prompt around the {phrases}. Null: a request to a chat model, or the "
-        "model's own form of a record.",
+        description="Prompt around the {phrases}; may name {label}, and {examples} before them. "
+        "Null: a list of the examples, or without examples the model's own prompt.",
     )
-    examples: Annotated[Path, OnDisk("file", pinned=True)] | None = Field(
-        default=None,
-        description="Public JSONL of phrases (a list) and text, shown before the prompt; or its "
-        "name under files.",
-    )
-    examples_digest: Sha256 | None = Field(
-        default=None,
-        description="SHA-256 the examples must have.",
+    examples: tuple[TextExample, ...] = Field(
+        default=(), description="Invented texts that prompts show. Empty: as in the dataset."
     )
     candidates: int = Field(
         default=4,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +58,11 @@ _WRITER = re.compile(
 
 # A prompt with style, length and amount of change makes them write about these (RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
-_LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {words}\nText:"
+LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {words}\nText:"
 """Prompt of a fresh text where there are public examples: a list that the model continues. A small
 chat model answers a request about a text, and continues a list in the voice of its texts."""
 _NAMED_WORDS = 2
-"""Words that a prompt asks for, and that it shows of an example."""
+"""Words that a prompt asks for."""
 _COPIED = 8
 """A run of so many words of an example marks a text that copies it."""
 _RANDOM_SLOTS = ("label", "style", "words", "document", "examples")
@@ -190,7 +190,7 @@ class TextSettings(Section):
             if marker and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
         if shown:
-            fresh = _LISTED
+            fresh = LISTED
         record_noun = document or "a short text"
         return self.model_copy(
             update={
@@ -203,10 +203,66 @@ class TextSettings(Section):
             }
         )
 
+
+class ExampleList:
+    """A prompt with invented texts in the place of {examples}, each behind the same request.
+
+    Args:
+        prompt: Its part after {examples} is the request, which the model continues.
+        examples: The invented texts.
+        labels: What the request says for a label.
+        words: Name of the slot of words.
+    """
+
+    def __init__(
+        self,
+        prompt: str,
+        examples: Sequence[TextExample],
+        labels: Callable[[str | None], str],
+        words: str = "words",
+    ) -> None:
+        self._before, mark, self._request = prompt.rpartition("{examples}")
+        self._examples = tuple(examples) if mark else ()
+        self._labels, self._words = labels, words
+        self._copied = {
+            run for example in examples for run in runs(words_of(example.text), _COPIED)
+        }
+        # A text ends where the model begins the next one.
+        names = re.findall(r"(?m)^([A-Z]\w*):", self._request) if self.continued else []
+        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})\b") if names else None
+
     @property
-    def listed(self) -> bool:
-        """Whether a fresh text continues a list of examples, with no chat template around it."""
-        return bool(self.examples) and "{examples}" in (self.random_prompt or "")
+    def continued(self) -> bool:
+        """Whether a text continues a list of examples, with no chat template around it."""
+        return bool(self._examples)
+
+    def fill(self, slots: Mapping[str, str], words: int = _NAMED_WORDS) -> tuple[str, str]:
+        """The prompt with its slots filled, and its part after the examples.
+
+        Args:
+            slots: Values of the slots.
+            words: Words that the request of an example names.
+        """
+        listed = "".join(self._example(example, slots, words) for example in self._examples)
+        request = filled(self._request, slots)
+        return filled(self._before, slots) + listed + request, request
+
+    def _example(self, example: TextExample, slots: Mapping[str, str], words: int) -> str:
+        # The longest words stand for what a text is about; the model learns to use such words.
+        longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
+        shown = dict(slots) | {"label": self._labels(example.label)}
+        if slots.get(self._words):
+            shown[self._words] = ", ".join(longest[:words])
+        return f"{filled(self._request, shown)} {example.text.strip()}\n\n"
+
+    def before_next(self, text: str) -> str:
+        """An answer, without the next text of the list that the model may have begun."""
+        following = self._next.search(text) if self._next else None
+        return text[: following.start()] if following else text
+
+    def copies(self, text: str) -> bool:
+        """Whether a text repeats an example at length."""
+        return not self._copied.isdisjoint(runs(words_of(text), _COPIED))
 
 
 class TextVariation:
@@ -231,17 +287,11 @@ class TextVariation:
         if settings.random_prompt is None or settings.vary_prompt is None:
             raise ValueError("settings are not resolved")
         self._settings, self._model = settings, model
-        self._random, self._vary = settings.random_prompt, settings.vary_prompt
+        self._vary = settings.vary_prompt
+        self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
         self._rng = rng or np.random.default_rng()
         self._label_words = words or {}
-        self._copied = {
-            run for example in settings.examples for run in runs(words_of(example.text), _COPIED)
-        }
-        # A listed text ends where the model begins the next one.
-        request = self._random.rpartition("{examples}")[2]
-        names = re.findall(r"(?m)^([A-Z]\w*):", request) if settings.listed else []
-        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})\b") if names else None
 
     def with_words(self, words: Mapping[str | None, WordShares]) -> TextVariation:
         """The same generator, whose prompts name words of each label."""
@@ -268,10 +318,12 @@ class TextVariation:
             requests = [self._request(label) for _ in again]
             prompts = [prompt for prompt, _ in requests]
             answers = map(
-                self._clean_fresh, self._complete(prompts, settings.temperature, settings.listed)
+                self._clean_fresh,
+                self._complete(prompts, settings.temperature, self._fresh.continued),
             )
-            for i, (_, request), text in zip(again, requests, answers, strict=True):
-                failed[i] = self._ending.failed(text, request) or self._copies(text)
+            for i, (_, request), answer in zip(again, requests, answers, strict=True):
+                text = self._clean_fresh(answer)
+                failed[i] = self._ending.failed(text, request) or self._fresh.copies(text)
                 if not failed[i] or len(text) > len(texts[i]):
                     texts[i] = text
         if count:
@@ -292,7 +344,7 @@ class TextVariation:
         settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
         prompts = [self._request(label)[0] for label in wanted_labels]
-        fresh = self._tried(prompts, settings.temperature, settings.listed)
+        fresh = self._tried(prompts, settings.temperature, self._fresh.continued)
         if not 0 < degree < 1:
             return fresh
         texts = (fresh or [SENTENCE]) * len(wanted_labels)
@@ -381,31 +433,11 @@ class TextVariation:
 
     def _request(self, label: str | None) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""
-        slots = self._slots(label, self._words(label))
-        before, mark, request = self._random.rpartition("{examples}")
-        listed = "".join(
-            self._example(example, request, slots) for example in self._settings.examples if mark
-        )
-        asked_for = filled(request, slots)
-        return filled(before, slots) + listed + asked_for, asked_for
-
-    def _example(self, example: TextExample, request: str, slots: Mapping[str, str]) -> str:
-        """An example behind the same request, with the slots that the request fills."""
-        # The longest words stand for what a text is about; the model learns to use such words.
-        longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
-        shown = dict(slots) | {"label": self._label_text(example.label)}
-        if slots["words"]:
-            shown["words"] = ", ".join(longest[:_NAMED_WORDS])
-        return f"{filled(request, shown)} {example.text.strip()}\n\n"
-
-    def _copies(self, text: str) -> bool:
-        """Whether a text repeats an example at length."""
-        return not self._copied.isdisjoint(runs(words_of(text), _COPIED))
+        return self._fresh.fill(self._slots(label, self._words(label)))
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
-        following = self._next.search(text) if self._next else None
-        return self._clean(text[: following.start()] if following else text)
+        return self._clean(self._fresh.before_next(text))
 
     def _complete(
         self, prompts: Sequence[str], temperature: float, continued: bool = False

@@ -236,14 +236,12 @@ def test_a_setting_that_may_be_a_path_offers_names_alone():
     declared = [f"files={json.dumps(FILES)}"]
     config = load_config(PARAMS, declared)
     shown = form(config, "keyphrase_seeding") | form(config, "dp_lora")
-    words, examples, start = (
-        shown[f"methods.{name}"]
-        for name in ("keyphrase_seeding.vocabulary", "keyphrase_seeding.examples", "distill.init")
+    words, start = (
+        shown[f"methods.{name}"] for name in ("keyphrase_seeding.vocabulary", "distill.init")
     )
     assert words.schema["enum"] == ["builtin", "terms", "shown"]
-    assert examples.schema["enum"] == ["terms", "shown", None]
     assert start.schema["enum"] == ["random", "tiny", "small"]
-    for field in (words, examples, start):
+    for field in (words, start):
         for path in PATHS:
             if path not in field.schema["enum"]:
                 with pytest.raises(ParamValidationError):
@@ -281,7 +279,6 @@ def test_a_path_of_params_yaml_is_not_on_the_form():
     [
         "methods.keyphrase_seeding.vocabulary",
         "methods.keyphrase_seeding.vocabulary_digest",
-        "methods.keyphrase_seeding.examples",
         "methods.keyphrase_seeding",
         "methods",
         "validation.suite",

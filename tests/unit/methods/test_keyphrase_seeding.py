@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
-from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, fill
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPrompts
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
@@ -71,6 +70,7 @@ class Echo:
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.prompts: list[str] = []
+        self.continued: list[bool] = []
         self.fail_at = fail_at
 
     def complete(
@@ -79,7 +79,11 @@ class Echo:
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")
         self.prompts += prompts
-        return [f" They wrote of {prompt.split()[-2]} once more today. " for prompt in prompts]
+        self.continued += [continued] * len(prompts)
+        return list(map(self.answer, prompts))
+
+    def answer(self, prompt: str) -> str:
+        return f" They wrote of {prompt.split()[-2]} once more today. "
 
 
 constant = partial(Constant, laplace=np.flip, gaussian=partial(np.full_like, fill_value=2**24))
@@ -275,19 +279,38 @@ def test_default_prompts_follow_the_model(terms):
     assert "Label: {label}\n" in config(terms, plain).prompt
 
 
-def test_examples_come_from_a_public_file(tmp_path, terms):
-    shown = tmp_path / "examples.jsonl"
-    shown.write_text(json.dumps({"phrases": ["fever", "visit"], "text": "I had a fever."}) + "\n\n")
-    pinned = {"examples": shown, "examples_digest": sha256_file(shown)}
-    cfg = config(terms, **pinned, prompt="Terms: {phrases}\nText:", label_evidence=None)
-    assert cfg.prompt == "Terms: fever, visit\nText:\nI had a fever.\n\nTerms: {phrases}\nText:"
-    assert cfg.examples is None
+def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, terms):
+    shown = (("Billing", "I was charged twice for one visit."), (None, "Hello there, doctor."))
+    cfg = config(terms, subject=Subject("a letter", examples=shown), candidates=1)
+    assert cfg.prompt == (
+        "Each text below is a letter.\n\n{examples}Topic: {label}\nWords: {phrases}\nText:"
+    )
+    assert [(example.label, example.text) for example in cfg.examples] == list(shown)
+    model = Echo()
+    run(tmp_path, cfg, model=model)
+    (_, *prompts), (_, *continued) = model.prompts, model.continued
+    assert all(continued)
+    first = prompts[0]
+    assert first.startswith("Each text below is a letter.\n\nTopic: Billing\nWords: charged")
+    assert first.count("Topic:") == 2  # an example without a label names none
+    assert "Text: I was charged twice for one visit.\n\nWords: " in first
+    assert first.endswith("\nText:")
+    unlabeled = config(terms, subject=Subject("a letter", examples=shown), labels_public=False)
+    assert "{label}" not in unlabeled.prompt
+    own = config(terms, subject=Subject("a letter", examples=shown), prompt="Terms: {phrases}")
+    assert own.examples == ()
     planned = METHOD.Config.model_validate(cfg.model_dump(mode="json"))
     assert planned.model_dump() == cfg.model_dump()
-    for bad in ("not json", '{"phrases": ["a"]}', "[1]"):
-        shown.write_text(bad)
-        with pytest.raises(ConfigError, match=r"examples=.* cannot be read"):
-            config(terms, examples=shown, examples_digest=sha256_file(shown))
+
+
+def test_a_text_that_copies_an_example_is_written_again(tmp_path, terms):
+    copied = "I was charged twice for one visit to the clinic today."
+    new = "My second bill came with a fee that nobody told me of."
+    cfg = config(terms, subject=Subject(examples=((None, copied),)), candidates=1)
+    model = Echo()
+    answers = iter([""] + [copied] * 5 + [new + "\nTopic: Billing\nText: more"] * 20)
+    model.answer = lambda prompt: next(answers)
+    assert {sample.content for sample in run(tmp_path, cfg, model=model)} == {new}
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -411,8 +434,11 @@ def test_phrases_that_are_released_themselves_need_no_evidence(terms):
 
 def test_a_missing_label_takes_no_phrases_along(terms):
     cfg = config(terms, prompt="Topic: {label}\nLabel: {label}; terms: {phrases}\nText:")
-    assert fill(cfg, "Billing", ["a", "b"]) == "Topic: Billing\nLabel: Billing; terms: a, b\nText:"
-    assert fill(cfg, None, ["a", "b"]) == "Label: ; terms: a, b\nText:"
+    prompts = SeedPrompts(cfg)
+    assert prompts.fill("Billing", ["a", "b"]) == (
+        2 * ("Topic: Billing\nLabel: Billing; terms: a, b\nText:",)
+    )
+    assert prompts.fill(None, ["a", "b"])[0] == "Label: ; terms: a, b\nText:"
 
 
 def test_the_public_model_alone_is_asked_as_around_phrases(terms):

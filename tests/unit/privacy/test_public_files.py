@@ -102,7 +102,6 @@ def names(root: Path, place: Path) -> Iterator[str]:
 
 PINNED = [
     (f"methods.{KPS}.vocabulary", KPS),
-    (f"methods.{KPS}.examples", KPS),
     ("validation.suite", KPS),
     ("validation.json_schema", KPS),
 ]
@@ -251,22 +250,23 @@ def test_a_copy_of_private_text_is_refused_before_anything_is_spent(project, whi
     assert ctx.ledger.accounts.balance("d").spent == 0
 
 
+@pytest.mark.parametrize("setting", ["dataset.examples", f"methods.{KPS}.examples"])
 @pytest.mark.parametrize(
     ("invented", "refused"),
     [(f"TEXT 7 of a patient, called {SECRET}!", True), ("My knee hurts since Monday.", False)],
 )
 def test_an_example_that_is_a_record_is_refused_before_anything_is_spent(
-    project, invented, refused
+    project, setting, invented, refused
 ):
     from privsyn.stages.partition import partition
 
-    ctx = context(project, f"dataset.examples={json.dumps([{'text': invented}])}")
+    ctx = context(project, f"{setting}={json.dumps([{'text': invented}])}")
     planned = plan(ctx, KPS, open_account=True)
     reserve(ctx, planned)
     if not refused:
         assert partition(ctx, planned)
         return
-    with pytest.raises(ConfigError, match=r"dataset\.examples shares text") as caught:
+    with pytest.raises(ConfigError, match=r"dataset\.examples, .*shares text") as caught:
         partition(ctx, planned)
     assert SECRET not in str(caught.value)
     assert settle(ctx, planned) == "VOID"
@@ -476,5 +476,4 @@ def test_files_that_are_not_named_have_no_digest():
         "privacy": {"epsilon": 1, "delta": 1e-6},
     }
     dumped = parse_config(raw).method(KPS).model_dump(mode="json")
-    assert dumped["examples_digest"] is None
     assert dumped["vocabulary_digest"] is None
