@@ -6,7 +6,6 @@ which words the records of a label use, so that candidates with these words exis
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.public_files import words as words_of
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN
+from privsyn.methods.keyphrase_seeding.settings import SHIPPED
+from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 from privsyn.models.language.text_variation import TextSettings, WordShares
 
 MOST_WORDS = 25_000
@@ -38,7 +38,7 @@ def public_words(text: TextSettings, labels: Sequence[str | None]) -> bytes:
     """
     spoken = [text.labels.get(label, label) for label in labels if label and text.name_labels]
     given = [*spoken, *(example.text for example in text.examples), *text.words]
-    frequent = gzip.decompress(BUILTIN.read_bytes()).decode("utf-8").split("\n")
+    frequent = Vocabulary.parse(BUILTIN.read_bytes(), SHIPPED).terms
     listed = [*(word for entry in given for word in words_of(entry)), *frequent]
     size = max(LEAST_WORDS, min(MOST_WORDS, MOST_ENTRIES // max(1, len(labels))))
     # A text cannot build on one letter, or on a number.
