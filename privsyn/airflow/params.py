@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from airflow.sdk import Param
@@ -22,7 +22,7 @@ from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
 from privsyn.release.warnings import SCALE, of_unit
-from privsyn.section import PRESET, nearest
+from privsyn.section import PRESET, SMALL, nearest
 from privsyn.students.settings import STUDENTS
 
 JSON_SCHEMA = (
@@ -67,17 +67,18 @@ def form(config: Config, method: str) -> dict[str, Param]:
     for key, caution in _cautions(config).items():
         privacy[key] = _described(privacy[key], caution)
     version = {"version": config.dataset.version}
+    values = config.method(method).model_dump(mode="json")
+    # What depends on the model and on the number of texts comes first, in params.yaml too.
+    usual = implementation.Config.presets.get(SMALL, values)
+    first = {name: value for name, value in values.items() if name in usual}
+    rest = {name: value for name, value in values.items() if name not in usual}
+    fields = partial(_fields, implementation.Config, f"methods.{method}", files=config.files)
     return {
         **privacy,
         **_fields(DatasetConfig, "dataset", "Dataset", version),
         **_preset(implementation, method),
-        **_fields(
-            implementation.Config,
-            f"methods.{method}",
-            implementation.title,
-            config.method(method).model_dump(mode="json"),
-            config.files,
-        ),
+        **fields(section=implementation.title, values=first),
+        **fields(section=f"{implementation.title}: other settings", values=rest),
         **(_student(config) if teaches else {}),
     }
 

@@ -47,7 +47,10 @@ def test_fields_are_typed_described_bounded_and_in_sections(form):
         sections.add(field.schema["section"])
         if {"integer", "number"} & set(_types(field)):
             assert {"minimum", "exclusiveMinimum"} & set(field.schema), key
-    assert sections == {"Privacy", "Dataset", "InvisibleInk"}
+    assert sections == {"Privacy", "Dataset", "InvisibleInk", "InvisibleInk: other settings"}
+    by_place = [field.schema["section"] for field in form.values()]
+    assert by_place == sorted(by_place, key=by_place.index), "a section is in one piece"
+    assert form[f"methods.{METHOD}.texts_per_label"].schema["section"] == "InvisibleInk"
 
 
 def test_defaults_are_the_settings_of_params_yaml(config, form):
