@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
+_SHOWN_WORDS = 4
+"""Words that a prompt shows of an example."""
+
+
 class SeedPrompts:
     """Prompts of public text, privatized phrases, and labels where they are public."""
 
@@ -75,7 +79,7 @@ class SeedPrompts:
             for line in prompt.splitlines(keepends=True)
         )
         self.listed, self._unlabeled = (
-            ExampleList(form, settings.examples, self._label_text, "phrases")
+            ExampleList(form, settings.examples, self._label_text, "phrases", _SHOWN_WORDS)
             for form in (prompt, unlabeled)
         )
 
@@ -90,7 +94,7 @@ class SeedPrompts:
         label_text = self._label_text(label)
         listed = self._unlabeled if phrases and not label_text else self.listed
         slots = {"label": label_text, "phrases": ", ".join(phrases)}
-        return listed.fill(slots, len(phrases))
+        return listed.fill(slots)
 
 
 def default_prompt(

@@ -211,7 +211,9 @@ class ExampleList:
         prompt: Its part after {examples} is the request, which the model continues.
         examples: The invented texts.
         labels: What the request says for a label.
-        words: Name of the slot of words.
+        slot: Name of the slot of words.
+        words: Words that the request of an example names. The same in every prompt, since a model
+            reads what all prompts begin with once.
     """
 
     def __init__(
@@ -219,11 +221,12 @@ class ExampleList:
         prompt: str,
         examples: Sequence[TextExample],
         labels: Callable[[str | None], str],
-        words: str = "words",
+        slot: str = "words",
+        words: int = _NAMED_WORDS,
     ) -> None:
         self._before, mark, self._request = prompt.rpartition("{examples}")
         self._examples = tuple(examples) if mark else ()
-        self._labels, self._words = labels, words
+        self._labels, self._slot, self._words = labels, slot, words
         self._copied = {
             run for example in examples for run in runs(words_of(example.text), _COPIED)
         }
@@ -236,23 +239,18 @@ class ExampleList:
         """Whether a text continues a list of examples, with no chat template around it."""
         return bool(self._examples)
 
-    def fill(self, slots: Mapping[str, str], words: int = _NAMED_WORDS) -> tuple[str, str]:
-        """The prompt with its slots filled, and its part after the examples.
-
-        Args:
-            slots: Values of the slots.
-            words: Words that the request of an example names.
-        """
-        listed = "".join(self._example(example, slots, words) for example in self._examples)
+    def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
+        """The prompt with its slots filled, and its part after the examples."""
+        listed = "".join(self._example(example, slots) for example in self._examples)
         request = filled(self._request, slots)
         return filled(self._before, slots) + listed + request, request
 
-    def _example(self, example: TextExample, slots: Mapping[str, str], words: int) -> str:
+    def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
         longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
         shown = dict(slots) | {"label": self._labels(example.label)}
-        if slots.get(self._words):
-            shown[self._words] = ", ".join(longest[:words])
+        if slots.get(self._slot):
+            shown[self._slot] = ", ".join(longest[: self._words])
         return f"{filled(self._request, shown)} {example.text.strip()}\n\n"
 
     def before_next(self, text: str) -> str:
