@@ -14,6 +14,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Event, load
+from privsyn.files import DIGEST, values
 from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
@@ -287,8 +288,11 @@ def settings_digest(
         dataset: Likewise.
         amplification: Whether the account lets a cost count on secret buckets.
     """
+    settings = given.model_dump(mode="json", exclude_defaults=True)
+    for name, *_ in values(given):  # a public file is what it holds, wherever it lies
+        settings |= {key: identity["settings"].get(key) for key in (name, name + DIGEST)}
     named = {key: identity[key] for key in ASKED} | {
-        "settings": given.model_dump(mode="json", exclude_defaults=True),
+        "settings": settings,
         "dataset": dataset.model_dump(mode="json", exclude_defaults=True),
         "amplification": amplification,
         "models": {role: _model(use) for role, use in identity["models"].items()},

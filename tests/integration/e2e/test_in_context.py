@@ -23,7 +23,7 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
         "evaluate.perplexity_texts=0",
         "evaluate.in_context_records=8",
     )
-    planned = plan(ctx, "invisible_ink")
+    planned = plan(ctx, "invisible_ink", open_account=True)
     monkeypatch.setattr(measure, "public_alone", lambda ctx, plan, names, *_: list(names))
     artifact = tmp_path / "synthetic.jsonl"
     rows = [{"id": str(i), "label": LABELS[i % 2], "text": text("made", i)} for i in range(20)]
