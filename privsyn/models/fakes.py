@@ -243,7 +243,7 @@ class FakeTextModel:
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
-        continued: bool = False,
+        until: Sequence[str] | None = None,
     ) -> list[str]:
         """One completion per prompt, of at most ``max_tokens`` words."""
         out = []

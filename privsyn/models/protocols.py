@@ -176,7 +176,7 @@ class TextModel(Protocol):
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
-        continued: bool = False,
+        until: Sequence[str] | None = None,
     ) -> list[str]:
         """One completion per prompt, in order, without the prompt. It may be empty.
 
@@ -185,8 +185,9 @@ class TextModel(Protocol):
             max_tokens: Longest completion, in tokens; an unfinished last word is left out.
             temperature: Temperature of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
-            continued: Continue the prompt as it is, with no chat template around it. A server that
-                takes chat messages alone gets it as a message.
+            until: Continue the prompt as it is, with no chat template around it, up to the first of
+                these strings: they begin the next text of a list. A server that takes chat messages
+                alone gets the prompt as a message. None: answer the prompt.
 
         Raises:
             ModelError: Retryable if the model may answer later (a server that is down).

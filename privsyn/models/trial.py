@@ -80,7 +80,7 @@ def try_texts(
     max_tokens: int,
     temperature: float,
     top_p: float,
-    continued: bool = False,
+    until: Sequence[str] | None = None,
 ) -> list[str]:
     """Answers to public prompts, with the lengths and the sampling of a method.
 
@@ -96,7 +96,7 @@ def try_texts(
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
-            continued=continued,
+            until=until,
         )
         refuse_silence(model, answers)
         if not all(is_no_text(answer) for answer in answers if answer.strip()):

@@ -264,7 +264,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 max_tokens=settings.max_tokens,
                 temperature=settings.temperature,
                 top_p=settings.top_p or 1.0,
-                continued=prompts.listed.continued,
+                until=prompts.listed.until,
             )
 
     def run(
@@ -471,7 +471,7 @@ def _nearest(
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         top_p=settings.top_p or 1.0,
-        continued=prompts.listed.continued,
+        until=prompts.listed.until,
     )
     texts = [ending.cut(prompts.listed.before_next(text)) for text in answers]
     shape = (len(lists), settings.candidates)

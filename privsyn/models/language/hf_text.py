@@ -30,6 +30,9 @@ _SHARED = 16
 _CLOSE_UP = 0.75
 """Finished rows are dropped when at most this share of a batch is unfinished."""
 
+_LONGEST_STOP = 8
+"""Tokens of a text's end in which its stop is looked for."""
+
 
 class HFTextModel:
     """A TextModel over a causal language model.
@@ -108,7 +111,7 @@ class HFTextModel:
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
-        continued: bool = False,
+        until: Sequence[str] | None = None,
     ) -> list[str]:
         """One completion per prompt, in order.
 
@@ -124,13 +127,14 @@ class HFTextModel:
                 f"room for a prompt beside max_tokens={max_tokens}.",
                 hint="Lower max_tokens, or use another model.",
             )
-        rows = [self._prompts.whole(prompt, longest, chat=not continued) for prompt in prompts]
+        rows = [self._prompts.whole(prompt, longest, chat=until is None) for prompt in prompts]
         answers = self.continued(
             rows,
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
             ran_out=self._over,
+            until=until or (),
         )
         for answer in answers:
             if is_thought(answer):
@@ -157,6 +161,7 @@ class HFTextModel:
         temperature: float,
         top_p: float = 1.0,
         ran_out: Callable[[str], str] = str,
+        until: Sequence[str] = (),
     ) -> list[str]:
         """The model's continuation of some tokens: one text per row, in order.
 
@@ -166,16 +171,25 @@ class HFTextModel:
             temperature: Of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
             ran_out: Shortens a text that ran out of tokens.
+            until: A text ends before the first of these strings, each with a line break in it.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
-            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature, top_p)
+            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature, top_p, until)
             for i, tokens in zip(numbers, drawn, strict=True):
-                plain = [token for token in tokens if token in self._plain]
-                text = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
-                out[i] = ran_out(text) if len(tokens) == max_tokens else text
+                text = self._text(tokens)
+                if ends := [place for stop in until if (place := text.find(stop)) >= 0]:
+                    out[i] = text[: min(ends)]
+                else:
+                    out[i] = ran_out(text) if len(tokens) == max_tokens else text
         return out
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """What tokens say, special ones left out."""
+        plain = [token for token in tokens if token in self._plain]
+        text: str = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+        return text
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
         """Rows in batches whose cache fits; the last row of a batch is its longest."""
@@ -190,9 +204,17 @@ class HFTextModel:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _decode(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_p: float
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_tokens: int,
+        temperature: float,
+        top_p: float,
+        until: Sequence[str],
     ) -> list[list[int]]:
-        """Tokens of the completions of one batch, without the end token."""
+        """Tokens of the completions of one batch, without the end token.
+
+        A completion with one of ``until`` in it is not written further.
+        """
         device, width = self.network.device, max(map(len, prompts))
         shared = self._shared(prompts)
         # (rows, width): the shared beginning, left padding, then the rest of each prompt.
@@ -224,6 +246,8 @@ class HFTextModel:
             for slot, token in enumerate(tokens.tolist()):
                 if going[slot]:
                     out[numbers[slot]].append(token)
+                    if until and self._stopped(out[numbers[slot]], until):
+                        going[slot], alive[slot] = False, False
             live = [slot for slot, on in enumerate(going) if on]
             if not live:
                 break
@@ -235,6 +259,11 @@ class HFTextModel:
                 numbers = [numbers[slot] for slot in live]
             fed = tokens[:, None]
         return out
+
+    def _stopped(self, tokens: Sequence[int], until: Sequence[str]) -> bool:
+        """Whether the text has one of these strings. Its last tokens tell: it had none before."""
+        tail = self._text(tokens[-_LONGEST_STOP:])
+        return "\n" in tail and any(stop in tail for stop in until)
 
     def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
         """Number of tokens that all prompts begin with, less than any prompt's length; or 0.

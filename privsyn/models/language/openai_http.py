@@ -50,10 +50,13 @@ _HINTS = {
 
 NO_THOUGHTS: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 """vLLM, SGLang and llama.cpp pass this to chat templates; Ollama and others ignore it."""
+_MOST_STOPS = 4
+"""OpenAI's limit."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """Names of the limit of tokens; OpenAI's newer models know only the second."""
 _EFFECTS = {
     "chat_template_kwargs": "a model that thinks may think",
+    "stop": "a text is written on to its limit of tokens",
     "top_p": "the model samples among all its tokens",
     "temperature": "the model samples at a temperature of its own",
     "max_tokens": "the limit is sent as max_completion_tokens",
@@ -104,6 +107,7 @@ class _Sampling:
     max_tokens: int
     temperature: float
     top_p: float = 1.0
+    until: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class ServerTextModel:
         Raises:
             ServerError: The trial failed; the message has the server's words.
         """
-        prompt, sampling = "Say yes.", _Sampling(16, 0.7, 0.9)
+        prompt, sampling = "Say yes.", _Sampling(16, 0.7, 0.9, ("\nText",))
         outcome = self._try(prompt, sampling, threading.Event())
         if isinstance(outcome, _Failure) and outcome.unwanted:
             outcome = self._without(prompt, sampling, outcome)
@@ -200,7 +204,7 @@ class ServerTextModel:
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
-        continued: bool = False,
+        until: Sequence[str] | None = None,
     ) -> list[str]:
         """One completion per prompt, in order; "" where the server refuses a prompt.
 
@@ -217,12 +221,10 @@ class ServerTextModel:
             return []
         self._refuse_beyond(len(prompts))
         stop = threading.Event()
+        sampling = _Sampling(max_tokens, temperature, top_p, tuple(until or ())[:_MOST_STOPS])
         pool = ThreadPoolExecutor(min(self._cfg.concurrency, len(prompts)))
         try:
-            requests = [
-                pool.submit(self._answer, prompt, _Sampling(max_tokens, temperature, top_p), stop)
-                for prompt in prompts
-            ]
+            requests = [pool.submit(self._answer, prompt, sampling, stop) for prompt in prompts]
             wait(requests, return_when=FIRST_EXCEPTION)
             if error := next(filter(None, map(_error_of, requests)), None):
                 raise error
@@ -325,9 +327,11 @@ class ServerTextModel:
             both = isinstance(value, dict) and isinstance(extra.get(name), dict)
             extra[name] = {**extra[name], **value} if both else value
         limit = _LIMITS["max_tokens" in left_out and self._cfg.chat]
-        settings = {limit: sampling.max_tokens, "temperature": sampling.temperature}
+        settings: dict[str, Any] = {limit: sampling.max_tokens, "temperature": sampling.temperature}
         if sampling.top_p < 1:
             settings["top_p"] = sampling.top_p
+        if sampling.until:
+            settings["stop"] = list(sampling.until)
         settings |= {name: value for name, value in extra.items() if value is not None}
         return {name: value for name, value in settings.items() if name not in left_out}
 

@@ -230,14 +230,10 @@ class ExampleList:
         self._copied = {
             run for example in examples for run in runs(words_of(example.text), _COPIED)
         }
-        # A text ends where the model begins the next one.
-        names = re.findall(r"(?m)^([A-Z]\w*):", self._request) if self.continued else []
+        names = re.findall(r"(?m)^([A-Z]\w*):", self._request) if self._examples else []
         self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})\b") if names else None
-
-    @property
-    def continued(self) -> bool:
-        """Whether a text continues a list of examples, with no chat template around it."""
-        return bool(self._examples)
+        self.until = tuple(f"\n{name}" for name in names) if self._examples else None
+        """Where a continued list goes on to the next text; None: no list, so a request."""
 
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
         """The prompt with its slots filled, and its part after the examples."""
@@ -315,10 +311,7 @@ class TextVariation:
                 return texts
             requests = [self._request(label) for _ in again]
             prompts = [prompt for prompt, _ in requests]
-            answers = map(
-                self._clean_fresh,
-                self._complete(prompts, settings.temperature, self._fresh.continued),
-            )
+            answers = self._complete(prompts, settings.temperature, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
                 text = self._clean_fresh(answer)
                 failed[i] = self._ending.failed(text, request) or self._fresh.copies(text)
@@ -342,7 +335,7 @@ class TextVariation:
         settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
         prompts = [self._request(label)[0] for label in wanted_labels]
-        fresh = self._tried(prompts, settings.temperature, self._fresh.continued)
+        fresh = self._tried(prompts, settings.temperature, self._fresh.until)
         if not 0 < degree < 1:
             return fresh
         texts = (fresh or [SENTENCE]) * len(wanted_labels)
@@ -352,7 +345,7 @@ class TextVariation:
         return fresh + self._tried(prompts, low + degree * (high - low))
 
     def _tried(
-        self, prompts: Sequence[str], temperature: float, continued: bool = False
+        self, prompts: Sequence[str], temperature: float, until: Sequence[str] | None = None
     ) -> list[str]:
         """The answers to public prompts, cleaned, without empty ones."""
         settings = self._settings
@@ -362,9 +355,9 @@ class TextVariation:
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
-            continued=continued,
+            until=until,
         )
-        clean = self._clean_fresh if continued else self._clean
+        clean = self._clean if until is None else self._clean_fresh
         return list(filter(None, map(clean, answers)))
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
@@ -438,7 +431,7 @@ class TextVariation:
         return self._clean(self._fresh.before_next(text))
 
     def _complete(
-        self, prompts: Sequence[str], temperature: float, continued: bool = False
+        self, prompts: Sequence[str], temperature: float, until: Sequence[str] | None = None
     ) -> list[str]:
         settings = self._settings
         answers = self._model.complete(
@@ -446,7 +439,7 @@ class TextVariation:
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
-            continued=continued,
+            until=until,
         )
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]

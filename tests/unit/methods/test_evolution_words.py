@@ -301,7 +301,7 @@ def listed(**settings) -> TextSettings:
 def test_examples_stand_before_the_request_and_the_model_continues():
     class Remembers(FakeTextModel):
         def complete(self, prompts, **options):
-            assert options["continued"] is True
+            assert options["until"] == ("\nTopic", "\nWords", "\nText")
             return super().complete(prompts, **options)
 
     model = Remembers(

@@ -70,16 +70,16 @@ class Echo:
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.prompts: list[str] = []
-        self.continued: list[bool] = []
+        self.until: list[Sequence[str] | None] = []
         self.fail_at = fail_at
 
     def complete(
-        self, prompts: Sequence[str], *, max_tokens, temperature, top_p=1.0, continued=False
+        self, prompts: Sequence[str], *, max_tokens, temperature, top_p=1.0, until=None
     ) -> list[str]:
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")
         self.prompts += prompts
-        self.continued += [continued] * len(prompts)
+        self.until += [until] * len(prompts)
         return list(map(self.answer, prompts))
 
     def answer(self, prompt: str) -> str:
@@ -288,8 +288,8 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
     assert [(example.label, example.text) for example in cfg.examples] == list(shown)
     model = Echo()
     run(tmp_path, cfg, model=model)
-    (_, *prompts), (_, *continued) = model.prompts, model.continued
-    assert all(continued)
+    (_, *prompts), (_, *until) = model.prompts, model.until
+    assert set(until) == {("\nTopic", "\nWords", "\nText")}
     first = prompts[0]
     assert first.startswith("Each text below is a letter.\n\nTopic: Billing\nWords: charged")
     assert first.count("Topic:") == 2  # an example without a label names none
@@ -456,7 +456,7 @@ def test_the_public_model_alone_is_asked_as_around_phrases(terms):
         f"The following is a text.\nTopic: {label}\nText:" for label in LABELS
     }
     assert {tuple(sampling.items()) for sampling in asked} == {
-        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9), ("continued", False))
+        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9), ("until", None))
     }
     assert METHOD.fresh(config(terms, use_llm=False)) is None
     assert METHOD.fresh(config(terms, prompt="{phrases}")) is None

@@ -265,6 +265,45 @@ def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.Monke
     assert steps[3] == 3  # the rest was closed up
 
 
+@pytest.mark.parametrize("name", ["llama", "chat"])
+def test_a_row_stops_where_the_next_text_begins(load: Load, name: str, monkeypatch: Any) -> None:
+    """A row with a stop in it is not written on, and the others go on as they would."""
+    model = copied(load(name), rows_per_pass=len(PROMPTS))
+    free = model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
+    order = sorted(range(len(PROMPTS)), key=lambda i: len(model._prompts.whole(PROMPTS[i], 99)))
+    steps: list[int] = []
+    text_of, first = type(model)._text, order[0]
+
+    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+        steps.append(len(ids))
+        return type(model)._forward(model, cache, ids, mask)
+
+    def text(tokens: Any) -> str:
+        """What the tokens say; the shortest prompt's third token begins the next text."""
+        said = text_of(model, tokens)
+        return f"{said}\nTopic: more" if tuple(tokens) == marked else said
+
+    ended = {}
+    whole = model._decode
+
+    def watched(*args: Any) -> Any:
+        out = whole(*args)
+        ended.update(zip(order, out, strict=True))
+        return out
+
+    monkeypatch.setattr(model, "_decode", watched)
+    marked: Any = ()
+    model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
+    marked = tuple(ended[first][:3])
+    monkeypatch.setattr(model, "_text", text)
+    monkeypatch.setattr(model, "_forward", forward)
+    texts = model.complete(PROMPTS, max_tokens=10, temperature=0, until=["\nTopic", "\nText"])
+    assert len(ended[first]) == 3
+    assert texts[first].strip() == text_of(model, marked).strip()
+    assert [texts[i] for i in order[1:]] == [free[i] for i in order[1:]]
+    assert len(steps) == 10
+
+
 def test_tiny_ends_its_texts(load: Load) -> None:
     texts = seeded(load("tiny"), 5).complete(["Text:"] * 4, max_tokens=120, temperature=0.8)
     assert all("<|" not in text for text in texts)

@@ -643,7 +643,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    "parameter", ["temperature", "top_p", "chat_template_kwargs", "max_tokens"]
+    "parameter", ["temperature", "top_p", "chat_template_kwargs", "max_tokens", "stop"]
 )
 @pytest.mark.parametrize("form", NAMES)
 def test_a_parameter_that_is_refused_is_left_out_and_told(
@@ -652,9 +652,12 @@ def test_a_parameter_that_is_refused_is_left_out_and_told(
     server.script = lambda number, body: NAMES[form](parameter) if parameter in body else chat(TEXT)
     model = make()
     model.check()
-    assert model.complete(["a", "b"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT, TEXT]
+    names = tuple(f"\n{name}" for name in ("Topic", "Author", "Words", "Text", "More"))
+    texts = model.complete(["a", "b"], max_tokens=99, temperature=0.7, top_p=0.9, until=names)
+    assert texts == [TEXT, TEXT]
     last = server.requests[-1][2]
-    sent = {"temperature", "top_p", "chat_template_kwargs", "max_tokens"} - {parameter}
+    sent = {"temperature", "top_p", "chat_template_kwargs", "max_tokens", "stop"} - {parameter}
+    assert last.get("stop", list(names[:4])) == list(names[:4]), "OpenAI takes four"
     assert sent <= set(last)
     assert ("max_completion_tokens" in last) == (parameter == "max_tokens")
     assert [r.getMessage() for r in caplog.records if f"refuses {parameter}:" in r.getMessage()]

@@ -132,7 +132,7 @@ def test_degrees_at_the_ends_and_the_temperature_between():
     seen = []
 
     class Warm(FakeTextModel):
-        def complete(self, prompts, *, max_tokens, temperature, top_p=1.0, continued=False):
+        def complete(self, prompts, *, max_tokens, temperature, top_p=1.0, until=None):
             seen.append((temperature, max_tokens))
             return super().complete(prompts, max_tokens=max_tokens, temperature=temperature)
 
