@@ -76,9 +76,9 @@ def shares_of(
 ) -> Mapping[str | None, WordShares]:
     """Words of each label with their shares. Post-processing of the noisy table.
 
-    A word belongs to a label if its sum is no noise (Benjamini and Hochberg, with weights by
-    frequency) and lies above the mean of the other labels' sums; its share is in proportion to the
-    distance. A label without such words is left out: its prompts name none.
+    A word belongs to a label if its sum lies above the mean of the other labels' sums by more than
+    noise explains (Benjamini and Hochberg, with weights by frequency); its share is in proportion
+    to the distance. A label without such words is left out: its prompts name none.
 
     Args:
         noisy: The noisy sums, shape (labels * words,).
@@ -94,17 +94,18 @@ def shares_of(
     prior = 1.0 / (np.arange(len(words)) + _HALF_RANK)
     prior *= len(words) / prior.sum()
     ranks = np.arange(1, len(words) + 1)
-    others = np.zeros_like(table)
-    if len(labels) > 1:
-        others = (table.sum(axis=0) - table) / (len(labels) - 1)
+    excess_of = table
+    if len(labels) > 1:  # over the mean of the other labels, whose noise adds to its own
+        excess_of = table - (table.sum(axis=0) - table) / (len(labels) - 1)
+        deviation *= math.sqrt(1 + 1 / (len(labels) - 1))
     by_label: dict[str | None, WordShares] = {}
-    for label, sums, elsewhere in zip(labels, table, others, strict=True):
+    for label, sums in zip(labels, excess_of, strict=True):
         values = ndtr(-sums / deviation) / prior  # weighted p-values, (words,)
         order = np.argsort(values, kind="stable")
         passed = np.flatnonzero(values[order] <= FALSE_DISCOVERIES * ranks / len(words))
         chosen = order[: passed[-1] + 1] if len(passed) else order[:0]
-        excess = np.maximum(sums[chosen] - elsewhere[chosen], 0.0)
-        chosen, excess = chosen[excess > 0], excess[excess > 0]
+        chosen = chosen[sums[chosen] > 0]
         if len(chosen):
+            excess = sums[chosen]
             by_label[label] = ([words[place] for place in chosen], excess / excess.sum())
     return by_label

@@ -149,6 +149,16 @@ def test_words_of_a_label_are_those_above_noise_and_above_the_others():
     assert shares["a"][1].sum() == pytest.approx(1)
 
 
+def test_a_word_of_all_labels_is_named_by_none_though_noise_favors_one():
+    """Every text says "the": of six labels one is a noise's width above the others, by chance."""
+    words = ("the", "rash", *(f"w{i}" for i in range(500)))
+    table = np.zeros((6, 502))
+    table[:, 0] = 60.0 + 2.0 * np.array([1, -1, 0.5, 0, -0.5, 1.5])
+    table[2, 1] = 20.0
+    shares = shares_of((table * LATTICE).astype(np.int64).ravel(), words, "abcdef", 2.0 * LATTICE)
+    assert {label: list(named) for label, (named, _) in shares.items()} == {"c": ["rash"]}
+
+
 def test_noise_alone_names_hardly_a_word():
     words = [f"w{i}" for i in range(5000)]
     noise = np.random.default_rng(4).normal(0, 2.0 * LATTICE, 10_000).astype(np.int64)
