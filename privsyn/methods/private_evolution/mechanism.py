@@ -1,4 +1,4 @@
-"""Noise and cost of private evolution: histograms of votes, and a table of words."""
+"""Noise and cost of private evolution: histograms of votes, a table of words, mean vectors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ those above it had no significant gain, and those below it had."""
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateEvolutionMechanism(Mechanism):
-    """All histograms of a run, each with the same noise, and the table of words before them.
+    """All histograms of a run, each with the same noise, and what is drawn before them.
 
     Attributes:
         histogram: Adds noise to one histogram of votes and prices it.
         words: Adds noise to the table of words and prices it; None without one [E11].
+        means: Adds noise to the sums of vectors by label and prices it; None without [E14].
         noise_multiplier: Sigma over the sensitivity.
         threshold: H, in votes. Bins below it have no offspring.
         histograms: Number of histograms.
@@ -36,14 +37,15 @@ class PrivateEvolutionMechanism(Mechanism):
 
     histogram: DiscreteGaussian
     words: DiscreteGaussian | None
+    means: DiscreteGaussian | None
     noise_multiplier: float
     threshold: float
     histograms: int
 
     @property
     def event(self) -> Event:
-        """The composition of all histograms and the table of words."""
-        return _composed(self.histogram, self.words, self.histograms)
+        """The composition of all histograms, the table of words and the sums of vectors."""
+        return _composed(self.histogram, (self.words, self.means), self.histograms)
 
     @property
     def noise_votes(self) -> float:
@@ -53,13 +55,13 @@ class PrivateEvolutionMechanism(Mechanism):
     @property
     def derived(self) -> Mapping[str, float]:
         """The noise, in multiples of the sensitivity and in votes, and the threshold."""
-        table = {} if self.words is None else {"noise_words": self.words.sigma / LATTICE}
+        tables = {"noise_words": self.words, "noise_means": self.means}
         return {
             "noise_multiplier": self.noise_multiplier,
             "noise_votes": self.noise_votes,
             "threshold": self.threshold,
             "histograms": self.histograms,
-        } | table
+        } | {name: table.sigma / LATTICE for name, table in tables.items() if table is not None}
 
 
 def calibrate(
@@ -74,8 +76,8 @@ def calibrate(
     if sigma is None:
 
         def event(sigma: float) -> Event:
-            histogram = _histogram(sigma, facts)
-            return _composed(histogram, _table(settings, sigma, facts), settings.histograms)
+            tables = _table(settings, sigma, facts), _sums(settings, sigma, facts)
+            return _composed(_histogram(sigma, facts), tables, settings.histograms)
 
         try:
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
@@ -116,6 +118,7 @@ def _mechanism(
         ),
         histogram=histogram,
         words=_table(settings, sigma, facts),
+        means=_sums(settings, sigma, facts),
         noise_multiplier=sigma,
         # Two standard deviations: of candidates without votes one in 44 gets past it by noise
         # alone.
@@ -146,18 +149,41 @@ def _table(
     histogram of votes [E11].
     """
     share = settings.table_share
-    if not share:
+    return _histogram(_multiplier(settings, sigma, share), facts) if share else None
+
+
+def _sums(
+    settings: PrivateEvolutionConfig, sigma: float, facts: PricingFacts
+) -> DiscreteGaussian | None:
+    """Noise of the sums of vectors by label; None without them.
+
+    A record adds a vector of length one at most to its label's sum, so a unit moves the sums by m.
+    A unit that replaces another may move them by 2 m, since vectors may be opposite [E14].
+    """
+    if len(facts.labels) < 2 or not settings.mean_share:  # one label needs no telling apart
         return None
-    # The table costs 1 / (2 z_w^2) zCDP and H histograms cost H / (2 z^2). The table has the share
-    # s of the whole where z_w = z sqrt((1 - s) / (s H)).
-    return _histogram(sigma * math.sqrt((1 - share) / (share * settings.histograms)), facts)
+    l2 = float(facts.adjacency.moves * facts.unit.max_records * LATTICE)
+    return DiscreteGaussian(l2, _multiplier(settings, sigma, settings.mean_share) * l2)
 
 
-def _composed(histogram: DiscreteGaussian, words: DiscreteGaussian | None, count: int) -> Event:
+def _multiplier(settings: PrivateEvolutionConfig, sigma: float, share: float) -> float:
+    """Noise multiplier of a draw with a share of the whole cost, where a histogram has ``sigma``.
+
+    A draw of multiplier z_i costs 1 / (2 z_i^2) zCDP, and H histograms cost H / (2 z^2). They have
+    the share 1 - s of the whole, s being all other shares, so z_i = z sqrt((1 - s) / (s_i H)).
+    """
+    votes = 1 - settings.table_share - settings.mean_share
+    return sigma * math.sqrt(votes / (share * settings.histograms))
+
+
+def _composed(
+    histogram: DiscreteGaussian, tables: Sequence[DiscreteGaussian | None], count: int
+) -> Event:
     """The event of a run."""
     # Every round, and a noisy split of labels, is one histogram on the same records: they compose.
     votes = replace(histogram.event, count=count)
-    return votes if words is None else Composed((words.event, votes))
+    before = tuple(table.event for table in tables if table is not None)
+    return Composed((*before, votes)) if before else votes
 
 
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:

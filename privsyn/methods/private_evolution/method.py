@@ -38,6 +38,7 @@ from privsyn.methods.base import (
     Subject,
     each,
 )
+from privsyn.methods.private_evolution import words as word_table
 from privsyn.methods.private_evolution.candidates import (
     first_candidates,
     fresh_samples,
@@ -53,8 +54,8 @@ from privsyn.methods.private_evolution.mechanism import (
     sizes_of,
 )
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.methods.private_evolution.votes import Voters
-from privsyn.methods.private_evolution.words import exact_sums, public_words, shares_of
+from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums, labels_of
+from privsyn.methods.private_evolution.words import public_words, shares_of
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
@@ -85,7 +86,8 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
     Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one).
     Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
-    section 4.3), composed with one more where word_share pays for a table of words [E11].
+    section 4.3), composed with one more where word_share pays for a table of words [E11],
+    and one more where mean_share pays for mean vectors [E14].
     """
 
     name: ClassVar[str] = "private_evolution"
@@ -239,7 +241,6 @@ def _evolve(
     journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
     wide = settings.expansion
     sizes = sizes_of(settings, labels)
-    across = settings.modality == "text" and not settings.text.name_labels
     steps = Steps(draw.progress, _steps(settings, labels))
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
@@ -282,9 +283,11 @@ def _evolve(
                 )
                 for place, (group, label) in enumerate(zip(population, labels, strict=True))
             ]
-        if across:  # [E12]
-            vectors = [np.concatenate(vectors)] * len(labels)
-            population = [[sample for group in population for sample in group]] * len(labels)
+        if mechanism.means is not None and t == 1:  # [E14]
+            steps.next()
+            population, vectors = private.by_means(
+                journal, mechanism.means, draw.noise, population, vectors, sizes
+            )
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(
@@ -296,10 +299,9 @@ def _evolve(
         # Lin et al. draw parents by votes; Xie et al. keep the best of L candidates per record
         # [E9].
         choose = _parents if wide == 1 else _best
-        ranked = _for_one_label(weights) if across else weights
         indices = [
             _kept_array(journal, f"parents/{t}/{place}", partial(choose, bins, size, rng))
-            for place, (bins, size) in enumerate(zip(ranked, sizes, strict=True))
+            for place, (bins, size) in enumerate(zip(weights, sizes, strict=True))
         ]  # lines 8-9
         parents = [
             [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
@@ -408,10 +410,32 @@ class _Private(Generic[T]):
 
         def drawn() -> NDArray[np.int64]:
             texts = [bucket.contents.reveal() for bucket in self._buckets]
-            return table.draw(exact_sums(texts, words, LATTICE), noise)
+            return table.draw(word_table.exact_sums(texts, words, LATTICE), noise)
 
         noisy = journal.draw_array("words", drawn, len(labels) * len(words))
         return self._kind.with_words(shares_of(noisy, words, labels, table.sigma))
+
+    def by_means(
+        self,
+        journal: Draws,
+        sums: DiscreteGaussian,
+        noise: NoiseSource,
+        population: Sequence[Sequence[T]],
+        vectors: Sequence[NDArray[np.float32]],
+        sizes: Sequence[int],
+    ) -> tuple[list[list[T]], list[NDArray[np.float32]]]:
+        """The candidates and their vectors, each at the label of the nearest noisy mean [E14]."""
+        every, samples = np.concatenate(vectors), [one for group in population for one in group]
+        grid = Grid.around(every)
+
+        def drawn() -> NDArray[np.int64]:
+            rows = [voters.vectors for voters in self._voters]
+            return sums.draw(exact_sums(rows, grid, LATTICE), noise)
+
+        noisy = journal.draw_array("means", drawn, len(sizes) * every.shape[1])
+        labels = labels_of(noisy, every, grid, sizes)
+        places = [np.flatnonzero(labels == label) for label in range(len(sizes))]
+        return [[samples[i] for i in group] for group in places], [every[group] for group in places]
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
         """Lines 1-4 of Algorithm 2: each record votes for one of its label's candidates [E3].
@@ -428,7 +452,8 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
     privacy: from settings alone, independent of repeated requests and of a noisy label split.
     """
     made = _samples(settings, labels)
-    tables = settings.noisy_label_split + (settings.table_share > 0)
+    means = settings.mean_share > 0 and len(labels) > 1
+    tables = settings.noisy_label_split + (settings.table_share > 0) + means
     return tables + made + settings.rounds * (len(labels) + 1)
 
 
@@ -437,19 +462,6 @@ def _samples(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> 
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
     return released * (wide + born + total * settings.lookahead * wide)
-
-
-def _for_one_label(weights: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """The weights of candidates that all labels voted on, each at its heaviest label alone [E12].
-
-    In the rows of the other labels it gets -1, so that it is drawn there only where nothing else
-    is left. Shape (candidates,) for each label.
-    """
-    table = np.stack(weights)  # (labels, candidates)
-    heaviest = table == table.max(axis=0)
-    first = np.cumsum(heaviest, axis=0) == 1  # ties go to the first label
-    nobody = table.max(axis=0) == 0
-    return list(np.where((heaviest & first) | nobody, table, -1))
 
 
 def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "population": 20,
         "expansion": 4,
         "degrees": (0.6,),
-        "word_share": 0.5,
+        "mean_share": 0.25,
         "text": {"max_tokens": 48},
     },
 }
@@ -108,6 +108,14 @@ class PrivateEvolutionConfig(Section):
         description="Share of the budget (of zCDP) for a noisy table of English words by label, "
         "which the prompts of texts name. 0: none, as in the papers. Images have none.",
     )
+    mean_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the budget (of zCDP) for the noisy mean vector of each label, which "
+        "says whose candidate a first one is: a text that was written for one label and is like "
+        "another's stands there. 0: none, as in the papers. Nothing without two labels.",
+    )
     text: TextSettings = Field(default=TextSettings(), description="Prompts and lengths for texts.")
 
     @field_validator("degrees")
@@ -141,6 +149,21 @@ class PrivateEvolutionConfig(Section):
             raise ValueError(
                 "word_share pays for words that text.random_prompt does not name: write {words} in "
                 "it, or set word_share to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _votes_have_a_share(self) -> PrivateEvolutionConfig:
+        if self.word_share + self.mean_share >= 1:
+            raise ValueError(
+                f"word_share={self.word_share:g} and mean_share={self.mean_share:g} leave nothing "
+                "for votes: their sum must be below 1"
+            )
+        # [E12]
+        if self.modality == "text" and not (self.text.name_labels or self.mean_share):
+            raise ValueError(
+                "text.name_labels=false needs mean_share above 0, which says whose candidate a "
+                "text is that was written for no label"
             )
         return self
 

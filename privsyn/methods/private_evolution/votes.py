@@ -9,7 +9,9 @@ float32 holds exactly, whatever the order in which FAISS and its BLAS add ([E3] 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +83,7 @@ class Voters:
 
     def __init__(self, vectors: NDArray[np.float32]) -> None:
         _probe(vectors.shape[1])
-        self._vectors = vectors
+        self.vectors = vectors
 
     def votes(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
         """Votes per candidate, shape (candidates,): nearest rows; ties go to the lowest index.
@@ -96,12 +98,73 @@ class Voters:
         grid = Grid.around(candidates)
         places = grid.round(candidates)  # (candidates, width)
         votes = np.zeros(len(candidates), np.int64)
-        for start in range(0, len(self._vectors), _ROWS):
-            rows = grid.round(self._vectors[start : start + _ROWS])  # (at most _ROWS, width)
+        for start in range(0, len(self.vectors), _ROWS):
+            rows = grid.round(self.vectors[start : start + _ROWS])  # (at most _ROWS, width)
             _, nearest = faiss.knn(rows, places, 1)  # (rows, 1)
             # privacy: exactly one vote per row, as integers [E3]
             votes += np.bincount(nearest[:, 0], minlength=len(candidates))
         return votes
+
+
+def exact_sums(vectors: Sequence[NDArray[np.float32]], grid: Grid, one: int) -> NDArray[np.int64]:
+    """Sum of the directions of each label's rows, shape (labels * width,). Not yet private.
+
+    Guarantee: a row adds an integer vector of an L2 norm of at most ``one`` to its label's sum,
+    whatever the row holds, and that vector does not depend on the other rows [E14].
+
+    Args:
+        vectors: The rows of each label, shape (records, width).
+        grid: Made from public candidates.
+        one: Lattice steps of the unit norm.
+    """
+    sums = np.zeros((len(vectors), len(grid.center)), np.int64)
+    for label, rows in enumerate(vectors):
+        for start in range(0, len(rows), _ROWS):
+            part = directions(grid.round(rows[start : start + _ROWS]))
+            steps = np.trunc(part * one).astype(np.int64)
+            # privacy: squares of integers, compared exactly; a row that rounding made too long
+            # counts as none
+            steps[np.einsum("ij,ij->i", steps, steps) > one * one] = 0
+            sums[label] += steps.sum(axis=0)
+    return sums.ravel()
+
+
+def directions(steps: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows of whole numbers at length 1, shape (rows, width); a row of zeros stays.
+
+    Guarantee: a row's result depends on that row alone, since its squared length is exact.
+    """
+    exact = np.asarray(steps, np.float64)
+    squares = np.einsum("ij,ij->i", exact, exact)[:, None]
+    return np.asarray(exact / np.sqrt(np.where(squares > 0, squares, 1.0)))
+
+
+def labels_of(
+    noisy: NDArray[np.int64], vectors: NDArray[np.float32], grid: Grid, sizes: Sequence[int]
+) -> NDArray[np.int64]:
+    """Place of the label whose noisy mean points nearest, of every candidate; (candidates,).
+
+    Every label gets at least as many as it releases: those that lose least, of labels with more.
+    Post-processing of the noisy sums.
+
+    Args:
+        noisy: Noisy sums of directions, shape (labels * width,).
+        vectors: Public vectors of the candidates, shape (candidates, width).
+        grid: As for the sums.
+        sizes: Samples that each label releases, together no more than there are candidates.
+    """
+    means = directions(noisy.reshape(len(sizes), -1))
+    nearness = directions(grid.round(vectors)) @ means.T  # (candidates, labels)
+    labels = nearness.argmax(axis=1)
+    for label, size in enumerate(sizes):
+        loss = nearness.max(axis=1) - nearness[:, label]
+        for candidate in np.argsort(loss, kind="stable"):
+            counts = np.bincount(labels, minlength=len(sizes))
+            if counts[label] >= size:
+                break
+            if counts[labels[candidate]] > sizes[labels[candidate]]:
+                labels[candidate] = label
+    return np.asarray(labels, np.int64)
 
 
 _probed: set[int] = set()

@@ -85,8 +85,8 @@ class TextSettings(Section):
     )
     name_labels: bool = Field(
         default=True,
-        description="Whether prompts name the {label}. False: for labels that are codes. Then "
-        "every record votes among the candidates of all labels.",
+        description="Whether prompts name the {label}. False: for labels that are codes; "
+        "mean_share then says whose candidate a text is.",
     )
     vary_prompt: str | None = Field(
         default=None,

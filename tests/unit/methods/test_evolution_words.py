@@ -20,10 +20,11 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
-from privsyn.methods.private_evolution import method
+from privsyn.methods.private_evolution import method, votes
 from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.votes import Grid, labels_of
 from privsyn.methods.private_evolution.words import (
     MOST_ENTRIES,
     MOST_WORDS,
@@ -259,10 +260,48 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
     assert any(form in stored for form in forms) is there
 
 
+# --- mean vectors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("noise", "there"), [(SeededNoise(3), False), (NoNoise(), True)])
+def test_no_exact_sum_of_vectors_is_written(tmp_path, monkeypatch, noise, there):
+    """Without noise the journal holds the exact sums: so they would be seen."""
+    seen = []
+
+    def watched(*given):
+        seen.append(votes.exact_sums(*given))
+        return seen[0]
+
+    monkeypatch.setattr(method, "exact_sums", watched)
+    data = {"a": ["aab"] * 60, "b": ["bbx", "yyx"] * 20}
+    run(tmp_path, config(mean_share=0.25), data, noise)
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    [sums] = seen
+    assert sums.any()
+    forms = (sums.tobytes(), base64.b64encode(sums.tobytes()), json.dumps(sums.tolist()).encode())
+    assert any(form in stored for form in forms) is there
+
+
+def test_a_resumed_run_draws_no_second_mean(tmp_path, monkeypatch):
+    data = {"a": ["aab"] * 60, "b": ["bbx"] * 60}
+    cfg, first, second = config(mean_share=0.25, expansion=2), NoNoise(), NoNoise()
+
+    def dies(*_):
+        raise RuntimeError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(method._Private, "votes", dies)
+        with pytest.raises(RuntimeError):
+            run(tmp_path, cfg, data, first)
+    samples, _, _ = run(tmp_path, cfg, data, second, name=None)
+    assert len(first.drawn) == len(second.drawn) == 1  # the sums, then the votes
+    assert len(samples) == 4
+
+
 # --- labels that are codes ------------------------------------------------------------------------
 
 
-def test_where_prompts_name_no_label_records_vote_among_all_candidates(tmp_path):
+def test_where_prompts_name_no_label_the_mean_vectors_say_whose_a_text_is(tmp_path):
     """The model writes of anything; only the records know which of it is of which code."""
     kinds = ("aaaa bill visit pay late", "bbbb bill visit pay late")
     turns = Counter()
@@ -272,27 +311,40 @@ def test_where_prompts_name_no_label_records_vote_among_all_candidates(tmp_path)
         return kinds[turns[""] % 2]
 
     data = {"q7": [kinds[0]] * 40, "q9": [kinds[1]] * 40}
-    cfg, noise = config(text={"name_labels": False}, population=1), NoNoise()
+    codes = {"text": {"name_labels": False}, "mean_share": 0.25}
+    cfg, noise = config(**codes, population=1), NoNoise()
     samples, model, _ = run(tmp_path, cfg, data, noise, script=either)
     assert {sample.cell.label: sample.content[:1] for sample in samples} == {"q7": "a", "q9": "b"}
     assert not any("q7" in prompt or "q9" in prompt for prompt in model.prompts)
-    assert len(noise.drawn[-1].values) == 2 * (2 * 3)  # labels times all candidates
 
 
-def test_a_record_has_one_vote_also_among_the_candidates_of_all_labels(tmp_path):
-    data = {"q7": ["aaaa"] * 9, "q9": ["bbbb"] * 4}
-    cfg, noise = config(text={"name_labels": False}, threshold=0), NoNoise()
-    run(tmp_path, cfg, data, noise)
-    votes = noise.drawn[-1].values / LATTICE
-    half = len(votes) // 2
-    assert (votes[:half].sum(), votes[half:].sum()) == (9, 4)
+def test_labels_that_no_prompt_names_need_mean_vectors():
+    with pytest.raises(ValueError, match="name_labels=false needs mean_share"):
+        config(text={"name_labels": False})
+    with pytest.raises(ValueError, match=r"word_share=0\.6 and mean_share=0\.4 leave nothing"):
+        config(word_share=0.6, mean_share=0.4)
 
 
-def test_a_candidate_is_released_for_one_label(tmp_path):
-    data = {"q7": ["aa bb"] * 9, "q9": ["aa bb"] * 9}
-    samples, _, _ = run(tmp_path, config(text={"name_labels": False}, population=3), data)
-    texts = [sample.content for sample in samples]
-    assert len(texts) == len(set(texts)) == 6
+def test_every_label_keeps_as_many_candidates_as_it_releases():
+    """All candidates are like the first label's mean; the others get those that lose least."""
+    grid = Grid.around(np.array([[0.0, 0.0], [1.0, 1.0]], np.float32))
+    vectors = np.array([[9.0, 1.0 + 0.1 * i] for i in range(6)], np.float32)
+    noisy = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]) * LATTICE
+    labels = labels_of(noisy.astype(np.int64).ravel(), vectors, grid, (2, 2, 1))
+    assert np.bincount(labels).tolist() == [3, 2, 1]
+    assert labels.tolist()[-2:] == [1, 1]
+
+
+def test_the_shares_of_the_cost_are_those_of_the_settings():
+    """In zCDP: words .3, mean vectors .2, two histograms of votes the rest."""
+    cfg = config(word_share=0.3, mean_share=0.2, rounds=2, degrees=(0.5,))
+    facts = PricingFacts(Adjacency.REPLACE_ONE, PrivacyUnit("user", 3), ("a", "b"))
+    mechanism = METHOD.calibrate(cfg, TARGET, facts)
+    costs = [event.count / event.noise_multiplier**2 for event in mechanism.event.events]
+    assert np.array(costs) / sum(costs) == pytest.approx([0.3, 0.2, 0.5])
+    assert mechanism.means.sensitivity == 2 * 3 * LATTICE
+    alone = METHOD.calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ()))
+    assert alone.means is None and len(alone.event.events) == 2  # noqa: PT018
 
 
 # --- examples in prompts --------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.methods.private_evolution.votes import Voters
+from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
 from privsyn.models.settings import PerformanceConfig
 from privsyn.testing import Constant, NullJournal
 
@@ -225,7 +225,9 @@ recorder = partial(Constant, gaussian=lambda place: place * LATTICE)
 """The same answer on neighbours: what comes after a draw must not hide what moves it."""
 
 
-def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0, expansion=1):
+def asked(
+    data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0, expansion=1, means=0.0
+):
     """What the mechanism is given: clean histograms and scale of the noise, in draw order.
 
     Args:
@@ -233,7 +235,7 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
     """
     cfg = PrivateEvolutionConfig(
         rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
-        degrees=(0.5,), noisy_label_split=noisy, expansion=expansion,
+        degrees=(0.5,), noisy_label_split=noisy, expansion=expansion, mean_share=means,
     )  # fmt: skip
     planned = METHOD.calibrate(
         cfg, Guarantee(1e6, DELTA), PricingFacts(adjacency, unit, tuple(LABELS))
@@ -255,7 +257,8 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
     )
     rows = sum(isinstance(part, Sample) for part in made)
     assert rows == planned.rows[0]
-    assert len(noise.drawn) == planned.event.count
+    *before, votes = getattr(planned.event, "events", [planned.event])
+    assert len(noise.drawn) == len(before) + votes.count
     return [(one.values, one.scale) for one in noise.drawn]
 
 
@@ -326,6 +329,45 @@ def test_the_noisy_label_split_moves_as_little():
     assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, unit, noisy=True) == 1
 
 
+SAME_NOISE = 1 / 3
+"""The share with which the sums of vectors have the noise multiplier of a histogram of two."""
+
+
+def test_the_mean_vectors_move_by_what_their_noise_is_scaled_for():
+    """A vector of length one a record; opposite vectors where one record replaces another [E14]."""
+    assert 1 - 1e-6 < worst(added(), Adjacency.ADD_REMOVE, means=SAME_NOISE) <= 1 + 1e-12
+    assert 1 - 1e-6 < worst(replaced(), Adjacency.REPLACE_ONE, means=SAME_NOISE) <= 1 + 1e-12
+    two = PrivacyUnit("user", 2)
+    some = [*list(added(2))[::7], ((), (("x", 0.2),) * 2)]
+    assert worst(some, Adjacency.ADD_REMOVE, two, means=SAME_NOISE) <= 1 + 1e-12
+    assert worst(list(replaced(2))[::23], Adjacency.REPLACE_ONE, two, means=SAME_NOISE) <= 1 + 1e-12
+
+
+def test_catches_mean_vectors_with_the_sensitivity_of_votes(monkeypatch):
+    """The broken variant: a replaced record as if it could move a sum by root two at most."""
+    monkeypatch.setattr(
+        mechanism_of_votes,
+        "_sums",
+        lambda settings, sigma, facts: mechanism_of_votes._histogram(sigma, facts),
+    )
+    assert worst(replaced(), Adjacency.REPLACE_ONE, means=SAME_NOISE) > 1.4
+
+
+@given(
+    st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), max_size=5),
+    st.lists(st.floats(width=32), min_size=3, max_size=3),
+)
+@settings(max_examples=300)
+def test_a_vector_has_length_one_at_most_whatever_the_others_are(others, one):
+    """Also NaN, infinities, and rows far from all candidates."""
+    grid = Grid.around(np.array([[0, 0, 1], [1, 0, 0.5], [-1, 2, 0]], np.float32))
+    few = exact_sums([np.array(others, np.float32).reshape(-1, 3)], grid, LATTICE)
+    more = exact_sums([np.array([*others, one], np.float32)], grid, LATTICE)
+    alone = exact_sums([np.array([one], np.float32)], grid, LATTICE)
+    assert (more - few == alone).all()
+    assert sum(int(step) ** 2 for step in alone) <= LATTICE**2
+
+
 def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
     """The broken variant of the lookahead: k votes per record, noise for one."""
     monkeypatch.setattr(
@@ -365,8 +407,8 @@ def test_catches_a_grid_set_by_the_private_rows(monkeypatch):
     around = Voters.votes
 
     def greedy(self, candidates):
-        scale = 100 / max(1.0, float(np.nan_to_num(np.abs(self._vectors)).max(initial=0)))
-        rounded = Voters(np.rint(np.nan_to_num(self._vectors) * np.float32(scale)))
+        scale = 100 / max(1.0, float(np.nan_to_num(np.abs(self.vectors)).max(initial=0)))
+        rounded = Voters(np.rint(np.nan_to_num(self.vectors) * np.float32(scale)))
         return around(rounded, np.rint(candidates * np.float32(scale)))
 
     monkeypatch.setattr(Voters, "votes", greedy)
