@@ -182,7 +182,7 @@ def curve(
 
 
 @lru_cache(maxsize=256)
-def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
+def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0, cells: int = CELLS) -> float:
     """The mu of Gaussian noise whose delta is at least the steps' delta at every epsilon.
 
     Guarantee: the steps, chosen adaptively, are mu-Gaussian DP (Dong, Roth, Su 2022). Delta is
@@ -191,12 +191,13 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     Args:
         blocks: Steps in order.
         mu_squared: As in ``epsilon``.
+        cells: As in ``epsilon``.
 
     Returns:
         mu; infinite if none is found, or if there is Gaussian noise among the steps.
     """
     most = sum(count * sum(map(width_of, steps)) for steps, count in blocks)
-    delta_curve = None if mu_squared else curve(blocks, most, cells=_MU_CELLS)
+    delta_curve = None if mu_squared else curve(blocks, most, cells=cells)
     if delta_curve is None:
         return math.inf
     first, width = delta_curve.first, delta_curve.width
@@ -213,7 +214,7 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
     return conversions.covering_mu(left, width, deltas, high, low=low, margin=_MU_MARGIN)
 
 
-_MU_CELLS, _MU_MARGIN = 40, 1e-9
+_MU_MARGIN = 1e-9
 
 
 def _last(points: NDArray[np.float64], mu_squared: float) -> NDArray[np.float64]:
@@ -243,9 +244,9 @@ class _Chords:
     """
 
     def __init__(self, value: NDArray[np.float64], width: float, pad: int) -> None:
-        padded = np.concatenate((np.ones(pad), value, np.full(pad, value[-1])))
-        self.slope = np.diff(padded) / math.expm1(width)
-        self.level = padded[:-1] - self.slope
+        self.value = np.concatenate((np.ones(pad), value, np.full(pad, value[-1])))
+        self.slope = np.diff(self.value) / math.expm1(width)
+        self.level = self.value[:-1] - self.slope
         # Magnitudes for the rounding bound: x is below 2 [B15].
         self.size = np.abs(self.level) + 2 * np.abs(self.slope)
 
@@ -257,8 +258,11 @@ def _operator(step: Step, width: float) -> _Operator:
 class _DrawOperator:
     """V_k from V_{k-1} for a bounded-range draw: the maximum over every cell of t.
 
-    With s = e^(t - right end of the cell) in [e^-width, 1] both chords give, for cell i,
-    K + P_i D + A / s + P_i E s, where A, D, E, K do not depend on i. Its maximum has a closed form.
+    At grid points t the objective is p_t V(g - t) + (1 - p_t) V(g - t + eta). Within a cell, with
+    s = e^(t - right end of the cell) in [e^-width, 1], both chords give for cell i
+    K + P_i D + A / s + P_i E s, where A, D, E, K do not depend on i. It has a maximum inside only
+    if A and E are negative: at s^2 = A / (P_i E), which lies in at most two cells, since P_i grows
+    by e^width from one to the next.
     """
 
     def __init__(self, draw: Draw, width: float) -> None:
@@ -270,43 +274,54 @@ class _DrawOperator:
         eta = self.cells * width
         self.up = 1 / -math.expm1(-eta)
         self.down = -1 / math.expm1(eta)  # 1 - up
-        ends = width * np.arange(1, self.cells + 1)
-        self.weights = np.exp(ends - eta) * self.up
+        count = np.arange(1, self.cells + 1)
+        self.weights = np.exp(width * count - eta) * self.up
+        # p_t and 1 - p_t at the points t between 0 and eta; at these two they are 0 and 1.
+        left = -np.expm1(-width * count[::-1][1:]) * self.up
+        right = np.expm1(width * count[:-1]) * -self.down
+        self.ends = list(zip(left.tolist(), right.tolist(), strict=True))
 
     def __call__(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
         points, cells = len(value), self.cells
-        # Arrays below have shape (points + cells - 1,): one entry per shift of the curve by a cell.
         chords = _Chords(value, self.width, cells)
+        highest = value.copy()  # t = 0: a draw without information
+        term, other = np.empty(points), np.empty(points)
+        for i, (left, right) in enumerate(self.ends, start=1):
+            # In place: this loop is most of the time of a price.
+            np.multiply(chords.value[cells - i : cells - i + points], left, out=term)
+            np.multiply(chords.value[2 * cells - i : 2 * cells - i + points], right, out=other)
+            term += other
+            np.maximum(highest, term, out=highest)
+        highest *= 1 + _ROUNDING
+        self._raise_inside(highest, chords)
+        return np.minimum(highest, 1.0)
+
+    def _raise_inside(self, highest: NDArray[np.float64], chords: _Chords) -> None:
+        """Raise the maximum to the maxima inside of cells."""
+        points, cells = len(highest), self.cells
+        # Arrays below have shape (points + cells - 1,): one entry per shift of the curve by a cell.
         near, far = slice(0, points + cells - 1), slice(cells, points + 2 * cells - 1)
-        level, slope = chords.level, chords.slope
-        constant = self.up * level[near] + self.down * level[far]
-        constant += _ROUNDING * self.up * (chords.size[near] + chords.size[far])
-        per_weight = slope[far] - slope[near]
+        level, slope, size = chords.level, chords.slope, chords.size
         inverse = self.up * slope[near] + self.down * slope[far]
         linear = level[far] - level[near]
-        # Concave in s if both are negative; otherwise the maximum is at an end of the cell.
-        least = math.exp(-self.width)
+        constant = self.up * level[near] + self.down * level[far]
+        constant += _ROUNDING * self.up * (size[near] + size[far])
+        per_weight = slope[far] - slope[near]
+        concave = (inverse < 0) & (linear < 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            best = np.sqrt(inverse / linear)
-        best = np.where((inverse < 0) & (linear < 0), best, np.where(inverse >= 0, 0.0, math.inf))
-        convex = (inverse >= 0) & (linear > 0)  # happens only next to the padding
-        highest = value.copy()  # t = 0: a draw without information
-        for i, weight in enumerate(self.weights.tolist()):
-            # In place: this loop is nearly all of the time of a price.
-            at = slice(cells - 1 - i, cells - 1 - i + points)
-            s = best[at] / math.sqrt(weight)
-            np.clip(s, least, 1.0, out=s)
+            best = inverse / linear  # P_i times the square of the best s
+        # The cells are the first whose weight is at least that, and the one after it.
+        first = np.searchsorted(self.weights, best)
+        shift = np.arange(1 - cells, points)
+        for cell in (first, first + 1):
+            place = shift + cell  # of g
+            (at,) = np.nonzero(concave & (cell < cells) & (place >= 0) & (place < points))
+            weight = self.weights[cell[at]]
+            s = np.sqrt(best[at] / weight)
+            np.clip(s, math.exp(-self.width), 1.0, out=s)
             here = inverse[at] / s
-            s *= linear[at]
-            s += per_weight[at]
-            s *= weight
-            here += s
-            here += constant[at]
-            np.maximum(highest, here, out=highest)
-            if convex[at].any():
-                end = inverse[at] + constant[at] + weight * (per_weight[at] + linear[at])
-                np.maximum(highest, end, out=highest, where=convex[at])
-        return np.minimum(highest, 1.0)
+            here += weight * (per_weight[at] + linear[at] * s) + constant[at]
+            np.maximum.at(highest, place[at], here)
 
 
 class _ResponseOperator:

@@ -54,18 +54,22 @@ def filter_epsilon(spent: float, delta: float, order: float) -> float:
     return conversions.rdp_epsilon(spent, order, delta) if spent else 0.0
 
 
-def gaussian_mu_squared(event: Event) -> float:
+def gaussian_mu_squared(event: Event, cells: int = bounded_range.CELLS) -> float:
     """The squared mu of an event that is mu-Gaussian DP; infinite if no mu is known.
 
     Guarantee: events chosen adaptively, whose squared mu add up to mu^2, are together mu-Gaussian
     DP (Dong, Roth, Su 2022). Draws get the least mu whose curve covers theirs [B16]. A sampled
     Gaussian has no useful mu without a chance to reveal all: see ``covering_mu_squared``.
+
+    Args:
+        event: The event.
+        cells: Grid cells per range of a draw. Fewer take less time and give a larger mu.
     """
     gaussian = all(math.isfinite(mu_squared_of_leaf(leaf)) for leaf in leaves(event))
-    return fold(event, mu_squared_of_leaf) if gaussian else _covered(event)
+    return fold(event, mu_squared_of_leaf) if gaussian else _covered(event, cells)
 
 
-def _covered(event: Event) -> float:
+def _covered(event: Event, cells: int) -> float:
     """The squared mu by exact composition in pieces, or else as a sum over the children."""
     composed = composition(event)
     if composed is not None:
@@ -77,16 +81,16 @@ def _covered(event: Event) -> float:
             whole, rest = divmod(count, rounds)
             for times, pieces in ((rounds, whole), (rest, 1)):
                 if times and pieces:
-                    total += pieces * bounded_range.gaussian_mu(((steps, times),)) ** 2
+                    total += pieces * bounded_range.gaussian_mu(((steps, times),), cells=cells) ** 2
         return total
     match event:
         case Composed(events):
             # fsum, so that the sum does not depend on the order of the events.
-            return math.fsum(gaussian_mu_squared(child) for child in events)
+            return math.fsum(gaussian_mu_squared(child, cells) for child in events)
         case Rounds(events, count):
-            return count * math.fsum(gaussian_mu_squared(child) for child in events)
+            return count * math.fsum(gaussian_mu_squared(child, cells) for child in events)
         case RandomAllocation(inner):
-            return gaussian_mu_squared(inner)  # without the secret: an upper bound [B19]
+            return gaussian_mu_squared(inner, cells)  # without the secret: an upper bound [B19]
         case _:
             return math.inf
 

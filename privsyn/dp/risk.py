@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from privsyn.dp.accountant import profile
 from privsyn.dp.events import Event
@@ -136,6 +137,7 @@ def _times(most: int) -> str:
     return f"at most {most} times in 100" if most < 100 else "perhaps every time"
 
 
+@lru_cache(maxsize=64)
 def risk(event: Event) -> Risk:
     """Risks of a release, from the privacy profile of its event."""
     return of_profile(profile(event))

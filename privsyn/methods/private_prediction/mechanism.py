@@ -160,7 +160,7 @@ bucket are alike and loop; above, small models write nonsense."""
 
 _NEAR = 8
 """Hundredths below zCDP's temperature within which exact composition usually finds its own."""
-_ROUGH = 1.01
+_ROUGH = 1.02
 """Allowance for the coarse grid: it overstates epsilon by less than this factor."""
 
 
@@ -221,8 +221,13 @@ def _affordable(
     def fits(r: int) -> bool:
         return epsilon_at(one.of_tokens(r), target.delta) <= target.epsilon
 
-    if settings.temperature is None and fits(_most(settings)):  # tau was solved for all tokens
-        return _most(settings)
+    def may_fit(r: int) -> bool:
+        return roughly(one.of_tokens(r), target.delta) <= _ROUGH * target.epsilon
+
+    most = _most(settings)
+    # tau was solved for all tokens, if the target pays for them at any
+    if settings.temperature is None and may_fit(most) and fits(most):
+        return most
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
     if enough < 1 and not fits(1):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from privsyn.dp import conversions
 from privsyn.dp.accountant import guarantee, rdp
@@ -193,3 +194,22 @@ def test_ends_of_the_ranges() -> None:
     # An order this near an integer has no fractional series in floats.
     near = conversions.sampled_gaussian_rdp(0.1, 2, math.nextafter(3, 4))
     assert near == pytest.approx(conversions.sampled_gaussian_rdp(0.1, 2, 3), rel=1e-12)
+
+
+@pytest.mark.parametrize("x", [*np.linspace(0, 30, 601), *np.geomspace(1e-12, 1e8, 200)])
+def test_the_scaled_complementary_error_function_has_nearly_all_digits(x):
+    """Also around 25, where the series begins."""
+    assert conversions.erfcx(float(x)) == pytest.approx(special.erfcx(x), rel=2e-15)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.3, 2.0, 12.0])
+def test_few_and_many_gaussian_deltas_are_alike(mu, monkeypatch):
+    """Few are computed one by one, many by SciPy."""
+    epsilons = np.linspace(0, 8 * mu + mu * mu, 300)
+    few = conversions.gaussian_deltas(mu, epsilons)
+    monkeypatch.setattr(conversions, "FEW", 0)
+    many = conversions.gaussian_deltas(mu, epsilons)
+    # Digits are lost in the difference of two terms: by mu, the share of it that they differ by.
+    np.testing.assert_allclose(few, many, rtol=1e-13 * max(1, 100 / mu), atol=1e-300)
+    one_by_one = [conversions.gaussian_delta(mu, float(epsilon)) for epsilon in epsilons]
+    assert one_by_one == few.tolist()
