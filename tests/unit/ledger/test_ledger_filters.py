@@ -16,6 +16,7 @@ from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate, calibrate_range, calibrate_rho
 from privsyn.dp.event_tree import repeated
 from privsyn.dp.events import (
+    ZCDP,
     BoundedRange,
     Composed,
     DiscreteGaussian,
@@ -29,8 +30,8 @@ from privsyn.dp.events import (
 from privsyn.dp.filters import covering_mu_squared, gaussian_mu_squared
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
-from privsyn.ledger import caps, entries, schema
-from privsyn.ledger.caps import Cap, Charge
+from privsyn.ledger import balances, caps, entries, schema
+from privsyn.ledger.caps import Cap, Charge, caps_of, policy_period
 from privsyn.ledger.chain import canonical
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig
@@ -587,11 +588,41 @@ def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger)
     assert lite.verify().entries == number
 
 
-def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monkeypatch):
+@pytest.mark.parametrize("asked", [(5, 0), (0, 6), (5, 2)])
+def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monkeypatch, asked):
+    """Trainings and responses are both composed with the squared mu that the account was given."""
     honest = Rooms.budget
     monkeypatch.setattr(Rooms, "budget", lambda *args: 1.01 * honest(*args))
-    lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(5)))
+    lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(*asked)))
     with pytest.raises(VerificationError, match=r"are more than epsilon=10.0 allows"):
+        lite.verify()
+
+
+def test_a_policy_s_period_is_priced_at_its_own_order(lite: Ledger, monkeypatch):
+    """A loss at the lifetime's order is smaller: by it more would fit than the policy allows."""
+    terms = Terms(period_days=30, period_epsilon=2.0)
+    spec = dataclasses.replace(DEFAULT, split=Split(1.0, 0.0, 0.0), terms=terms)
+    lite.accounts.open(spec)
+    event = ZCDP(0.01)
+    row = balances.new_row(spec)
+    lifetime, (_, period) = caps_of(row)[0], policy_period(row)
+    assert lifetime.charge(event).loss < 0.5 * period.charge(event).loss
+    fitting = math.floor(period.budget / period.charge(event).loss)
+    for number in range(fitting):
+        finish(lite, f"r{number}", event)
+    assert epsilon_at(Composed((event,) * fitting), DELTA) <= 2.0
+    seen = lite.accounts.preview(spec, event)
+    assert not seen.fits
+    assert [one.request.loss for one in seen.filters] == [
+        cap.charge(event).loss for cap in (lifetime, period)
+    ]
+    with pytest.raises(BudgetExceeded, match="in 30 days cannot pay"):
+        reserve(lite, "more", event)
+    assert lite.verify().entries == fitting
+    monkeypatch.setattr(balances, "policy_period", lambda row: None)
+    finish(lite, "more", event)
+    monkeypatch.undo()
+    with pytest.raises(VerificationError, match=r"more does not fit the policy's period"):
         lite.verify()
 
 
