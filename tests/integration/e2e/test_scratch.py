@@ -30,6 +30,7 @@ from privsyn.stages.draw import generate, session, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
+from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.upkeep import leftovers, sweep
@@ -271,6 +272,26 @@ def test_two_releases_share_no_buckets_not_even_with_one_seed(make_project):
     for one, two in combinations((first, other, copied), 2):
         assert {row[:2] for row in one} == {row[:2] for row in two}
         assert len({row[1] for row in one & two}) <= 5  # of 15 units or so, each alike 1 time in 64
+
+
+def test_the_secret_of_the_buckets_is_on_no_page(make_project):
+    """Neither the seed nor the key of the lineage: who knows both knows each unit's place."""
+    project = make_project()
+    ctx, planned = begun(project)
+    state = project.root / ".privsyn"
+    seed = json.loads((ctx.workspace.scratch(planned.id) / "run.json").read_text())["seed"]
+    key = ctx.open_account().partition_key.reveal()
+    for shard in range(2):
+        generate(ctx, planned, shard, models())
+    certify(ctx, planned)
+    validate(ctx, planned)
+    report(ctx, planned)
+    pages = [path for path in project.root.rglob("*") if path.is_file()]
+    pages = [path for path in pages if not path.is_relative_to(state)]
+    assert {"certificate.json", "report.html"} <= {path.name for path in pages}
+    secrets = [seed.encode(), bytes.fromhex(seed), key.hex().encode(), key]
+    told = [path.name for path in pages for secret in secrets if secret in path.read_bytes()]
+    assert told == []
 
 
 # Elsewhere
