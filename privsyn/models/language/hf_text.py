@@ -216,7 +216,7 @@ class HFTextModel:
         A completion with one of ``until`` in it is not written further.
         """
         device, width = self.network.device, max(map(len, prompts))
-        shared = self._shared(prompts)
+        shared = self._shared(prompts, width + max_tokens)
         # (rows, width): the shared beginning, left padding, then the rest of each prompt.
         ids = np.full((len(prompts), width), self._ends[0])
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
@@ -265,12 +265,13 @@ class HFTextModel:
         tail = self._text(tokens[-_LONGEST_STOP:])
         return "\n" in tail and any(stop in tail for stop in until)
 
-    def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
+    def _shared(self, prompts: Sequence[Sequence[int]], columns: int) -> int:
         """Number of tokens that all prompts begin with, less than any prompt's length; or 0.
 
-        It is 0 if there are too few, or if the model's window would count the padding after them.
+        It is 0 if there are too few, or if a window of the model is shorter than the ``columns``
+        of a row and would count the padding after them.
         """
-        if len(prompts) == 1 or not rowwise.attends_fully(self.network.config):
+        if len(prompts) == 1 or not rowwise.attends_fully(self.network.config, columns):
             return 0
         rows = [list(prompt) for prompt in prompts]
         first, last = min(rows), max(rows)  # a beginning shared by these two is shared by all

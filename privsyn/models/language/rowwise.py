@@ -20,6 +20,7 @@ always built. HFLogitModel probes the result before the first private row.
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import torch
@@ -270,13 +271,17 @@ def refuse_peeking(model: Any, where: str) -> None:
         )
 
 
-def attends_fully(config: Any) -> bool:
-    """Whether every layer attends over all columns and keeps no other state.
+def attends_fully(config: Any, columns: float = math.inf) -> bool:
+    """Whether every layer attends over all of so many columns and keeps no other state.
 
-    Only then may padding be inside a row: a window or a convolution counts columns.
+    Only then may padding be inside a row: a shorter window or a convolution counts columns.
     """
     layers = DynamicCache(config=config).layers
-    return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+    return bool(layers) and all(
+        type(layer) is DynamicLayer
+        or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window >= columns)
+        for layer in layers
+    )
 
 
 def new_cache(config: Any, length: int) -> Cache:

@@ -119,6 +119,21 @@ def test_batches_keep_within_rows_and_memory(load: Load, monkeypatch: pytest.Mon
     assert len(sizes) > 6
 
 
+def test_a_common_beginning_is_read_once_where_windows_hold_a_whole_row(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load("sliding")
+    prompts = ["an appointment " * 12 + end for end in PROMPTS[:4]]
+    rows = [model._prompts.whole(prompt, None) for prompt in prompts]
+    columns = max(map(len, rows)) + 12
+    assert model._shared(rows, columns) == 0  # a window of 8 columns
+    monkeypatch.setattr(model.network.config, "sliding_window", columns)
+    assert model._shared(rows, columns) >= 16
+    assert model._shared(rows, columns + 1) == 0
+    together = model.complete(prompts, max_tokens=12, temperature=0)
+    assert together == [model.complete([p], max_tokens=12, temperature=0)[0] for p in prompts]
+
+
 def test_no_prompts_no_completions(load: Load) -> None:
     assert load("llama").complete([], max_tokens=5, temperature=1.0) == []
 
