@@ -31,6 +31,7 @@ import yaml
 from privsyn.data.sample import LABELS, write_sample
 from privsyn.evaluation.judge import ENCODER, best_free, rivals_in
 from privsyn.models.torch_runtime import CPU, made_for_bfloat16
+from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import open_context
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
@@ -186,6 +187,7 @@ def measure(folder: Path, method: str, settings: Sequence[str]) -> dict[str, Any
         "verdict": found.get("verdict"),
         "metrics": {m["name"]: round(m["value"], 4) for m in found["metrics"]},
         "texts": len(rows),
+        "drawn": dict(ReleaseFacts.read(artifact.parent).drawn),
         "shown": [[row.get("label"), row["text"]] for row in rows[:: max(1, len(rows) // 10)]][:10],
     }
 

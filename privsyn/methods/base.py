@@ -523,8 +523,13 @@ class Teacher(TrainsModel, Protocol):
             ModelError: It cannot be loaded.
         """
 
-    def as_student(self, size: str) -> Mapping[str, Any]:
-        """Changed settings with which the method itself trains such a student on the records."""
+    def as_student(self, student: str, pinned: str | None) -> Mapping[str, Any]:
+        """Changed settings with which the method itself trains such a student on the records.
+
+        Args:
+            student: A size, or the folder that the student begins with.
+            pinned: The folder's digest, if the settings have it.
+        """
 
 
 def as_teacher(method: object) -> Teacher | None:

@@ -230,7 +230,10 @@ def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapp
         name = teacher_of(config)
         method = as_teacher(load_method(name))
         assert method is not None  # noqa: S101  teacher_of names no other
-    return name, method.as_student(size)
+    distill: DistillConfig = config.method(STUDENTS)
+    if distill.init in ("random", "tiny"):
+        return name, method.as_student(size, None)
+    return name, method.as_student(distill.init, distill.init_digest)
 
 
 def draw_student(ctx: Context, planned: StudentPlan) -> Path:

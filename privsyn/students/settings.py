@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
 
 Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]
 
-SIZES: Mapping[Size, tuple[int, int, int]] = {
+SIZES: Mapping[str, tuple[int, int, int]] = {
     "4.4M": (256, 656, 3),
     "11.2M": (320, 856, 7),
     "28.8M": (512, 1320, 8),

@@ -42,6 +42,7 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.loading import check_layers
+from privsyn.models.model_files import digest
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
 from privsyn.students.settings import SIZES
@@ -91,19 +92,27 @@ class DPLora(Method[DPLoraSettings]):
     def resolve(
         self, cfg: DPLoraConfig, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
     ) -> DPLoraSettings:
-        """Settings with the model's own prompt where the config has none."""
+        """Settings with the model's own prompt where the config has none, and a student's digest.
+
+        Raises:
+            ConfigError: The student's folder is missing, not public or not pinned.
+        """
         prompt = default_prompt(models["base"])
         if prompt.chat:  # an instruction cannot be the beginning of a record
             prompt = PromptConfig(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
             prompt = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
-        return DPLoraSettings(
-            **cfg.model_dump(exclude={"prompt", "chat", "label_descriptions", "top_p"}),
-            top_p=TOP_P if cfg.top_p is None else cfg.top_p,
-            prompt=subject.fill(prompt.public),
-            chat=prompt.chat,
-            label_descriptions=cfg.label_descriptions or dict(subject.descriptions),
-        )
+        filled: dict[str, Any] = {
+            "top_p": TOP_P if cfg.top_p is None else cfg.top_p,
+            "prompt": subject.fill(prompt.public),
+            "chat": prompt.chat,
+            "label_descriptions": cfg.label_descriptions or dict(subject.descriptions),
+        }
+        if cfg.student is not None and cfg.student not in SIZES:
+            pinned = digest(cfg.folder("student"), None)
+            # Not the path, which may differ between machines.
+            filled |= {"student": f"sha256:{pinned}", "student_digest": pinned}
+        return cfg.resolved(DPLoraSettings, filled)
 
     def cells(self, cfg: DPLoraConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -147,10 +156,10 @@ class DPLora(Method[DPLoraSettings]):
         self, settings: DPLoraSettings, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
         """Try one training pass on public text."""
-        models.base.check(_training(settings, list(labels) or [None], unit))
+        models.base.check(_training(settings, list(labels) or [None], unit, _start(settings)))
 
     def check_models(self, settings: DPLoraSettings, models: ModelsConfig) -> None:
-        """Check that the model has the layers to adapt; a new model has no layers yet."""
+        """Check that the model has the layers to adapt; a student is trained as a whole."""
         if settings.student is None:
             check_layers(models, settings.target_modules)
 
@@ -166,9 +175,9 @@ class DPLora(Method[DPLoraSettings]):
 
         return load_teacher(base, trained, dtype, device)
 
-    def as_student(self, size: str) -> Mapping[str, Any]:
-        """The setting that trains a small model in place of an adapter."""
-        return {"student": size}
+    def as_student(self, student: str, pinned: str | None) -> Mapping[str, Any]:
+        """The settings that train a small model in place of an adapter."""
+        return {"student": student} | ({} if pinned is None else {"student_digest": pinned})
 
     def train(
         self,
@@ -184,7 +193,8 @@ class DPLora(Method[DPLoraSettings]):
         """
         journal = draw.journal
         labels = [bucket.cell.label for bucket in buckets]
-        trainer = draw.models.base.trainer(_training(settings, labels, mechanism.facts.unit))
+        training = _training(settings, labels, mechanism.facts.unit, _start(settings))
+        trainer = draw.models.base.trainer(training)
         sizes = sizes_of(settings, labels)
         if mechanism.histogram is not None:  # [L6]
             count = partial(_label_histogram, mechanism.histogram, trainer, buckets, draw.noise)
@@ -238,7 +248,7 @@ class DPLora(Method[DPLoraSettings]):
         counts = json.loads((trained / LABELS).read_bytes())
         cells = self.cells(settings, labels)
         queue = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
-        training = _training(settings, [cell.label for cell in cells], unit)
+        training = _training(settings, [cell.label for cell in cells], unit, trained)
         writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
             if on_progress is not None:
@@ -268,7 +278,7 @@ class DPLora(Method[DPLoraSettings]):
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
         # Only to write: the unit matters in training alone.
-        training = _training(settings, labels, PrivacyUnit())
+        training = _training(settings, labels, PrivacyUnit(), trained)
         writer = models.base.writer(training, trained, settings.sampling)
         named = [label for label in labels if label is not None]
         for start in range(0, count, _WRITTEN_TOGETHER):
@@ -329,9 +339,17 @@ def _never() -> bytes:
     raise AssertionError("a checkpoint on file is not drawn again")
 
 
+def _start(settings: DPLoraSettings) -> Path | None:
+    """The folder that a student begins with; None for an adapter, and for random weights."""
+    size = settings.student is None or settings.student in SIZES
+    return None if size else settings.folder("student")
+
+
 def _training(
-    settings: DPLoraSettings, labels: Sequence[str | None], unit: PrivacyUnit
+    settings: DPLoraSettings, labels: Sequence[str | None], unit: PrivacyUnit, folder: Path | None
 ) -> Training:
+    """What the model is trained with. A student of no given size is the one in ``folder``."""
+    student = settings.student
     label_names = [label for label in labels if label is not None]
     return Training(
         template=settings.template(label_names),
@@ -343,5 +361,5 @@ def _training(
         rank=settings.rank,
         alpha=settings.alpha,
         target_modules=settings.target_modules,
-        student=None if settings.student is None else SIZES[settings.student],
+        student=None if student is None else SIZES.get(student) or str(folder),
     )

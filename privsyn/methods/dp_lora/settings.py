@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from privsyn.data.public_files import ReadsFiles
 from privsyn.dp.mechanisms import Sampler
+from privsyn.files import OnDisk, Sha256
 from privsyn.methods.shared.prompts import WholeSentences
 from privsyn.models.protocols import PromptTemplate, Sampling
-from privsyn.section import PAPER, SMALL, Section
-from privsyn.students.settings import Size
+from privsyn.section import PAPER, SMALL
+from privsyn.students.settings import SIZES
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Yu et al. 2023, Table 2 and Appendix A, as for MediaSum: 10 epochs of 182,034 dialogs in
@@ -54,7 +56,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class DPLoraConfig(Section):
+class DPLoraConfig(ReadsFiles):
     """Settings of DP-LoRA. All are public; none comes from the data."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
@@ -99,10 +101,15 @@ class DPLoraConfig(Section):
     alpha: float = Field(
         default=32.0, gt=0, allow_inf_nan=False, description="Adapter scaled by alpha / rank."
     )
-    student: Size | None = Field(
+    student: Annotated[str, OnDisk("model", tuple(SIZES), pinned=True)] | None = Field(
         default=None,
-        description="Train a small model of this size whole, from random weights, in place of an "
-        "adapter: the baseline that methods.distill compares its students with. Null: an adapter.",
+        description="Train a small model whole in place of an adapter: the baseline that "
+        "methods.distill compares its students with. A size (4.4M, 11.2M, 28.8M, 41.4M), from "
+        "random weights; or the directory of a causal language model or an encoder, or its name "
+        "under files, for its architecture, tokenizer and first weights. Null: an adapter.",
+    )
+    student_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 of the directory's files."
     )
     target_modules: tuple[str, ...] | None = Field(
         default=None,

@@ -35,7 +35,14 @@ from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.protocols import Row, Sampling, Training
-from privsyn.models.training.causal_lm import Shape, new_model, read_model, save, seeded
+from privsyn.models.training.causal_lm import (
+    Shape,
+    new_model,
+    read_model,
+    read_tokenizer,
+    save,
+    seeded,
+)
 from privsyn.models.trial import refuse_no_numbers
 
 WIDTH_MULTIPLE = 16
@@ -79,6 +86,31 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
     for name, part in model.named_parameters():
         part.requires_grad_("norm" not in name)
     return model.to(network.device)
+
+
+def whole(network: Any, source: str) -> Any:
+    """A student from a folder, of which all is trained that has per-sample gradients.
+
+    Left as they are: parameters of layers that Opacus has no rule for, such as Llama's norms.
+
+    Raises:
+        ModelError: There are only such layers.
+    """
+    from opacus.grad_sample import GradSampleHooks
+    from transformers.pytorch_utils import Conv1D
+
+    sampled = {*GradSampleHooks.GRAD_SAMPLERS, Conv1D}
+    for module in network.modules():
+        if type(module) not in sampled:
+            # A weight that is shared with such a layer would lack that layer's share.
+            for part in module.parameters(recurse=False):
+                part.requires_grad_(False)
+    if not any(part.requires_grad for part in network.parameters()):
+        raise ModelError(
+            f"{source}: none of its layers can be trained by unit.",
+            hint="Name a BERT, a GPT-2 or a Llama, or a size.",
+        )
+    return network
 
 
 def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
@@ -141,11 +173,39 @@ def attach_hooks(network: Any) -> Any:
     """Per-sample gradients of every trained parameter: ``grad_sample``, (rows, *its shape)."""
     root = logging.getLogger()
     before = list(root.handlers)
-    from opacus.grad_sample import GradSampleHooks
+    from opacus.grad_sample import GradSampleHooks, register_grad_sampler
+    from transformers.pytorch_utils import Conv1D
 
     for handler in [handler for handler in root.handlers if handler not in before]:
         root.removeHandler(handler)  # importing opacus adds a handler to the root logger
+    register_grad_sampler(Conv1D)(_conv1d_gradients)
+    rows = 1
+
+    def count(_: nn.Module, __: Any, inputs: Mapping[str, Any]) -> None:
+        nonlocal rows
+        rows = inputs["input_ids"].shape[0]
+
+    def by_row(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        # privacy: BERT and GPT-2 look up the positions once for all rows. The gradient of that one
+        # look-up is a sum over units, and a unit's share of it could not be clipped.
+        ids = inputs[0]
+        return (ids.expand(rows, -1), *inputs[1:]) if ids.shape[0] == 1 else inputs
+
+    network.register_forward_pre_hook(count, with_kwargs=True)
+    for module in network.modules():
+        if isinstance(module, nn.Embedding) and module.weight.requires_grad:
+            module.register_forward_pre_hook(by_row)
     return GradSampleHooks(network, loss_reduction="sum", strict=False)
+
+
+def _conv1d_gradients(
+    layer: Any, activations: Sequence[Tensor], backprops: Tensor
+) -> dict[nn.Parameter, Tensor]:
+    """Gradients by row of GPT-2's linear layers, whose weights are (in, out)."""
+    return {
+        layer.weight: torch.einsum("nti,nto->nio", activations[0], backprops),
+        layer.bias: backprops.sum(1),
+    }
 
 
 def drop_dropout(network: nn.Module) -> None:
@@ -168,7 +228,7 @@ def padded_width(tokens: int) -> int:
     return -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
-def within_context(network: Any, tokens: int, source: str) -> int:
+def within_context(network: Any, tokens: int, called: str) -> int:
     """Length that rows are padded to: the next multiple, at most the context.
 
     Raises:
@@ -179,8 +239,8 @@ def within_context(network: Any, tokens: int, source: str) -> int:
         return padded_width(tokens)
     if tokens > longest:
         raise ModelError(
-            f"models.language={source}: its context of {longest} tokens is shorter than prompt and "
-            f"record together ({tokens}).",
+            f"{called}: its context of {longest} tokens is shorter than prompt and record together "
+            f"({tokens}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
     return min(padded_width(tokens), longest)
@@ -220,7 +280,8 @@ class LoraTrainer:
     """A Trainer of a LoRA adapter: clipped gradients per unit.
 
     Args:
-        network: A transformers model on its device. An adapter is added to it.
+        network: A transformers model on its device. An adapter is added to it, or it is trained as
+            a whole if it is the student of the settings.
         tokenizer: Its tokenizer.
         training: Public settings.
         source: What the model is called in messages.
@@ -247,11 +308,16 @@ class LoraTrainer:
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._width = padded_width(longest + training.max_tokens)
         self._device = network.device
-        if training.student is None:
-            self._width = within_context(network, longest + training.max_tokens, source)
-            self._network = adapt(network, training, source)
-        else:
+        if isinstance(training.student, tuple):
             network = self._network = small(network, tokenizer, training.student, self._width)
+        else:
+            called = _called(training, source)
+            self._width = within_context(network, longest + training.max_tokens, called)
+            self._network = (
+                adapt(network, training, source)
+                if training.student is None
+                else whole(network, called)
+            )
         self._tokenizer = tokenizer
         drop_dropout(self._network)
         if checkpointing:
@@ -532,19 +598,23 @@ class LoraModel:
         self._rows, self._cache_bytes = rows_per_pass, cache_bytes
         self._checkpointing = checkpointing
         self._fresh = [load()]  # now: a model that does not load must fail before budget is spent
+        self._device = self._fresh[0][0].device
 
     def check(self, training: Training) -> None:
         """Try one training step, its files and one text on public rows."""
-        network, tokenizer = self._take()
+        network, tokenizer = self._take(training)
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
-        if training.student is None:
-            within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
-            target_modules(network, training.target_modules, self._source)
+        if not isinstance(training.student, tuple):
+            called = _called(training, self._source)
+            within_context(network, max(map(len, rows)) + training.max_tokens, called)
+            if training.student is None:
+                target_modules(network, training.target_modules, self._source)
             with torch.no_grad():
                 ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
                 refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
-        self._fresh.append((network, tokenizer))
+        if not isinstance(training.student, str):
+            self._fresh.append((network, tokenizer))
         del network
         # A failure here costs nothing; after ``begin`` it costs the whole release.
         tiny = replace(training, micro_batch=training.records_per_unit, max_tokens=_TRIED_TOKENS)
@@ -560,15 +630,16 @@ class LoraModel:
 
     def trainer(self, training: Training) -> LoraTrainer:
         """A trainer before its first step."""
-        network, tokenizer = self._take()
+        network, tokenizer = self._take(training)
         return LoraTrainer(network, tokenizer, training, self._source, self._checkpointing)
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> LoraWriter:
         """The model with the trained weights of a folder."""
-        network, tokenizer = self._take()
         if training.student is not None:
-            adapted = read_model(folder).to(network.device)
+            adapted = read_model(folder).to(self._device)
+            tokenizer = read_tokenizer(folder)
         else:
+            network, tokenizer = self._take(training)
             from peft import PeftModel
 
             with unwarned():
@@ -585,9 +656,24 @@ class LoraModel:
         )
         return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, sampling)
 
-    def _take(self) -> tuple[Any, Any]:
-        """A network that no adapter has changed, and its tokenizer."""
+    def _take(self, training: Training) -> tuple[Any, Any]:
+        """A network that no training has changed, and its tokenizer: the model's, or a student's.
+
+        Raises:
+            ModelError: The student's folder holds no causal language model or encoder.
+        """
+        if isinstance(training.student, str):
+            self._fresh.clear()  # frees memory: of the model, such a student has nothing
+            folder = Path(training.student)
+            return read_model(folder).to(self._device), read_tokenizer(folder)
         return self._fresh.pop() if self._fresh else self._load()
+
+
+def _called(training: Training, source: str) -> str:
+    """What the network that is trained is called in messages."""
+    if training.student is None:
+        return f"models.language={source}"
+    return f"methods.dp_lora.student={Path(str(training.student)).name}"
 
 
 class LoraWriter:

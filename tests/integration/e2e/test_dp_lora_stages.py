@@ -12,9 +12,12 @@ import pytest
 from safetensors.numpy import load as load_tensors
 
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
-from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
+from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeTrainableModel
+from privsyn.models.language.rowwise import peeks
+from privsyn.models.model_files import digest
+from privsyn.models.training.causal_lm import read_model
 from privsyn.release import certificate, verification
 from privsyn.release.workdir import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify
@@ -25,10 +28,12 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
+from privsyn.students.release import private_baseline
 from privsyn.testing import Constant, Dies
 from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
 from tests.integration.e2e.small_project import LABELS, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
+from tests.unit.models.tiny_models import save_bert
 
 NAME = "dp_lora"
 STEPS = 5
@@ -553,3 +558,58 @@ def test_the_embedded_model_is_adapted_and_asked_for_more(make):
     assert moved
     assert all(part.any() for part in moved)
     assert torch.isfinite(torch.cat([part.flatten() for part in moved])).all()
+
+
+# --- a student of a folder ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bert(tmp_path):
+    return save_bert(tmp_path / "bert")
+
+
+def test_a_student_begins_with_an_encoders_folder(make, bert):
+    """Yu et al. 2023, Table 1, "Real Data": a BERT by DP-SGD on the records."""
+    project = make(student=str(bert), student_digest=digest(bert, None), candidates=1)
+    ctx = project.context("models.language=tiny", "evaluate.enabled=false")
+    folder = project.root / "releases" / run(ctx, NAME, published=False).id
+    assert failed(folder, ctx.ledger) == []
+    written = json.loads((folder / "model" / "config.json").read_text())
+    assert written["is_decoder"]
+    assert not peeks(read_model(folder / "model"))
+    settings = json.loads((folder / "certificate.json").read_text())["plan"]["settings"]
+    assert settings["student"] == f"sha256:{digest(bert, None)}"
+    assert str(bert) not in (folder / "certificate.json").read_text()
+    shutil.rmtree(bert)  # more has the released model
+    made = more(ctx, folder.name, 3, published=False)
+    assert len(rows(made)) == 3
+
+
+def test_a_students_folder_is_pinned_public_and_causal(make, bert, monkeypatch, tmp_path):
+    asked = ("models.language=tiny", "evaluate.enabled=false")
+    with pytest.raises(ConfigError, match=rf"If the file is public, set .*={digest(bert, None)}"):
+        plan(make("unpinned", student=str(bert)).context(*asked), NAME, open_account=True)
+    with pytest.raises(ConfigError, match=r"methods\.dp_lora\.student=.*is not a directory"):
+        plan(make("nowhere", student=str(tmp_path / "no")).context(*asked), NAME)
+    other = make("other", student=str(bert), student_digest="0" * 64).context(*asked)
+    with pytest.raises(ConfigError, match="has the digest"):
+        plan(other, NAME)
+    ctx = make("peeks", student=str(bert), student_digest=digest(bert, None)).context(*asked)
+    planned = plan(ctx, NAME, open_account=True)
+    monkeypatch.setattr("privsyn.models.language.rowwise.peeks", lambda _: True)
+    with pytest.raises(ModelError, match="move when the next token changes"):
+        draw(ctx, planned)
+    assert settle(ctx, planned) == "VOID"
+    assert ctx.ledger.accounts.balance("letters").spent == 0
+
+
+def test_the_private_baseline_of_a_student_begins_as_the_student_does(make, bert):
+    changes = {"init": str(bert), "init_digest": digest(bert, None)}
+    project = make()
+    ctx = project.context(*(f"methods.distill.{key}={value}" for key, value in changes.items()))
+    planned = plan(ctx, NAME, open_account=True)
+    assert private_baseline(ctx.config, planned, "4.4M") == (
+        NAME, {"student": str(bert), "student_digest": digest(bert, None)},
+    )  # fmt: skip
+    ctx = project.context("methods.distill.init=tiny")
+    assert private_baseline(ctx.config, planned, "4.4M") == (NAME, {"student": "4.4M"})

@@ -62,12 +62,17 @@ def model(folders: Callable[[str], str]) -> Callable[..., LoraModel]:
 
 
 @pytest.fixture
-def make(model: Callable[..., LoraModel]) -> Callable[..., LoraTrainer]:
+def make(
+    model: Callable[..., LoraModel], folders: Callable[[str], str]
+) -> Callable[..., LoraTrainer]:
     """``make(name, **training)``: a trainer whose adapter is no longer the first one."""
 
     def get(
         name: str = "llama", *, dtype: str = "float32", checkpointing: bool = False, **changes
     ) -> LoraTrainer:
+        student = changes.get("student")
+        if isinstance(student, str):
+            changes["student"] = folders(student)
         lora = model(name, dtype=dtype, checkpointing=checkpointing)
         return stirred(lora.trainer(replace(TRAINING, **changes)))
 
@@ -95,8 +100,9 @@ def reference(trainer: LoraTrainer, folder: str, tmp_path: Path):
         (tmp_path / name).write_bytes(content)
     if trainer._training.student is not None:
         network = AutoModelForCausalLM.from_pretrained(tmp_path)
+        trained = {n for n, part in trainer._network.named_parameters() if part.requires_grad}
         for name, part in network.named_parameters():
-            part.requires_grad_("norm" not in name)
+            part.requires_grad_(name in trained)
         return network.eval()
     base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
     with warnings.catch_warnings():
@@ -136,6 +142,9 @@ KINDS = [
     ("falcon", False, {}),
     ("hybrid", False, {"target_modules": ("q_proj", "in_proj", "w2")}),
     ("llama", False, {"student": (64, 96, 2)}),
+    ("llama", False, {"student": "bert"}),
+    ("llama", False, {"student": "gpt2"}),
+    ("gpt2", False, {"student": "llama"}),
 ]
 
 
@@ -161,6 +170,59 @@ def test_contributions_are_clipped_gradients_of_the_units_own_rows(
         error = np.linalg.norm(total - np.sum(wanted, axis=0))
         assert error <= 1e-5 * sum(map(np.linalg.norm, wanted)) + len(units) * steps
     assert trainer.clipped_sum([]).tolist() == [0] * trainer.size
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("bert", {"cls.predictions.bias"}),
+        ("gpt2", set()),
+        ("llama", {f"model.{place}.weight" for place in ("norm", *(
+            f"layers.{layer}.{norm}_layernorm" for layer in range(2)
+            for norm in ("input", "post_attention")
+        ))}),
+    ],
+)  # fmt: skip
+def test_of_a_students_folder_all_is_trained_that_has_gradients_by_unit(make, name, left):
+    trainer = make(student=name)
+    parts = dict(trainer._network.named_parameters())
+    assert {key for key, part in parts.items() if not part.requires_grad} == left
+    # BERT and GPT-2 look up positions once for all rows: left at that, units go one by one.
+    assert trainer.units_per_pass == TRAINING.micro_batch
+
+
+def test_a_look_up_for_all_rows_would_not_be_clipped_in_silence(make, monkeypatch):
+    """The broken variant: no hook gives each row its own positions."""
+    monkeypatch.setattr(torch.nn.Embedding, "register_forward_pre_hook", lambda *_, **__: None)
+    with pytest.raises(RuntimeError, match="equal size"):
+        make(student="bert")
+
+
+def test_a_students_folder_is_tried_whole_and_writes_with_its_own_tokens(model, folders, tmp_path):
+    lora: TrainableModel = model("llama")
+    training = replace(TRAINING, student=folders("bert"), clip_norm=10.0)
+    lora.check(training)
+    trainer = lora.trainer(training)
+    assert not trainer.moved()
+    ids, start = trainer.encode("a", TEXTS[0])
+    assert ids[0] == 2  # [CLS]
+    assert ids[-1] == 3  # [SEP]
+    assert 0 < start < len(ids)
+    own = {"a": "my bill is ready", "b": "please help"}
+    units = [[trainer.encode(label, text)] for label, text in own.items()]
+    for _ in range(120):
+        trainer.update(trainer.clipped_sum(units) / CLIP_STEPS, 0.01)
+    for name, content in trainer.files().items():
+        (tmp_path / name).write_bytes(content)
+    # What writes has the trained folder alone: the first one may be gone.
+    writer = lora.writer(replace(training, student=str(tmp_path)), tmp_path, Sampling(top_k=1))
+    assert writer.write(["a", "b", "a"]) == [own["a"], own["b"], own["a"]]
+
+
+def test_a_students_folder_with_a_short_context_is_refused(model, folders):
+    lora = model("llama")
+    with pytest.raises(ModelError, match=r"methods\.dp_lora\.student=bert: its context of \d+"):
+        lora.check(replace(TRAINING, student=folders("bert"), max_tokens=10_000))
 
 
 def test_a_units_rows_add_up_before_it_is_clipped_once(make, folders, tmp_path):

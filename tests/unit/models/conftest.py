@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.unit.models.tiny_models import (
+    save_bert,
     save_falcon,
     save_gpt2,
     save_hybrid,
@@ -33,6 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         "hybrid": save_hybrid,
         "falcon": save_falcon,
         "mamba": save_mamba,
+        "bert": save_bert,
     }
 
     def get(name: str) -> str:
