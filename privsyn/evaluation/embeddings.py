@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from privsyn.evaluation.metrics import Metric
 from privsyn.models.protocols import Embedder
 
-_SCALE = 5.0
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
-_TEXTS_PER_CLUSTER = 10
 _FEWEST = 20
 _REPLICATES = 200
 _SEED = 20240615
@@ -102,19 +100,25 @@ def embed_both(
     return ours, theirs
 
 
-def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Metric]:
+def compare_embeddings(
+    ours: Embedded, theirs: Embedded, called: str, scale: float = 5, per_cluster: float = 10
+) -> list[Metric]:
     """MAUVE between synthetic and held-out real texts: ``internal``.
 
     Args:
         ours: Synthetic texts.
         theirs: As many held-out real texts; the score depends on their number.
         called: The embedder's name, for the note.
+        scale: Scale of the divergences.
+        per_cluster: Texts a side for each cluster.
     """
     count = len(ours.rows)
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
-    first, second = quantised(ours.vectors, theirs.vectors)
-    value = area(first, second)
-    low, high = _interval(value, first, second)
+    if (scale, per_cluster) != (5, 10):
+        note += f"; scale {scale:g}, {per_cluster:g} texts a cluster"
+    first, second = quantised(ours.vectors, theirs.vectors, per_cluster)
+    value = area(first, second, scale)
+    low, high = _interval(value, first, second, scale)
     spread = (
         f"where 95 of 100 resamples of {count} texts a side lie, with fixed clusters: not a "
         "confidence interval of the score of infinitely many texts, since MAUVE depends on size"
@@ -137,12 +141,12 @@ def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 
 def quantised(
-    first: NDArray[np.float32], second: NDArray[np.float32]
+    first: NDArray[np.float32], second: NDArray[np.float32], per_cluster: float = 10
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of vectors of each sample in each cluster.
 
     Both are quantised together: PCA to 90% of the variance, rows of length 1, k-means with one
-    cluster for ten vectors of the smaller sample.
+    cluster for ``per_cluster`` vectors of the smaller sample, ten in MAUVE's own code.
 
     Source: Pillutla et al. 2021, "MAUVE: Measuring the Gap Between Neural Text and Human Text using
     Divergence Frontiers", section 3 and Appendix A.
@@ -151,7 +155,7 @@ def quantised(
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
-    clusters = max(2, round(min(len(first), len(second)) / _TEXTS_PER_CLUSTER))
+    clusters = max(2, round(min(len(first), len(second)) / per_cluster))
     # Shape (texts of both sides, width), in one set: both sides share their clusters.
     both = normalize(np.concatenate([first, second]).astype(np.float64))
     if not (both - both[0]).round(9).any():  # one text repeated: one cluster
@@ -168,14 +172,14 @@ def quantised(
     return ours, theirs
 
 
-def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    """Area under the curve of exp(-5 KL) of two histograms to their mixtures.
+def area(first: NDArray[np.int64], second: NDArray[np.int64], scale: float = 5) -> float:
+    """Area under the curve of exp(-scale KL) of two histograms to their mixtures.
 
     Source: as ``quantised``, section 3, equation 3.
     """
     p, q = first / first.sum(), second / second.sum()
     curve = [
-        (np.exp(-_SCALE * _divergence(q, mixed)), np.exp(-_SCALE * _divergence(p, mixed)))
+        (np.exp(-scale * _divergence(q, mixed)), np.exp(-scale * _divergence(p, mixed)))
         for mixed in (weight * p + (1 - weight) * q for weight in _MIXTURES)
     ]
     # Shape (mixtures + 2,) each: the divergence frontier between its two fixed ends.
@@ -187,19 +191,22 @@ def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
 
 
 def _interval(
-    value: float, first: NDArray[np.int64], second: NDArray[np.int64]
+    value: float, first: NDArray[np.int64], second: NDArray[np.int64], scale: float
 ) -> tuple[float, float]:
     """The spread of the score over samples drawn anew from both histograms, around its value."""
     rng = np.random.default_rng(_SEED)
-    drawn = np.array(
-        [
-            area(*(rng.multinomial(part.sum(), part / part.sum()) for part in (first, second)))
-            for _ in range(_REPLICATES)
-        ]
-    )
+    drawn = np.array([area(*_again(rng, first, second), scale) for _ in range(_REPLICATES)])
     # Resamples are further apart than the samples, so they are biased: use their spread only.
     low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
     return float(low), float(high)
+
+
+def _again(
+    rng: np.random.Generator, *samples: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As many vectors drawn from each histogram."""
+    first, second = (rng.multinomial(part.sum(), part / part.sum()) for part in samples)
+    return first, second
 
 
 def _divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:

@@ -105,7 +105,6 @@ def _spaced(texts: Sequence[str], count: int) -> list[str]:
 Likelihoods = Callable[[Sequence[tuple[str, str]]], list[tuple[float, int]]]
 """Log-likelihood in nats and number of tokens of each text after its prompt."""
 
-SHOTS = 4
 _FEWEST = 20
 _REPLICATES = 1000
 _SEED = 20240615
@@ -166,11 +165,16 @@ def perplexity_gap(
 
 
 def in_context(
-    sets: dict[str, Texts], tested: Texts, likelihoods: Likelihoods, most: int
+    sets: dict[str, Texts],
+    tested: Texts,
+    likelihoods: Likelihoods,
+    most: int,
+    shots: int = 4,
+    calibrated: bool = False,
 ) -> list[Metric]:
     """Accuracy of the public model on real records with a few labelled examples in its prompt.
 
-    The prompt has ``SHOTS`` examples, drawn for each record, with labels in turn. The answer is the
+    The prompt has ``shots`` examples, drawn for each record, with labels in turn. The answer is the
     label with the highest mean log-likelihood of its tokens.
 
     Args:
@@ -178,12 +182,16 @@ def in_context(
         tested: Held-out real records, none of which is in a set.
         likelihoods: Of the public model.
         most: Most records tested, evenly spaced.
+        shots: Examples in a prompt.
+        calibrated: Whether a label's probability is divided by the one it has, after the same
+            examples, before a text without content.
 
     Returns:
         ``in_context.<name>`` for every set, the interval of the first, ``in_context.chance`` and
         ``in_context.records``. Empty below 20 held-out records, or with one label.
 
-    Source: Amin et al. 2024, section 5, in-context learning.
+    Source: Amin et al. 2024, section 5, in-context learning. Zhao et al. 2021, "Calibrate before
+    use", section 5, contextual calibration.
     """
     labels = sorted({label for _, label in tested})
     if len(tested) < _FEWEST or not most or len(labels) < 2:
@@ -194,13 +202,17 @@ def in_context(
     truth = np.array([label for _, label in chosen])
     hits = {
         name: np.array(
-            [_answer(examples, text, labels, likelihoods, i) for i, (text, _) in enumerate(chosen)]
+            [
+                _answer(examples, text, labels, likelihoods, i, shots, calibrated)
+                for i, (text, _) in enumerate(chosen)
+            ]
         )
         == truth
         for name, examples in sets.items()
         if examples
     }
-    how = f"{SHOTS} examples in the prompt of models.language, {len(truth)} held-out real records"
+    how = f"{shots} examples in the prompt of models.language, {len(truth)} held-out real records"
+    how += ", calibrated" if calibrated else ""
     notes = {
         "synthetic": f"accuracy with synthetic examples: {how}",
         "real": "the same with other real records as examples",
@@ -221,22 +233,40 @@ def in_context(
     ]
 
 
+_BLANK = ("N/A", "[MASK]", "")
+"""Texts without content, as Zhao et al. have them."""
+
+
 def _answer(
-    examples: Texts, text: str, labels: Sequence[str], likelihoods: Likelihoods, number: int
+    examples: Texts,
+    text: str,
+    labels: Sequence[str],
+    likelihoods: Likelihoods,
+    number: int,
+    shots: int,
+    calibrated: bool,
 ) -> str:
     # One generator for each record: all sets use the same positions, and order does not matter.
     rng = np.random.default_rng([_SEED, number])
     prompt = ""
-    for shot in range(SHOTS):
+    for shot in range(shots):
         label = labels[(number + shot) % len(labels)]
-        shots = [example for example, of in examples if of == label] or [
+        known = [example for example, of in examples if of == label] or [
             text for text, _ in examples
         ]
-        prompt += f"Text: {_cut(shots[rng.integers(len(shots))])}\nLabel: {label}\n\n"
-    prompt += f"Text: {_cut(text)}\nLabel:"
-    likelihood = likelihoods([(prompt, f" {label}") for label in labels])
-    scores = [nats / max(1, tokens) for nats, tokens in likelihood]
-    return labels[int(np.argmax(scores))]
+        prompt += f"Text: {_cut(known[rng.integers(len(known))])}\nLabel: {label}\n\n"
+
+    def scores(record: str) -> Any:
+        """Logarithms of the labels' probabilities, shape (labels,)."""
+        whole = f"{prompt}Text: {_cut(record)}\nLabel:"
+        likelihood = likelihoods([(whole, f" {label}") for label in labels])
+        mean = np.array([nats / max(1, tokens) for nats, tokens in likelihood])
+        return mean - np.logaddexp.reduce(mean)
+
+    score = scores(text)
+    if calibrated:
+        score -= np.logaddexp.reduce([scores(blank) for blank in _BLANK])
+    return labels[int(np.argmax(score))]
 
 
 def _cut(text: str) -> str:

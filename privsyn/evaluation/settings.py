@@ -79,6 +79,30 @@ class EvaluateConfig(Section):
         description="Real records that models.language labels with synthetic examples in its "
         "prompt; 0 turns it off. Slow on a CPU: a pass a record, a label and a set of examples.",
     )
+    in_context_shots: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="Examples in such a prompt; the first are dropped where its context ends.",
+    )
+    in_context_calibrated: bool = Field(
+        default=False,
+        description="Divide each label's probability by what the same examples give it before a "
+        "text without content (contextual calibration, Zhao et al. 2021). Four times as slow.",
+    )
+    mauve_scale: float = Field(
+        default=5.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Scale of MAUVE's divergences; 5 is "
+        "that of its own code. Values of one scale compare with values of that scale alone.",
+    )
+    mauve_texts_per_cluster: float = Field(
+        default=10.0,
+        ge=1,
+        allow_inf_nan=False,
+        description="Texts a side for each of MAUVE's clusters; 10 is that of its own code.",
+    )
     audit: Literal["off", "report", "block"] = Field(
         default="report",
         description="Disclosure audit against held-out units. report: its numbers are internal. "

@@ -62,6 +62,7 @@ from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language import embed_e5
 from privsyn.models.language.likelihood import Readable, log_likelihoods
+from privsyn.models.language.prompts import context_length
 from privsyn.models.language.text_variation import TextSettings
 from privsyn.models.loading import (
     describe_role,
@@ -246,6 +247,8 @@ def _kept(file: Path, count: int) -> list[str] | None:
 
 MOST_READ = 512
 """Tokens that the language model reads at once."""
+_PER_SHOT = 128
+"""Tokens of an example in a prompt."""
 _ALONE_NAME = "public model alone"
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
@@ -390,7 +393,8 @@ def _beside(
 
     Every ruler reads the same texts, so each is embedded once.
     """
-    most = ctx.config.evaluate.embedded_texts
+    settings = ctx.config.evaluate
+    most = settings.embedded_texts
     speaking = len(plan.dataset.labels) > 1
     # Without labels to tell apart all have the same one, for what compares texts alone.
     ours, theirs = (
@@ -428,7 +432,13 @@ def _beside(
         both = embed_both(
             [text for text, _ in ours], [text for text, _ in case.tested], lambda: judged, most
         )
-        metrics += [] if both is None else compare_embeddings(*both, rulers.called)
+        metrics += (
+            []
+            if both is None
+            else compare_embeddings(
+                *both, rulers.called, settings.mauve_scale, settings.mauve_texts_per_cluster
+            )
+        )
     return metrics
 
 
@@ -527,7 +537,18 @@ def _by_reading(
         sets = {"synthetic": ours, "real": known[: len(ours)]}
         if public and ours:
             sets["public"] = [(text, label) for text, label in public if label is not None]
-        metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
+        longest = _PER_SHOT * (settings.in_context_shots + 1)
+        context = context_length(model.network.config.get_text_config()) or longest
+        read = partial(log_likelihoods, model, most=max(MOST_READ, min(longest, context)))
+        if ours:
+            metrics += in_context(
+                sets,
+                tested,
+                read,
+                settings.in_context_records,
+                settings.in_context_shots,
+                settings.in_context_calibrated,
+            )
     return metrics
 
 
@@ -599,7 +620,11 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
             )
             try_embedder(judge, SENTENCE)
         if settings.classifier is not None:
-            _classifier_folder(settings.classifier)
+            from privsyn.models.training.text_classifier import try_classifier
+
+            try_classifier(
+                _classifier_folder(settings.classifier), ctx.config.performance, SENTENCE
+            )
     if models.server is not None:
         return
     if settings.public_alone and (settings.embeddings or settings.in_context_records):

@@ -44,35 +44,55 @@ def fine_tuned(
     labels = sorted({label for _, label in train})
     if len(labels) == 1:
         return np.full((SEEDS, len(tested)), labels[0])
-    folder = locate(reference).folder
-    assert folder is not None  # noqa: S101  the setting names a directory
-    refuse_adapter(folder, str(reference))
     import torch
 
     answers = []
     with ready(performance) as device, torch.random.fork_rng():
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
         for seed in range(SEEDS):
             torch.manual_seed(seed)
-            try:
-                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-                if tokenizer.pad_token_id is None:
-                    tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-                model = AutoModelForSequenceClassification.from_pretrained(
-                    folder,
-                    num_labels=len(labels),
-                    dtype=torch.float32,
-                    local_files_only=True,
-                    ignore_mismatched_sizes=True,
-                )
-                model.config.pad_token_id = tokenizer.pad_token_id
-            except Exception as error:  # transformers raises whatever its parsers raise
-                raise explained(error, reference, locate(reference)) from None
+            model, tokenizer = _untrained(reference, len(labels))
             _train(model.to(device), tokenizer, train, labels, seed)
             places = _answers(model, tokenizer, tested)
             answers.append(np.array(labels)[places])
     return np.stack(answers)
+
+
+def try_classifier(reference: ModelReference, performance: PerformanceConfig, text: str) -> None:
+    """Classify a public text without training.
+
+    Raises:
+        ModelError: The model is missing, incomplete, or cannot classify.
+    """
+    import torch
+
+    with ready(performance) as device, torch.random.fork_rng():
+        model, tokenizer = _untrained(reference, 2)
+        _answers(model.to(device).eval(), tokenizer, [text])
+
+
+def _untrained(reference: ModelReference, labels: int) -> tuple[Any, Any]:
+    """The model with a new head for so many labels, and its tokenizer."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    place = locate(reference)
+    assert place.folder is not None  # noqa: S101  the setting names a directory
+    refuse_adapter(place.folder, str(reference))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place.folder, local_files_only=True)
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        model = AutoModelForSequenceClassification.from_pretrained(
+            place.folder,
+            num_labels=labels,
+            dtype=torch.float32,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+        )
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise explained(error, reference, place) from None
+    model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
 
 
 def _rows(model: Any, tokenizer: Any, texts: Sequence[str]) -> Any:

@@ -22,6 +22,8 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
         "evaluate.embeddings=false",
         "evaluate.perplexity_texts=0",
         "evaluate.in_context_records=8",
+        "evaluate.in_context_shots=6",
+        "evaluate.in_context_calibrated=true",
     )
     planned = plan(ctx, "invisible_ink", open_account=True)
     monkeypatch.setattr(measure, "public_alone", lambda ctx, plan, names, *_: list(names))
@@ -36,5 +38,7 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
         for name in ("synthetic", "real", "public", "low", "high", "chance", "records")
     }
     assert found["in_context.records"].value == 8
+    assert found["in_context.synthetic"].note.startswith("accuracy with synthetic examples: 6 ")
+    assert found["in_context.synthetic"].note.endswith("calibrated")
     assert {metric.cls for metric in found.values()} == {"internal"}
     assert not any("note" in metric.note and "about" in metric.note for metric in found.values())

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from privsyn.evaluation.embeddings import (
     Embedded,
     EmbeddedOnce,
+    area,
     compare_embeddings,
     embed_both,
     mauve,
+    quantised,
 )
 
 
@@ -110,6 +112,19 @@ def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
     assert "40 a side" in alike.note
     assert "hash" in alike.note
     assert alike.value > 0.8 > 0.2 > apart.value
+
+
+def test_mauve_of_another_scale_says_so_and_is_another_number() -> None:
+    """InvisibleInk: scale .9 and one cluster for 20 texts, so that values compare with its own."""
+    sides = both(sample("a b c d", 60), sample("c d e f", 60), HashEmbedder(), 60)
+    usual = compare_embeddings(*sides, "hash")[0]
+    paper, low, high = compare_embeddings(*sides, "hash", 0.9, 20)
+    first, second = quantised(sides[0].vectors, sides[1].vectors, 20)
+    assert (len(first), len(quantised(sides[0].vectors, sides[1].vectors)[0])) == (3, 6)
+    assert paper.value == area(first, second, 0.9) > usual.value
+    assert low.value <= paper.value <= high.value
+    assert paper.note.endswith("; scale 0.9, 20 texts a cluster")
+    assert "scale" not in usual.note
 
 
 def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts() -> None:

@@ -10,6 +10,7 @@ from privsyn.evaluation.judge import CLASSIFIER, Case, judge
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training import text_classifier
+from tests.unit.models.tiny_models import save_mamba
 
 PAIRS = [(f"{('bill', 'knee')[i % 2]} {i % 7}", ("Billing", "Symptoms")[i % 2]) for i in range(40)]
 
@@ -56,4 +57,15 @@ def test_a_folder_without_weights_is_refused_in_a_line(folder):
     with pytest.raises(ModelError) as refused:
         tuned(folder, PAIRS, ["x"])
     assert "evaluate.classifier" in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_a_model_that_cannot_classify_is_found_before_anything_is_spent(folder, tmp_path):
+    text_classifier.try_classifier(
+        ModelReference.text_classifier(str(folder)), PerformanceConfig(threads=1), "A text."
+    )
+    (tmp_path / "mamba").mkdir()
+    other = ModelReference.text_classifier(str(save_mamba(tmp_path / "mamba")))
+    with pytest.raises(ModelError, match=r"evaluate\.classifier=.* cannot be loaded") as refused:
+        text_classifier.try_classifier(other, PerformanceConfig(threads=1), "A text.")
     assert "\n" not in refused.value.message
