@@ -614,6 +614,8 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
         if embedder is None:
             embedder = load_embedder(models, ctx.config.performance, ctx.workspace.cache)
         try_embedder(embedder, SENTENCE)
+        if settings.encoder is not None:
+            _judge_revision(ctx)  # raises: one that was named is meant, unlike a missing package
         if why_no_judge(ctx, plan) is None and (settings.encoder or installed(embed_e5.PACKAGE)):
             judge = load_measuring_encoder(
                 settings.encoder, ctx.config.performance, ctx.workspace.cache
