@@ -233,6 +233,16 @@ def test_more_places_and_less_mu_never_cost_more():
     assert costs == sorted(costs)
 
 
+def test_delta_is_the_larger_of_both_directions():
+    """Of the dominating pair it is nearly always the first: other laws tell them apart."""
+    first = random_allocation.Ratio(np.array([0.0, 5.0]), np.array([0.8, 0.2]), 0.1)
+    second = random_allocation.Ratio(np.array([0.0, 1.0]), np.array([0.5, 0.5]), 0.0)
+    for law, exact in ((first, 0.2 * 4 + 0.1), (second, 0.5)):
+        assert law.deltas(np.array([0.0]))[0] == pytest.approx(exact, rel=1e-7)
+        # Beside noise of next to no loss delta is the same.
+        assert law.deltas(np.array([0.0]), 1e-12)[0] == pytest.approx(exact, rel=1e-4)
+
+
 def test_golden_costs():
     """For two places, by the integral above."""
     assert random_allocation.epsilon(0.647700, 2, 1e-6) == pytest.approx(2.3627, rel=4e-4)
