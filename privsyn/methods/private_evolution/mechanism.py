@@ -130,12 +130,13 @@ def _mechanism(
 def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     """Noise of one histogram.
 
-    A record has one vote in one bin. All m votes of a unit may be in one bin. Replacing a unit
-    removes m votes from one bin and adds m to another, of the same label or of two [E3].
+    What a unit adds has no negative number and is clipped to an L2 norm of sqrt(m) votes. Replacing
+    a unit changes the histogram by u - v, and |u - v|^2 <= |u|^2 + |v|^2 = 2m, since the product of
+    u and v is not negative [E15].
     """
-    # m under add_remove; sqrt 2 * m under replace_one, where two bins change.
-    l2 = root_up(facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
-    # Labels share this one sensitivity: a unit's m votes over all labels are in it.
+    # sqrt(m) under add_remove; sqrt(2m) under replace_one.
+    l2 = root_up(facts.adjacency.moves * facts.unit.max_records * LATTICE**2)
+    # Labels share this one sensitivity: a unit's votes over all labels are clipped together.
     return DiscreteGaussian(l2, sigma * l2)
 
 
@@ -144,9 +145,8 @@ def _table(
 ) -> DiscreteGaussian | None:
     """Noise of the table of words; None without one.
 
-    A record's row has an L2 norm of at most one, and no negative number, so all rows of a unit
-    have norm m at most, and those of a replaced unit differ by sqrt 2 m: the sensitivity of a
-    histogram of votes [E11].
+    A record's row has an L2 norm of at most one, and no negative number, and the sum of a unit's
+    rows is clipped to sqrt(m): the sensitivity of a histogram of votes [E11] [E15].
     """
     share = settings.table_share
     return _histogram(_multiplier(settings, sigma, share), facts) if share else None

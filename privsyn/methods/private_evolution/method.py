@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -54,7 +55,13 @@ from privsyn.methods.private_evolution.mechanism import (
     sizes_of,
 )
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums, labels_of
+from privsyn.methods.private_evolution.votes import (
+    Grid,
+    Voters,
+    exact_sums,
+    histogram,
+    labels_of,
+)
 from privsyn.methods.private_evolution.words import public_words, shares_of
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
@@ -84,7 +91,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     """Populations of public samples; each is the offspring of the samples with the most votes.
 
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
-    Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one).
+    Gaussian noise of sigma times its L2 sensitivity, sqrt(m) votes (sqrt(2m) under replace_one).
     Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
     section 4.3), composed with one more where word_share pays for a table of words [E11],
     and one more where mean_share pays for mean vectors [E14].
@@ -242,7 +249,7 @@ def _evolve(
     wide = settings.expansion
     sizes = sizes_of(settings, labels)
     steps = Steps(draw.progress, _steps(settings, labels))
-    private = _Private(kind, buckets)
+    private = _Private(kind, buckets, mechanism.facts.unit.max_records)
     if not journal.has(f"votes/{total}"):
         private.embed(draw)  # first: a failure before the first draw can be resumed
     if settings.noisy_label_split:  # [E8]
@@ -332,11 +339,11 @@ def _evolve(
 
 def _noisy(
     mechanism: PrivateEvolutionMechanism,
-    histogram: Callable[[], NDArray[np.int64]],
+    exact: Callable[[], NDArray[np.int64]],
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
     """A noisy histogram, shape (bins,). The exact one is never stored."""
-    return mechanism.histogram.draw(histogram() * LATTICE, noise)
+    return mechanism.histogram.draw(exact(), noise)
 
 
 def _figures(
@@ -372,13 +379,20 @@ def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
 class _Private(Generic[T]):
     """The private records of all labels; their vectors are computed once and stay in memory."""
 
-    def __init__(self, kind: Samples[T], buckets: Sequence[Bucket]) -> None:
+    def __init__(self, kind: Samples[T], buckets: Sequence[Bucket], most: int) -> None:
         self._kind, self._buckets = kind, buckets
+        self._most = most  # records of a unit: public
         self._voters: list[Voters] = []
+        self._units: list[str] = []  # the unit of each row of all voters
 
     def counts(self) -> NDArray[np.int64]:
-        """Exact number of records per label, shape (labels,). Not yet private."""
-        return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
+        """Number of records per label in lattice steps, shape (labels,), clipped by unit [E15].
+
+        Not yet private.
+        """
+        units = [bucket.units.reveal() for bucket in self._buckets]
+        labels = np.repeat(np.arange(len(units)), [len(names) for names in units])
+        return histogram(labels, list(chain(*units)), len(units), self._most, LATTICE)
 
     def embed(self, draw: Draw) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
@@ -392,12 +406,15 @@ class _Private(Generic[T]):
         )
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
-            samples = [sample for sample in decoded if sample is not None]  # [E6]
+            owned = zip(decoded, bucket.units.reveal(), strict=True)
+            samples = [(sample, unit) for sample, unit in owned if sample is not None]  # [E6]
             vectors = [np.empty((0, self._kind.embedder.width), np.float32)]
             for part in range(PARTS):
                 parts.next()
                 if some := samples[part::PARTS]:
-                    vectors.append(np.asarray(self._kind.embedder.embed(some), np.float32))
+                    batch = self._kind.embedder.embed([sample for sample, _ in some])
+                    vectors.append(np.asarray(batch, np.float32))
+                    self._units += [unit for _, unit in some]
             self._voters.append(Voters(np.concatenate(vectors)))
 
     def named(
@@ -410,7 +427,10 @@ class _Private(Generic[T]):
 
         def drawn() -> NDArray[np.int64]:
             texts = [bucket.contents.reveal() for bucket in self._buckets]
-            return table.draw(word_table.exact_sums(texts, words, LATTICE), noise)
+            units = [bucket.units.reveal() for bucket in self._buckets]
+            return table.draw(
+                word_table.exact_sums(texts, units, words, self._most, LATTICE), noise
+            )
 
         noisy = journal.draw_array("words", drawn, len(labels) * len(words))
         return self._kind.with_words(shares_of(noisy, words, labels, table.sigma))
@@ -440,10 +460,15 @@ class _Private(Generic[T]):
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
         """Lines 1-4 of Algorithm 2: each record votes for one of its label's candidates [E3].
 
-        Shape (candidates of all labels,). The votes are exact, not yet private.
+        In lattice steps, clipped by unit [E15], shape (candidates of all labels,). Not yet private.
         """
-        pairs = zip(self._voters, vectors, strict=True)
-        return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
+        firsts = np.cumsum([0, *map(len, vectors)])
+        bins = [
+            first + voters.nearest(candidates)
+            for first, voters, candidates in zip(firsts[:-1], self._voters, vectors, strict=True)
+        ]
+        # privacy: over all labels, since a unit may have records of several
+        return histogram(np.concatenate(bins), self._units, firsts[-1], self._most, LATTICE)
 
 
 def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:

@@ -1,5 +1,7 @@
 """Nearest-neighbor votes: each private row has exactly one vote, for its nearest candidate.
 
+A unit's votes are clipped together, to an L2 norm of the root of the most that it may have [E15].
+
 A vote must depend on its own row and the public candidates alone, not on other rows, the batch size
 or the number of threads; otherwise one changed record could move the votes of others. Sums of
 floats do not guarantee that. So vectors are rounded to integers with lengths of at most ``REACH``.
@@ -9,6 +11,7 @@ float32 holds exactly, whatever the order in which FAISS and its BLAS add ([E3] 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,10 +88,10 @@ class Voters:
         _probe(vectors.shape[1])
         self.vectors = vectors
 
-    def votes(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Votes per candidate, shape (candidates,): nearest rows; ties go to the lowest index.
+    def nearest(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The candidate that each row votes for, shape (records,); ties go to the lowest index.
 
-        Guarantee: every row adds exactly one vote, and adding or removing another row moves none.
+        Guarantee: every row has exactly one vote, and adding or removing another row moves none.
 
         Args:
             candidates: Public vectors, shape (candidates, width), at least one.
@@ -97,13 +100,49 @@ class Voters:
 
         grid = Grid.around(candidates)
         places = grid.round(candidates)  # (candidates, width)
-        votes = np.zeros(len(candidates), np.int64)
+        votes = np.empty(len(self.vectors), np.int64)
         for start in range(0, len(self.vectors), _ROWS):
             rows = grid.round(self.vectors[start : start + _ROWS])  # (at most _ROWS, width)
-            _, nearest = faiss.knn(rows, places, 1)  # (rows, 1)
-            # privacy: exactly one vote per row, as integers [E3]
-            votes += np.bincount(nearest[:, 0], minlength=len(candidates))
+            # privacy: exactly one vote per row [E3]
+            votes[start : start + _ROWS] = faiss.knn(rows, places, 1)[1][:, 0]  # from (rows, 1)
         return votes
+
+
+def histogram(
+    votes: NDArray[np.int64], units: Sequence[str], bins: int, most: int, one: int
+) -> NDArray[np.int64]:
+    """Votes per bin in lattice steps, shape (bins,), each unit's clipped. Not yet private.
+
+    Guarantee: what a unit adds depends on its own votes alone, is at least 0 and has an L2 norm of
+    at most ``one`` times the root of ``most`` [E15].
+
+    Args:
+        votes: The bin of each vote. Shape (votes,).
+        units: The unit of each vote.
+        bins: Number of bins.
+        most: Most votes of a unit.
+        one: Lattice steps of a whole vote.
+    """
+    numbers: dict[str, int] = {}
+    unit = np.array([numbers.setdefault(name, len(numbers)) for name in units], np.int64)
+    pairs, counts = np.unique(unit * bins + votes, return_counts=True)  # bins that a unit votes in
+    unit, place = np.divmod(pairs, bins)
+    squared = np.zeros(len(numbers), np.int64)  # (units,)
+    np.add.at(squared, unit, counts**2)
+    norms, which = np.unique(squared, return_inverse=True)
+    weights = np.array([clipped(one, most, norm) for norm in norms.tolist()], np.int64)
+    steps = np.zeros(bins, np.int64)
+    np.add.at(steps, place, counts * weights[which][unit])
+    return steps
+
+
+def clipped(one: int, most: int, squared: int) -> int:
+    """The weight at which a vector of integers, of squared norm ``squared``, is within the bound.
+
+    It is ``one`` where the norm is at most the root of ``most``.
+    """
+    # privacy: w^2 squared <= one^2 most; isqrt is exact and rounds down, unlike a float's root
+    return one if squared <= most else math.isqrt(one * one * most // squared)
 
 
 def exact_sums(vectors: Sequence[NDArray[np.float32]], grid: Grid, one: int) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -46,26 +47,44 @@ def public_words(text: TextSettings, labels: Sequence[str | None]) -> bytes:
     return json.dumps(list(dict.fromkeys(map(str.casefold, single)))[:size]).encode()
 
 
-def exact_sums(texts: Sequence[Sequence[str]], words: Sequence[str], one: int) -> NDArray[np.int64]:
+def exact_sums(
+    texts: Sequence[Sequence[str]],
+    units: Sequence[Sequence[str]],
+    words: Sequence[str],
+    most: int,
+    one: int,
+) -> NDArray[np.int64]:
     """Sum of the rows of all records, shape (labels * words,), by label. Not yet private.
 
     A record's row has ``one / sqrt(n)`` in the place of each of its n distinct words, rounded down:
-    an L2 norm of at most ``one``, whatever the record holds, and no negative number.
+    an L2 norm of at most ``one``, whatever the record holds, and no negative number. The sum of a
+    unit's rows is clipped to ``one`` times the root of ``most`` [E15].
 
     Args:
         texts: The texts of each label.
+        units: The unit of each text.
         words: The words of the table.
+        most: Most records of a unit.
         one: Lattice steps of the unit norm.
     """
     places = {word: place for place, word in enumerate(words)}
-    sums = np.zeros((len(texts), len(words)), np.int64)
-    for label, records in enumerate(texts):
-        for record in records:
+    rows: dict[str, Counter[int]] = {}
+    for label, (records, owners) in enumerate(zip(texts, units, strict=True)):
+        for record, owner in zip(records, owners, strict=True):
             present = {places[word] for word in words_of(record) if word in places}
             if present:
                 # privacy: n (floor(one / sqrt n))^2 <= one^2; isqrt is exact, unlike a float's root
-                sums[label, list(present)] += math.isqrt(one * one // len(present))
-    return sums.ravel()
+                each = math.isqrt(one * one // len(present))
+                row = rows.setdefault(owner, Counter())
+                row.update({label * len(words) + place: each for place in present})
+    sums = np.zeros(len(texts) * len(words), np.int64)
+    for row in rows.values():
+        squared, bound = sum(value * value for value in row.values()), most * one * one
+        for place, value in row.items():
+            # privacy: rounded down number by number, so the norm is within the bound [E15]
+            fits = squared <= bound
+            sums[place] += value if fits else math.isqrt(value * value * bound // squared)
+    return sums
 
 
 def shares_of(

@@ -114,7 +114,7 @@ def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
     release(ctx)
     assert len(clean) == 3
     assert any(path.name == "journal-00000" for path in project.root.rglob("*"))
-    arrays = [v * steps for v in clean for steps in (1, private_evolution.LATTICE)]
+    arrays = [counts for v in clean for counts in (v, v // private_evolution.LATTICE)]
     forms = [a.astype(kind).tobytes() for a in arrays for kind in ("<i8", "<i4", "<f8", "<f4")]
     forms += [base64.b64encode(form) for form in forms]
     forms += [json.dumps(a.tolist()).encode() for a in arrays]

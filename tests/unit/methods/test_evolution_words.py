@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -59,18 +60,56 @@ def plan(cfg, adjacency=Adjacency.ADD_REMOVE, records=1, target=TARGET):
 # --- sensitivity and price ------------------------------------------------------------------------
 
 
+def sums(texts, words=WORDS, units=None, most=1) -> np.ndarray:
+    """The exact table; without units every record is its own."""
+    apart = [[f"{label} {place}" for place in range(len(of))] for label, of in enumerate(texts)]
+    return exact_sums(texts, units or apart, words, most, LATTICE)
+
+
 @given(st.lists(RECORD, max_size=6), RECORD)
 def test_a_record_moves_the_table_by_a_norm_of_one_at_most(records, added):
-    without = exact_sums([records, []], WORDS, LATTICE)
-    moved = exact_sums([[*records, added], []], WORDS, LATTICE) - without
+    without = sums([records, []])
+    moved = sums([[*records, added], []]) - without
     assert moved.min() >= 0  # so a replaced record moves sqrt 2 at most
     assert int(sum(int(step) ** 2 for step in moved)) <= LATTICE**2
     assert not moved[len(WORDS) :].any()  # a label's own row alone
 
 
+MINE = st.tuples(st.lists(RECORD, max_size=4), st.lists(RECORD, max_size=4))
+
+
+@given(MINE, MINE, MINE, st.integers(1, 4))
+def test_a_unit_moves_the_table_by_the_root_of_its_records_at_most(others, gone, come, most):
+    """Also where it has records of both labels, or more than it may."""
+
+    def table(*mine):
+        texts = [[*rest, *own] for rest, own in zip(others, mine or ([], []), strict=True)]
+        units = [
+            [*(f"{label} {place}" for place in range(len(rest))), *["the unit"] * len(own)]
+            for label, (rest, own) in enumerate(zip(others, mine or ([], []), strict=True))
+        ]
+        return sums(texts, WORDS, units, most).astype(object)
+
+    one, other = table(*gone) - table(), table(*come) - table()
+    for moved in (one, other):
+        assert min(moved) >= 0  # so that a replaced unit moves sqrt(2m) at most
+        assert (moved**2).sum() <= most * LATTICE**2
+    assert ((one - other) ** 2).sum() <= 2 * most * LATTICE**2
+
+
+def test_rows_of_a_unit_are_clipped_together_and_only_where_they_are_too_long():
+    apart = [["bill", "pay"], ["visit"]]
+    of_one = [["u", "u"], ["u"]]
+    assert (sums(apart, units=of_one, most=3) == sums(apart)).all()
+    alike = sums([["bill"] * 3], units=[["u"] * 3], most=3)
+    assert max(alike) == math.isqrt(3 * LATTICE**2)
+    # Rows of one and the same words, for the smaller noise: without the clip it would be 3 steps.
+    assert max(sums([["bill"] * 3])) == 3 * LATTICE
+
+
 @pytest.mark.parametrize("repeats", [1, 1000])
 def test_a_word_counts_once_however_often_it_stands_in_a_record(repeats):
-    row = exact_sums([["bill " * repeats + "pay"]], WORDS, LATTICE)
+    row = sums([["bill " * repeats + "pay"]])
     assert row.tolist() == [math.isqrt(LATTICE * LATTICE // 2)] * 2 + [0] * 3
 
 
@@ -78,7 +117,7 @@ def test_counts_without_a_norm_would_break_the_bound():
     """The broken variant: a one for each word, as long records would have it."""
     record = " ".join(WORDS)
     ones = sum(LATTICE**2 for word in WORDS if word in record.split())
-    assert ones > LATTICE**2 >= sum(int(n) ** 2 for n in exact_sums([[record]], WORDS, LATTICE))
+    assert ones > LATTICE**2 >= sum(int(n) ** 2 for n in sums([[record]]))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -96,9 +135,9 @@ def test_the_table_and_the_votes_together_stay_within_the_target(share, rounds, 
     # Noise and price are of one object, and the share is of zCDP, 1 / (2 z^2) a table.
     assert made.words is not None
     assert words == made.words.event
-    moves = math.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1
+    moves = 2 if adjacency is Adjacency.REPLACE_ONE else 1
     for part in (made.words, made.histogram):
-        assert part.sensitivity >= moves * records * LATTICE
+        assert Fraction(part.sensitivity) ** 2 >= moves * records * LATTICE**2
     table, one = made.words.sigma**-2, made.histogram.sigma**-2
     assert table / (table + rounds * one) == pytest.approx(share, rel=1e-6)
 
@@ -251,7 +290,7 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
     assert b"quuxcanary" not in stored
     assert not any("quuxcanary" in prompt for prompt in model.prompts)
     words = json.loads(public_words(config().text, ("a", "b")))
-    exact = exact_sums([data["a"], data["b"]], words, LATTICE)
+    exact = sums([data["a"], data["b"]], words)
     forms = (
         exact.tobytes(),
         base64.b64encode(exact.tobytes()),

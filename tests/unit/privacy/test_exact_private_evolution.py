@@ -22,6 +22,7 @@ from privsyn.dp.events import DiscreteGaussian
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.methods.private_evolution import votes as votes_of_units
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
@@ -231,7 +232,7 @@ def asked(
     """What the mechanism is given: clean histograms and scale of the noise, in draw order.
 
     Args:
-        data: (label, value) of every record.
+        data: (label, value) of every record that is its own unit, (label, value, unit) of others.
     """
     cfg = PrivateEvolutionConfig(
         rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
@@ -240,8 +241,13 @@ def asked(
     planned = METHOD.calibrate(
         cfg, Guarantee(1e6, DELTA), PricingFacts(adjacency, unit, tuple(LABELS))
     )
+    owned = [(*record[:2], *(record[2:] or (f"of {i}",))) for i, record in enumerate(data)]
     buckets = [
-        Bucket(cell, Private([repr(value) for label, value in data if label == cell.label]))
+        Bucket(
+            cell,
+            Private([repr(value) for label, value, _ in owned if label == cell.label]),
+            Private([name for label, _, name in owned if label == cell.label]),
+        )
         for cell in METHOD.cells(cfg, LABELS)
     ]
     noise = recorder()
@@ -281,17 +287,22 @@ RECORDS = [(label, value) for label in LABELS for value in VALUES]
 BASES = [(), (("x", 0.2),), (("x", 0.0), ("y", 3.0), ("x", math.nan)), (("y", -2.1),) * 3]
 
 
+def unit_of(*records):
+    """The records of one unit."""
+    return tuple((label, value, "the unit") for label, value in records)
+
+
 def added(records=1):
     for base in BASES:
         for extra in itertools.combinations_with_replacement(RECORDS, records):
-            yield base, (*base, *extra)
+            yield base, (*base, *unit_of(*extra))
 
 
 def replaced(records=1):
     kinds = list(itertools.combinations_with_replacement(RECORDS[::2], records))
     for base in BASES[:2]:
         for gone, come in itertools.product(kinds, kinds):
-            yield (*base, *gone), (*base, *come)
+            yield (*base, *unit_of(*gone)), (*base, *unit_of(*come))
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])
@@ -305,28 +316,110 @@ def test_one_record_replaced_moves_root_two_also_between_labels(k):
     assert 1 - 1e-12 < worst(replaced(), Adjacency.REPLACE_ONE, k=k) <= 1
 
 
-def test_a_unit_of_three_records_moves_three_votes():
+THREE = unit_of(*[("x", 0.2)] * 3)
+FOUR = unit_of(("x", 0.2), ("x", 0.2), ("y", 0.2), ("y", 0.2))
+
+
+def test_a_unit_of_three_records_moves_the_root_of_three_votes():
     unit = PrivacyUnit("user", 3)
-    some = [*list(added(3))[::7], ((), (("x", 0.2),) * 3)]
-    assert worst(some, Adjacency.ADD_REMOVE, unit) == 1
+    some = [*list(added(3))[::7], ((), THREE)]
+    assert 1 - 1e-5 < worst(some, Adjacency.ADD_REMOVE, unit) <= 1
     two = PrivacyUnit("user", 2)
-    some = [*list(replaced(2))[::23], (RECORDS[:1] * 2, RECORDS[-2:-1] * 2)]
-    assert 1 - 1e-12 < worst(some, Adjacency.REPLACE_ONE, two) <= 1
+    same = [unit_of(record, record) for record in (RECORDS[0], RECORDS[-2])]
+    some = [*list(replaced(2))[::23], tuple(same)]
+    assert 1 - 1e-5 < worst(some, Adjacency.REPLACE_ONE, two) <= 1
+
+
+def test_votes_in_different_bins_are_left_whole():
+    """Three bins, one vote each: what the noise is scaled for to the last digit."""
+    unit, apart = PrivacyUnit("user", 3), unit_of(("x", -2.1), ("x", 0.0), ("y", 3.0))
+    (votes, sigma), *_ = asked(apart, Adjacency.ADD_REMOVE, unit)
+    assert sorted(votes)[-3:] == [LATTICE] * 3
+    assert sum(votes) == 3 * LATTICE
+    assert sigma == pytest.approx(math.sqrt(3) * LATTICE, rel=1e-15)
+    (votes, _), *_ = asked(THREE, Adjacency.ADD_REMOVE, unit)
+    assert max(votes) == sum(votes) == 3 * math.isqrt(LATTICE**2 * 3 // 9)
 
 
 def test_candidates_that_are_ranked_move_as_little():
     assert worst(added(), Adjacency.ADD_REMOVE, expansion=3) == 1
     assert 1 - 1e-12 < worst(replaced(), Adjacency.REPLACE_ONE, expansion=2) <= 1
     unit = PrivacyUnit("user", 3)
-    some = [((), (("x", 0.2),) * 3), (RECORDS[:2], (*RECORDS[:2], *RECORDS[-3:]))]
-    assert worst(some, Adjacency.ADD_REMOVE, unit, expansion=3, k=1) == 1
+    some = [((), THREE), (RECORDS[:2], (*RECORDS[:2], *unit_of(*RECORDS[-3:])))]
+    assert 1 - 1e-5 < worst(some, Adjacency.ADD_REMOVE, unit, expansion=3, k=1) <= 1
 
 
 def test_the_noisy_label_split_moves_as_little():
     assert worst(added(), Adjacency.ADD_REMOVE, noisy=True) == 1
     assert worst(replaced(), Adjacency.REPLACE_ONE, noisy=True) <= 1
     unit = PrivacyUnit("user", 3)
-    assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, unit, noisy=True) == 1
+    assert 1 - 1e-5 < worst([((), THREE)], Adjacency.ADD_REMOVE, unit, noisy=True) <= 1
+    four = PrivacyUnit("user", 4)
+    assert 1 - 1e-5 < worst([((), FOUR)], Adjacency.ADD_REMOVE, four, noisy=True) <= 1
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_catches_the_smaller_noise_without_the_clip(monkeypatch, noisy):
+    def whole(votes, units, bins, most, one):
+        return np.bincount(votes, minlength=bins) * one
+
+    monkeypatch.setattr(private_evolution, "histogram", whole)
+    unit = PrivacyUnit("user", 3)
+    found = worst([((), THREE)], Adjacency.ADD_REMOVE, unit, noisy=noisy)
+    assert found == pytest.approx(math.sqrt(3), rel=1e-9)
+
+
+def test_catches_a_clip_of_each_label_alone(monkeypatch):
+    """A unit with records of two labels would move more than its noise is scaled for."""
+    clip = private_evolution.histogram
+
+    def each(votes, units, bins, most, one):
+        label = votes // (bins // len(LABELS))
+        return clip(
+            votes, [f"{name} {i}" for name, i in zip(units, label, strict=True)], bins, most, one
+        )
+
+    unit = PrivacyUnit("user", 4)
+    assert worst([((), FOUR)], Adjacency.ADD_REMOVE, unit) <= 1
+    monkeypatch.setattr(private_evolution, "histogram", each)
+    assert worst([((), FOUR)], Adjacency.ADD_REMOVE, unit) == pytest.approx(math.sqrt(2))
+
+
+def test_catches_a_weight_that_is_rounded_up(monkeypatch):
+    monkeypatch.setattr(
+        votes_of_units,
+        "clipped",
+        lambda one, most, squared: one if squared <= most else 1 + math.isqrt(one**2 * 3 // 9),
+    )
+    assert worst([((), THREE)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) > 1
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=14),
+    st.lists(st.integers(0, 4), max_size=6),
+    st.lists(st.integers(0, 4), max_size=6),
+)
+def test_a_unit_adds_its_own_clipped_votes_to_a_histogram(most, others, gone, come):
+    """Whatever others are there, and however many records it has."""
+
+    def steps(*unit):
+        pairs = [*others, *(("the unit", place) for place in unit)]
+        votes = np.array([place for _, place in pairs], np.int64)
+        found = votes_of_units.histogram(votes, [name for name, _ in pairs], 5, most, LATTICE)
+        return [int(value) for value in found]
+
+    without, one, other = steps(), steps(*gone), steps(*come)
+    moves = [[b - a for a, b in zip(without, with_it, strict=True)] for with_it in (one, other)]
+    for move, unit in zip(moves, (gone, come), strict=True):
+        counts = [unit.count(place) for place in range(5)]
+        norm = sum(count**2 for count in counts)
+        weight = LATTICE if norm <= most else math.isqrt(LATTICE**2 * most // norm)
+        assert move == [count * weight for count in counts]
+        assert min(move) >= 0
+        assert sum(value**2 for value in move) <= most * LATTICE**2
+    # Of one that replaces another: see [E15].
+    assert sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) <= 2 * most * LATTICE**2
 
 
 SAME_NOISE = 1 / 3
@@ -338,8 +431,8 @@ def test_the_mean_vectors_move_by_what_their_noise_is_scaled_for():
     assert 1 - 1e-6 < worst(added(), Adjacency.ADD_REMOVE, means=SAME_NOISE) <= 1 + 1e-12
     assert 1 - 1e-6 < worst(replaced(), Adjacency.REPLACE_ONE, means=SAME_NOISE) <= 1 + 1e-12
     two = PrivacyUnit("user", 2)
-    some = [*list(added(2))[::7], ((), (("x", 0.2),) * 2)]
-    assert worst(some, Adjacency.ADD_REMOVE, two, means=SAME_NOISE) <= 1 + 1e-12
+    some = list(added(2))[::7]
+    assert 1 - 1e-6 < worst(some, Adjacency.ADD_REMOVE, two, means=SAME_NOISE) <= 1 + 1e-12
     assert worst(list(replaced(2))[::23], Adjacency.REPLACE_ONE, two, means=SAME_NOISE) <= 1 + 1e-12
 
 
@@ -397,25 +490,31 @@ def test_catches_a_sensitivity_that_forgets_replacement_or_the_unit(monkeypatch)
         lambda sigma, facts: whole(sigma, PricingFacts(Adjacency.ADD_REMOVE, RECORD)),
     )
     assert worst(replaced(), Adjacency.REPLACE_ONE) > 1.4
-    assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) == 3
+    found = worst([((), THREE)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3))
+    assert found == pytest.approx(math.sqrt(3), rel=1e-5)
 
 
 def test_catches_a_grid_set_by_the_private_rows(monkeypatch):
     """The broken variant of rounding: a far record would take the others' votes along."""
     pairs = [(base, (*base, ("x", 1e6))) for base in BASES]
     assert worst(pairs, Adjacency.ADD_REMOVE) == 1
-    around = Voters.votes
+    around = Voters.nearest
 
     def greedy(self, candidates):
         scale = 100 / max(1.0, float(np.nan_to_num(np.abs(self.vectors)).max(initial=0)))
         rounded = Voters(np.rint(np.nan_to_num(self.vectors) * np.float32(scale)))
         return around(rounded, np.rint(candidates * np.float32(scale)))
 
-    monkeypatch.setattr(Voters, "votes", greedy)
+    monkeypatch.setattr(Voters, "nearest", greedy)
     assert worst([(BASES[2], (*BASES[2], ("x", 1e6)))], Adjacency.ADD_REMOVE) > 1
 
 
 # --- votes are functions of their own row, to the last bit ----------------------------------------
+
+
+def tally(voters: Voters, candidates: np.ndarray) -> np.ndarray:
+    """Votes per candidate."""
+    return np.bincount(voters.nearest(candidates), minlength=len(candidates))
 
 
 @settings(deadline=None, max_examples=40)
@@ -434,12 +533,12 @@ def test_votes_add_up_over_any_split_and_order(seed, width, rows, others, candid
     x = (z[rng.integers(0, candidates, (2, rows))].mean(0)).astype(np.float32)
     x += (spread * rng.normal(size=x.shape)).astype(np.float32)
     crowd = (100 * rng.normal(size=(others, width))).astype(np.float32)
-    alone = sum(Voters(row[None]).votes(z) for row in x)
-    together = Voters(x).votes(z)
+    alone = sum(tally(Voters(row[None]), z) for row in x)
+    together = tally(Voters(x), z)
     np.testing.assert_array_equal(together, alone)
-    np.testing.assert_array_equal(Voters(x[rng.permutation(rows)]).votes(z), together)
+    np.testing.assert_array_equal(tally(Voters(x[rng.permutation(rows)]), z), together)
     among = np.concatenate([crowd[: others // 2], x, crowd[others // 2 :]])
-    np.testing.assert_array_equal(Voters(among).votes(z) - Voters(crowd).votes(z), together)
+    np.testing.assert_array_equal(tally(Voters(among), z) - tally(Voters(crowd), z), together)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -450,10 +549,10 @@ def test_votes_do_not_depend_on_threads(threads):
     x, z = (rng.normal(size=(n, 384)).astype(np.float32) for n in (3000, 700))
     z[350:] = z[:350]  # ties throughout
     before = faiss.omp_get_max_threads()
-    reference = Voters(x).votes(z)
+    reference = tally(Voters(x), z)
     try:
         faiss.omp_set_num_threads(threads)
-        np.testing.assert_array_equal(Voters(x).votes(z), reference)
+        np.testing.assert_array_equal(tally(Voters(x), z), reference)
     finally:
         faiss.omp_set_num_threads(before)
     assert reference[350:].sum() == 0
