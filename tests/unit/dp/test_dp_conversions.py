@@ -213,3 +213,9 @@ def test_few_and_many_gaussian_deltas_are_alike(mu, monkeypatch):
     np.testing.assert_allclose(few, many, rtol=1e-13 * max(1, 100 / mu), atol=1e-300)
     one_by_one = [conversions.gaussian_delta(mu, float(epsilon)) for epsilon in epsilons]
     assert one_by_one == few.tolist()
+
+
+def test_a_curve_at_zero_is_covered_by_next_to_no_noise():
+    """A chance that pays for all of delta leaves nothing for a Gaussian to cover."""
+    mu = conversions.covering_mu(np.linspace(0.0, 0.01, 1500), 0.01 / 1499, np.zeros(1501), 40.0)
+    assert 0 < mu < 1e-3
