@@ -610,7 +610,7 @@ def _added(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) 
     if not there:
         if unknown and absent != ["topics", "words"]:
             return f"The records are not shown to have added anything.{rest}"
-        return f"The records added nothing that is not free.{'' if 'topics' in absent else rest}"
+        return f"No gain over what is free could be shown.{'' if 'topics' in absent else rest}"
     lacks = f", not {_listed(absent, 'or')}" if absent else ""
     return f"The records added {_listed(there)}{lacks}.{rest}"
 

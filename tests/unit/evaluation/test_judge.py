@@ -194,12 +194,12 @@ NO_STYLE = {"likeness.style_gain": 0.01, "likeness.style_gain_low": -0.05}
         (
             ruled("vectors", 0.6, 0.0, 0.0) | ruled("words", 0.6, 0.0, 0.0) | NO_STYLE,
             "poor",
-            "The records added nothing that is not free.",
+            "No gain over what is free could be shown.",
         ),
         (
             ruled("vectors", 0.5, -0.1, -0.2) | ruled("words", 0.7, 0.1, -0.001) | NO_STYLE,
             "poor",
-            "The records added nothing that is not free.",
+            "No gain over what is free could be shown.",
         ),
         (
             ruled("vectors", 0.6, 0.0, -0.1) | ruled("words", 0.6, 0.0, -0.1) | STYLE,

@@ -71,7 +71,7 @@ def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
 
 def test_a_release_that_adds_nothing_says_so_first():
     found, *_ = sections(measured(**{"vectors.gain_low": 0.0, "words.gain_low": 0.0}), ABOUT)
-    assert found.advice.startswith("The records added nothing that is not free.")
+    assert found.advice.startswith("No gain over what is free could be shown.")
 
 
 def test_what_is_free_and_needs_no_text_is_drawn_too():
