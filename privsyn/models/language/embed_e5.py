@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,7 +90,8 @@ class E5Embedder:
                 hint=f"Install {PACKAGE} again, or set evaluate.encoder to a directory.",
             ) from None
         self.width = int(self._model.dim)
-        self._threads = threads
+        # A number: without one a caller's limit for other work would hold here, too.
+        self._threads = threads or os.cpu_count()
 
     def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """Vectors of shape (texts, width)."""
