@@ -148,9 +148,12 @@ class Machines:
 
     def kill(self, part: str) -> None:
         """SIGKILL to all of a machine at once, as where its power fails."""
-        for process in self.running.left_by(part):
+        processes = self.running.left_by(part)
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
+        # One that is still dying counts as alive, and would not be started again.
+        psutil.wait_procs(processes, timeout=30)
 
     def until(self, what: Callable[[], Any], *, run: str | None = None) -> None:
         deadline = time.monotonic() + PATIENCE
