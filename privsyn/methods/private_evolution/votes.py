@@ -195,13 +195,15 @@ def labels_of(
     means = directions(noisy.reshape(len(sizes), -1))
     nearness = directions(grid.round(vectors)) @ means.T  # (candidates, labels)
     labels = nearness.argmax(axis=1)
+    counts = np.bincount(labels, minlength=len(sizes))
     for label, size in enumerate(sizes):
         loss = nearness.max(axis=1) - nearness[:, label]
         for candidate in np.argsort(loss, kind="stable"):
-            counts = np.bincount(labels, minlength=len(sizes))
             if counts[label] >= size:
                 break
             if counts[labels[candidate]] > sizes[labels[candidate]]:
+                counts[labels[candidate]] -= 1
+                counts[label] += 1
                 labels[candidate] = label
     return np.asarray(labels, np.int64)
 
