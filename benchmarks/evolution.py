@@ -83,7 +83,7 @@ def evolve(
             [
                 (sample.pixels if cfg.modality == "image" else sample, label)
                 for place, label in enumerate(labels)
-                for sample in kind.unpack(journal.keep(f"population/{t}/{place}", bytes))
+                for sample in kind.unpack(journal.public_file(f"population/{t}/{place}", bytes))
             ]
             for t in range(1, cfg.rounds + 2)
         ]

@@ -25,8 +25,8 @@ import numpy as np
 
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Cell
+from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import Tally
 
 LABELS = ("a", "b")
 KEY = bytes(range(32))
@@ -80,13 +80,13 @@ def measure(path: Path, arguments: argparse.Namespace) -> dict[str, float]:
     config = DatasetConfig(
         name="d", path=path, unit="user", label="label", labels=LABELS, max_records_per_unit=2
     )
-    out, tally = path.with_suffix(".buckets"), Tally()
+    out, row_counts = path.with_suffix(".buckets"), RowCounts()
     before = peak()
     began, cpu = time.perf_counter(), time.process_time()
-    partition(config, KEY, cells, out, arguments.shards, seed="s", tally=tally)
+    partition(config, KEY, cells, out, arguments.shards, seed="s", row_counts=row_counts)
     seconds, cpu, partitioned = time.perf_counter() - began, time.process_time() - cpu, peak()
     began = time.process_time()
-    tally.report(LABELS, 2)
+    row_counts.report(LABELS, 2)
     counted = time.process_time() - began
     files, size = len(list(out.iterdir())), max(file.stat().st_size for file in out.iterdir())
     after = peak()

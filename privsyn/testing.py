@@ -238,7 +238,7 @@ class NullJournal:
             raise ValueError(f"{key}: {values.dtype} of shape {values.shape}, not int64[{size}]")
         return values
 
-    def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
+    def public_file(self, key: str, make: Callable[[], bytes]) -> bytes:
         """Make a public value."""
         return make()
 

@@ -52,7 +52,15 @@ from privsyn.data.artifacts import (
     refuse_repository,
     storage_error,
 )
-from privsyn.data.journal import Draws, damaged, header_of, kept_as, line_of, parsed, refuse_other
+from privsyn.data.journal import (
+    Draws,
+    damaged,
+    header_of,
+    line_of,
+    parsed,
+    public_entry,
+    refuse_other,
+)
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.draws import DrawRows, SealedDraws, VaultRow
 from privsyn.ledger.leases import Lease
@@ -641,9 +649,9 @@ def entries(draws: SealedDraws, vault: ReleaseVault, part: str) -> int:
     return max(0, sum(1 for _ in _rows(draws, vault, part)) - 1)
 
 
-def kept(draws: SealedDraws, vault: ReleaseVault, part: str, key: str) -> bytes | None:
+def public_file(draws: SealedDraws, vault: ReleaseVault, part: str, key: str) -> bytes | None:
     """A public value in a part's journal, read without its lease; None if it is not there yet."""
-    entry, name = kept_as(key)
+    entry, name = public_entry(key)
     crc = 0
     for number, body in enumerate(_rows(draws, vault, part)):
         line = vault.key.open_entry(part, number, body)

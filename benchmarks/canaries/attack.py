@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.journal import kept_at
+from privsyn.data.journal import public_path
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Bucket, Private
 from privsyn.data.unit_key import UnitKey
@@ -156,9 +156,9 @@ class Kept:
         """A draw, made."""
         return draw()
 
-    def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
+    def public_file(self, key: str, make: Callable[[], bytes]) -> bytes:
         """What the run kept."""
-        file = kept_at(self._journal, key)
+        file = public_path(self._journal, key)
         return file.read_bytes() if file.is_file() else make()
 
     def draw_file(self, key: str, make: Callable[[], bytes]) -> bytes:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from privsyn.airflow.failures import Patience, StageFailed
+from privsyn.airflow.failures import StageFailed, TaskRetries
 from privsyn.airflow.links import REPORT, address, share_report
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import params_file
@@ -95,7 +95,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         if getattr(self, "retry_policy", None) is None:  # else Airflow would retry a refusal
-            self.retry_policy = Patience(self.retries, self.retry_delay)
+            self.retry_policy = TaskRetries(self.retries, self.retry_delay)
         self.plan = plan
         self.params_path = params_path
         self.version_from = version_from

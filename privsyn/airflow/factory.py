@@ -21,7 +21,7 @@ from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
 
 from privsyn.airflow.base import PLAN, BrokenProjectOperator, StageOperator
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
-from privsyn.airflow.failures import Alert, patience
+from privsyn.airflow.failures import Alert, retry_arguments
 from privsyn.airflow.generate import (
     CertifyOperator,
     GenerateShardOperator,
@@ -46,7 +46,7 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
-from privsyn.release.warnings import definition, of_account, of_release, of_unit
+from privsyn.release.advice import definition, of_account, of_release, of_unit
 from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
@@ -130,7 +130,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             "params_path": str(project.params),
             "version_from": schedule.version,
         }
-        | patience(schedule)
+        | retry_arguments(schedule)
         | alerted(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
@@ -379,7 +379,7 @@ def release_group(
     project = Project(Path(params_path) if params_path else params_file())
     config = load_config(project.params, environment_overrides())
     schedule = config.schedule.get(method, ScheduleConfig())
-    with TaskGroup(group_id=group_id, default_args=patience(schedule)):
+    with TaskGroup(group_id=group_id, default_args=retry_arguments(schedule)):
         chain = release_chain(
             method,
             asks_approval(config.account, project.root),

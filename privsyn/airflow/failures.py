@@ -98,7 +98,7 @@ class StageFailed(SystemExit):
         ]
 
 
-class Patience(RetryPolicy):  # type: ignore[misc]
+class TaskRetries(RetryPolicy):  # type: ignore[misc]
     """Tries again what a retry can help, after ever longer pauses, and counts no kill.
 
     Args:
@@ -151,13 +151,13 @@ def _count(try_number: int, max_tries: int, context: Mapping[str, Any] | None) -
     return failed
 
 
-def patience(schedule: ScheduleConfig) -> dict[str, Any]:
+def retry_arguments(schedule: ScheduleConfig) -> dict[str, Any]:
     """Airflow's arguments of a task that is retried as a schedule says. No retries: none at all."""
     pause = timedelta(seconds=schedule.retry_delay_seconds)
     return {
         "retries": schedule.retries + KILLS if schedule.retries else 0,
         "retry_delay": pause,
-        "retry_policy": Patience(schedule.retries, pause),
+        "retry_policy": TaskRetries(schedule.retries, pause),
     }
 
 

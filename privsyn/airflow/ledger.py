@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 
 from privsyn.airflow.base import StageOperator
 from privsyn.airflow.factory import OWNER, START, broken_dag
-from privsyn.airflow.failures import patience
+from privsyn.airflow.failures import retry_arguments
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.config import ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import BudgetError, ConfigError
@@ -80,7 +80,7 @@ class UnfinishedReleasesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.upkeep import unfinished
+        from privsyn.stages.cleanup import unfinished
 
         stale = [entry.standing for entry in unfinished(ctx, hours=float(self.hours))]
         if stale:
@@ -101,7 +101,7 @@ class SweepOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.upkeep import sweep
+        from privsyn.stages.cleanup import sweep
 
         wiped = sweep(ctx)
         summary = f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete"
@@ -134,7 +134,7 @@ def ledger_report_dag(project: Project | None = None) -> DAG:
         max_active_runs=1,
         tags=project.tags | {f"dataset:{config.dataset.name}"},
         default_args={"owner": OWNER, "params_path": str(project.params)}
-        | patience(ScheduleConfig()),
+        | retry_arguments(ScheduleConfig()),
     ) as dag:
         LedgerBalancesOperator(task_id="balances")
         UnfinishedReleasesOperator(task_id="unfinished")

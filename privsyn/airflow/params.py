@@ -21,7 +21,7 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
-from privsyn.release.warnings import SCALE, of_unit
+from privsyn.release.advice import SCALE, of_unit
 from privsyn.section import PRESET, SMALL, nearest
 from privsyn.students.settings import STUDENTS
 

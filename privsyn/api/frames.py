@@ -185,7 +185,7 @@ def place(name: str, version: str) -> str:
     return str(Workspace(Path()).state / "data" / f"{name}-{version}.jsonl")
 
 
-def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
+def write_version(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
     """Write the wanted columns (setting -> column) of a frame, mode 0600, whole or not at all.
 
     The file of a version is never written over: releases were made from it. What is no text and no

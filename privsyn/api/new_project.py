@@ -28,8 +28,9 @@ from privsyn.data.readers.formats import Header, read_header
 from privsyn.data.readers.streams import parts, split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.registry import METHODS
-from privsyn.models.model_identity import size_here
+from privsyn.methods.base import READ_MODELS
+from privsyn.methods.registry import METHODS, load_method
+from privsyn.models.model_identity import size_here, size_in_words
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
 from privsyn.stages.plan import for_texts
@@ -46,10 +47,6 @@ IMAGES = {
     "degrees": [0.8, 0.4],
 }
 """Settings of private evolution where records are images, in place of those for texts."""
-
-LARGE = ("invisible_ink", "private_prediction", "dp_lora")
-"""Methods that read a language model's logits or gradients: for a large model they have the paper's
-values."""
 
 COMMENTS = {
     "dataset.name": "the lineage: this dataset over all its versions",
@@ -138,12 +135,17 @@ def _presets(config: Config, preset: str | None, *, images: bool) -> dict[str, A
         # The paper of private evolution is about images.
         methods = tuple(name for name in METHODS if images or name != "private_evolution")
     elif preset is None and size >= MANY:
-        methods = LARGE
+        methods = tuple(name for name in METHODS if _reads_model(config, name))
     lines: dict[str, Any] = {f"methods.{name}.{PRESET}": PAPER for name in methods}
     if methods and not chat:
         # The papers' prompts are for chat models; null and plain continue a list of records.
         lines |= {"methods.invisible_ink.prompt": None, "methods.private_prediction.task": "plain"}
     return lines
+
+
+def _reads_model(config: Config, method: str) -> bool:
+    """Whether a method reads logits or gradients: for a large model it has the paper's values."""
+    return bool(READ_MODELS.intersection(load_method(method).roles(config.method(method))))
 
 
 def presets_in_words(config: Config) -> str:
@@ -153,7 +155,7 @@ def presets_in_words(config: Config) -> str:
         named.setdefault(str(config.preset(name)), []).append(name)
     which = "; ".join(f"{preset} for {', '.join(names)}" for preset, names in named.items())
     known = size_here(config.models)
-    size = f"about {known[0] / 1e9:.1f} billion parameters" if known else "a size not known here"
+    size = f"{size_in_words(known[0])} parameters" if known else "a size not known here"
     return (
         f"settings of the methods: {which}. models.language={config.models.language} has {size}; "
         f"{SMALL} is for models below 1 billion."
@@ -255,14 +257,14 @@ def refuse_existing(folder: Path) -> None:
 
 
 def write(
-    folder: Path, params_text: str, keep: Callable[[], None] | None = None
+    folder: Path, params_text: str, write_data: Callable[[], None] | None = None
 ) -> tuple[list[Path], list[Path]]:
     """Write a project's files. A file that is there is left as it is, but for .gitignore.
 
     Args:
         folder: Of the project.
         params_text: Its params.yaml.
-        keep: Writes private data into it: called once git knows what it must not see.
+        write_data: Writes private data into it: called once git knows what it must not see.
 
     Returns:
         Files written, and files left as they were.
@@ -294,8 +296,8 @@ def write(
         if missing := [line for line in template if line not in lines]:
             _write(ignored, "\n".join([*lines, *missing]) + "\n")
             written.append(ignored)
-        if keep is not None:
-            keep()
+        if write_data is not None:
+            write_data()
         # Last: a folder without params.yaml is not a project, so a failed init can be repeated.
         _write(folder / "params.yaml", params_text)
     except OSError as error:

@@ -25,7 +25,7 @@ from privsyn.ledger.audit import LedgerAudit
 from privsyn.ledger.entries import describe_requester
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
-from privsyn.release.warnings import of_each
+from privsyn.release.advice import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Project(Displayable):
             target = root.resolve() / place
             # The frame is written after .gitignore and before params.yaml: git never sees it, and a
             # failed call leaves no project behind.
-            new_project.write(root, written, lambda: frames.keep(frame, columns, target))
+            new_project.write(root, written, lambda: frames.write_version(frame, columns, target))
         return cls(root)
 
     @guarded
@@ -291,7 +291,7 @@ class Project(Displayable):
             changes = as_overrides({"dataset.path": path, "dataset.version": version})
             self._context(changes)  # a version that is no name is refused before it names a file
             # Only after all checks: a refused call leaves no private file behind.
-            frames.keep(frame, columns, self._folder.resolve() / path)
+            frames.write_version(frame, columns, self._folder.resolve() / path)
         changes = as_overrides({"dataset.path": path, "dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)
 

@@ -20,9 +20,9 @@ from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import open_existing
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
+from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan
-from privsyn.release.warnings import of_each
 from privsyn.stages.base import Context
 from privsyn.stages.validate import refuse_unreleased
 

@@ -39,7 +39,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.stages.upkeep import leftovers, unfinished
+    from privsyn.stages.cleanup import leftovers, unfinished
 
     ctx = context_of(params, overrides)
     edited = None
@@ -202,7 +202,7 @@ def lineage_sync(
     overrides: Overrides = None,
 ) -> None:
     """Write missing lineage of finished releases to MLflow."""
-    from privsyn.stages.upkeep import sync
+    from privsyn.stages.cleanup import sync
 
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)

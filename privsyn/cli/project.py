@@ -22,10 +22,10 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show, table
 from privsyn.errors import ConfigError, at_home
 from privsyn.methods.registry import FIRST
+from privsyn.models.model_store import converted_models, is_fetched, store
 from privsyn.models.model_store import fetch as fetch_packaged
-from privsyn.models.model_store import is_fetched, kept, store
 from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
-from privsyn.release.warnings import of_unit
+from privsyn.release.advice import of_unit
 from privsyn.release.workspace import Workspace
 
 
@@ -273,7 +273,7 @@ def fetch(
 @models_app.command("list")
 def list_models() -> None:
     """List the models that need no hub, with size and license, and which of them are here."""
-    models = kept()
+    models = converted_models()
     rows = []
     here = {folder.name: size for folder, _, size in models}
     for model in PACKAGED.values():

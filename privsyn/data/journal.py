@@ -20,7 +20,7 @@ be uncounted. If the scratch folder is then replaced by an older copy that is as
 count, nobody notices.
 
 A public value that draws depend on, such as a population that records vote for, must be stored,
-too. ``keep`` writes such values to files beside the journal, each before it is used, and the
+too. ``public_file`` writes such values to files beside the journal, each before it is used, and the
 journal holds their digests. ``draw_file`` does the same for a draw that is too large for a line,
 such as the state of a model in training. These files have mode 0600 in a folder of mode 0700.
 
@@ -176,7 +176,7 @@ class Draws(ABC):
         [text] = self.draw_all([(key, encoded)], room=4 * -(-8 * size // 3) + 2)
         return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64, copy=False)
 
-    def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
+    def public_file(self, key: str, make: Callable[[], bytes]) -> bytes:
         """A public value that later draws depend on: made once, then read back.
 
         On disk before it is returned, so that a resumed run votes on the same population. A value
@@ -187,7 +187,7 @@ class Draws(ABC):
             StorageError: It cannot be written.
         """
         drawn = self._drawn
-        key, name = kept_as(key)
+        key, name = public_entry(key)
         noted = "" if self.has(key) else self._store(name, make())
         [digest] = self.draw_all([(key, lambda: noted)])
         self._drawn = drawn  # nothing private came out
@@ -277,7 +277,7 @@ class Draws(ABC):
         """Delete a stored file; a missing one is fine."""
 
 
-def kept_as(key: str) -> tuple[str, str]:
+def public_entry(key: str) -> tuple[str, str]:
     """The key of the entry of a public value, and the name of its file."""
     return _KEPT + key, _name(key)
 
@@ -578,9 +578,9 @@ class Journal(Draws):
         return _files_of(self._path) / name
 
 
-def kept_at(journal: Path, key: str) -> Path:
+def public_path(journal: Path, key: str) -> Path:
     """Where a journal keeps the file of a public value."""
-    return _files_of(journal) / kept_as(key)[1]
+    return _files_of(journal) / public_entry(key)[1]
 
 
 def _files_of(journal: Path) -> Path:

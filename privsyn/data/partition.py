@@ -30,8 +30,8 @@ from privsyn.data.artifacts import (
 )
 from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import Tally
 from privsyn.data.unit_key import UnitKey
 from privsyn.errors import DataError, VerificationError
 
@@ -257,7 +257,7 @@ def partition(
     *,
     seed: str,
     before_finish: Callable[[], None] | None = None,
-    tally: Tally | None = None,
+    row_counts: RowCounts | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
@@ -275,7 +275,7 @@ def partition(
         before_finish: Called once, when the files of the shards are durable and before the
             partition counts as finished. Not called if another attempt finished first. If it
             raises, the partition is not finished.
-        tally: Filled in while the file is read; stays empty if the partition is already there.
+        row_counts: Filled in while the file is read; stays empty if the partition is already there.
             Internal.
 
     Raises:
@@ -301,7 +301,7 @@ def partition(
         private_folder(draft / _SPILL)
         spill = Spill(draft / _SPILL)
         try:
-            _spill(cfg, secret, groups, spill, n_shards, tally)
+            _spill(cfg, secret, groups, spill, n_shards, row_counts)
             _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
@@ -403,7 +403,7 @@ def _spill(
     groups: dict[str | None, list[Cell]],
     spill: Spill,
     n_shards: int,
-    tally: Tally | None,
+    row_counts: RowCounts | None,
 ) -> None:
     """First pass: each record as a line behind its unit's hash, its own hash and its shard."""
     held_out, order_of, add = cfg.holdout, key.order, spill.add
@@ -411,7 +411,7 @@ def _spill(
         label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
         for label, group in groups.items()
     }
-    for private in read_records(cfg, tally=tally):
+    for private in read_records(cfg, row_counts=row_counts):
         record = private.reveal()
         group = prefixes.get(record.label)
         if not group:

@@ -30,9 +30,9 @@ from privsyn.ledger.spec import NONE, Terms
 from privsyn.release import layout
 from privsyn.report.document import render
 from privsyn.stages.base import Context
+from privsyn.stages.cleanup import leftovers, unfinished
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
-from privsyn.stages.upkeep import leftovers, unfinished
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:

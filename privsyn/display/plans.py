@@ -22,8 +22,8 @@ from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
+from privsyn.release.advice import odds_of, of_each
 from privsyn.release.plan import Plan
-from privsyn.release.warnings import odds_of, of_each
 from privsyn.stages.base import Context
 from privsyn.stages.plan import about_words, lasts_until, plan, preview
 

@@ -32,7 +32,7 @@ from privsyn.release.plan import Plan
 from privsyn.report.document import render
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
-from privsyn.stages.check import kept
+from privsyn.stages.check import counts_line
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
@@ -74,7 +74,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["class"] = f"{facts.kind}: made with a {facts.noise} noise source"
         if accuracy := facts.accuracy_sentences:
             lines["accuracy"] = "; ".join(accuracy)
-    if records := kept(ctx.workspace.internal(plan.id), plan):
+    if records := counts_line(ctx.workspace.internal(plan.id), plan):
         lines[_RECORDS] = records
     if ctx.config.models.server is not None:
         from privsyn.models.language.openai_http import usage  # late: loads the client

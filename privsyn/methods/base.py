@@ -18,6 +18,7 @@ from typing import (
     runtime_checkable,
 )
 
+from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Disjoint, Event, RandomAllocation
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -49,12 +50,12 @@ class Subject:
     Attributes:
         document: A phrase for one record, with its article; None where the config has no phrase.
         descriptions: Pairs (label, the words that prompts use for it), where the words differ.
-        examples: Pairs (label, text) of invented records.
+        examples: Invented records.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
-    examples: tuple[tuple[str | None, str], ...] = ()
+    examples: tuple[TextExample, ...] = ()
 
     def fill(self, prompt: str) -> str:
         """A prompt with ``{document}`` filled in."""
@@ -192,6 +193,10 @@ class Exhibit:
 Role = Literal["language", "text", "embedder", "image", "image_embedder", "base"]
 """Role of a model: logits, completions, vectors of texts, images, vectors of images, or a language
 model to train."""
+
+READ_MODELS: frozenset[Role] = frozenset({"language", "base"})
+"""Roles of language models whose logits or gradients a method reads: its values depend on their
+size."""
 
 
 @dataclass(frozen=True)

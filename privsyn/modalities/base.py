@@ -57,7 +57,7 @@ class Unusable:
     """A record that is dropped, and why, in words that hold nothing of it.
 
     Attributes:
-        reason: Words of privsyn.data.tally.
+        reason: Words of privsyn.data.row_counts.
         span: Least and greatest value of an image that was dropped for want of a range. Internal.
     """
 

@@ -38,8 +38,8 @@ from privsyn.data.readers.image_files import (
 )
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS, is_folder, local
+from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE
 from privsyn.data.settings import ImageConfig
-from privsyn.data.tally import DEEP, IMAGE, OTHER_FILE
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps

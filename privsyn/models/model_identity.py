@@ -197,6 +197,17 @@ def size_here(cfg: ModelsConfig) -> tuple[int, bool] | None:
         return None
 
 
+def size_in_words(parameters: int) -> str:
+    """About how many parameters there are.
+
+    >>> size_in_words(7_504_924_672), size_in_words(1_900_000)
+    ('about 7.5 billion', 'about 1.9 million')
+    """
+    if parameters >= 10**9:
+        return f"about {parameters / 1e9:.1f} billion"
+    return f"about {parameters / 1e6:.{0 if parameters >= 10**7 else 1}f} million"
+
+
 def parameters(config: Mapping[str, Any]) -> int | None:
     """About how many parameters a causal transformer has, within some 10%, from its config.json.
 

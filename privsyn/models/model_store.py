@@ -190,7 +190,7 @@ def converted(file: Path) -> Path:
     return folder
 
 
-def kept() -> list[tuple[Path, dict[str, Any], int]]:
+def converted_models() -> list[tuple[Path, dict[str, Any], int]]:
     """Converted models in the store: folder, origin and size in bytes."""
     models = []
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):

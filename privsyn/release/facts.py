@@ -22,12 +22,12 @@ from privsyn.dp.events import (
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.modalities.registry import modality_of
+from privsyn.release.advice import MOVES, definition, judged, not_people, on_secret, protected
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
 from privsyn.release.layout import IMAGE_ROWS, MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import MOVES, definition, judged, not_people, on_secret, protected
 from privsyn.section import NAME
 
 UNSTATED = "Not stated."

@@ -54,7 +54,7 @@ class DatasetIdentity(Section):
         return Subject(
             self.document,
             tuple((changed | self.label_descriptions).items()),
-            tuple((example.label, example.text) for example in self.examples),
+            self.examples,
         )
 
 

@@ -29,7 +29,7 @@ from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.entries import Entry, State, lost
 from privsyn.ledger.leases import Lease
 from privsyn.ledger.releases import Releases
-from privsyn.vault import LedgerJournal, ReleaseVault, Vault, entries, kept
+from privsyn.vault import LedgerJournal, ReleaseVault, Vault, entries, public_file
 
 
 def samples(shard: int) -> str:
@@ -403,7 +403,7 @@ class VaultWorkdir(Workdir):
                 self._sealed.put(objects[name], self.folder / name)
             return json.dumps(objects).encode()
 
-        journal.keep(_OUTPUTS, stored)
+        journal.public_file(_OUTPUTS, stored)
 
     def create_journal(self, part: int | str, header: Mapping[str, Any]) -> None:
         """See Workdir."""
@@ -419,7 +419,7 @@ class VaultWorkdir(Workdir):
             return LedgerJournal.open(self._draws, self._sealed, lease, header)
 
     def _outputs(self, part: int | str) -> bytes | None:
-        return kept(self._draws, self._sealed, part_name(part), _OUTPUTS)
+        return public_file(self._draws, self._sealed, part_name(part), _OUTPUTS)
 
     def _find(self) -> ReleaseVault:
         sealed = self._vault.find(self._draws, self._release_id)

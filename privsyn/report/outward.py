@@ -18,10 +18,10 @@ from privsyn.dp.accountant import percent
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
+from privsyn.release.advice import BY_AUDIT, MOVES, of_epsilon
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import BY_AUDIT, MOVES, of_epsilon
 from privsyn.report.document import (
     LEAVES,
     Answer,

@@ -19,9 +19,9 @@ from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
+from privsyn.release.advice import scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import scale_of
 from privsyn.report.document import LEAVES, Answer, Block, Number, ReportSection, Tone
 from privsyn.validation.profile import (
     COLUMNS,

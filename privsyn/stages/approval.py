@@ -16,9 +16,9 @@ from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
 from privsyn.release import layout, verification
+from privsyn.release.advice import odds_of
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.release.warnings import odds_of
 from privsyn.stages.base import Context
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import read_records, repeated
+from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import Tally, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
+from privsyn.release.advice import TrainedOn, of_label_sizes, of_prompts, of_sizes
 from privsyn.release.plan import Plan
-from privsyn.release.warnings import TrainedOn, of_label_sizes, of_prompts, of_sizes
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
 
@@ -41,10 +41,10 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     for path in (dataset.path, dataset.test_path):
         if path is None:
             continue
-        tally = Tally()
-        for _ in read_records(dataset, ctx.source_path(path), tally):
+        row_counts = RowCounts()
+        for _ in read_records(dataset, ctx.source_path(path), row_counts):
             pass
-        counts = tally.report(dataset.labels, dataset.max_records_per_unit)
+        counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         if 1 < counts["kept"] == counts["units"] and modality_of(dataset).worded:
             # Ids of rows, it may be: another column may say whose they are.
             counts["other_units"] = repeated(dataset, ctx.source_path(path))
@@ -267,7 +267,7 @@ def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
     Args:
         names: The language models as settings or a plan name them. Of one of the user's own
             nothing is known.
-        counts: Of a tally.
+        counts: What ``RowCounts.report`` says.
     """
     english = [name for name in names if name in ENGLISH]
     if not english or not of_another_language(counts):
@@ -315,16 +315,16 @@ def refuse_empty(release: OpenPlan, key: bytes) -> None:
         )
 
 
-def keep(ctx: Context, plan: Plan, tally: Tally) -> None:
+def store_counts(ctx: Context, plan: Plan, row_counts: RowCounts) -> None:
     """Put the counts of a partition into the state folder; those of an earlier one where it is."""
-    if tally.rows:
+    if row_counts.rows:
         folder = ctx.workspace.internal(plan.id)
         private_folder(folder)
-        counts = tally.report(plan.dataset.labels, plan.max_records_per_unit)
+        counts = row_counts.report(plan.dataset.labels, plan.max_records_per_unit)
         write_json_atomic(folder / CHECK, {"class": "internal"} | counts, mode=0o600)
 
 
-def kept(folder: Path, plan: Plan) -> str | None:
+def counts_line(folder: Path, plan: Plan) -> str | None:
     """The counts of a release's partition in one line; None where there are none."""
     counts = _counted(folder)
     if counts is None:

@@ -9,8 +9,8 @@ from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import check_rows, lines_and_values
+from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import TextExample
-from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
@@ -25,7 +25,7 @@ from privsyn.release.workdir import (
 )
 from privsyn.section import Section
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
-from privsyn.stages.check import keep, refuse_empty
+from privsyn.stages.check import refuse_empty, store_counts
 from privsyn.stages.lineage import traced
 
 
@@ -96,7 +96,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                 key = account.partition_key.reveal()
                 keep_holdout(release.source, key, work.folder / HELD_OUT)
 
-        tally, files = Tally(), 1 if release.method.whole else work.shards
+        row_counts, files = RowCounts(), 1 if release.method.whole else work.shards
         with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, work:
             if not work.finished(PARTITION):
                 write_partition(
@@ -108,13 +108,13 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                     # privacy: with the name, for a seed that was copied to another release
                     seed=work.seed and f"{plan.id} {work.seed}",
                     before_finish=before_finish,
-                    tally=tally,
+                    row_counts=row_counts,
                 )
                 # Shards that read all records share one file of buckets, hence the set.
                 names = [name for shard in range(files) for name in bucket_files(shard)]
                 names += [HELD_OUT] if plan.accuracy is not None else []
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
-        keep(ctx, plan, tally)
+        store_counts(ctx, plan, row_counts)
         return work.shards
 
 

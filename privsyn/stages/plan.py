@@ -23,14 +23,33 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.spec import ReleaseRequest
-from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, SizedByTexts, TrainsModel
+from privsyn.methods.base import (
+    READ_MODELS,
+    Mechanism,
+    Method,
+    PricingFacts,
+    Role,
+    SizedByTexts,
+    TrainsModel,
+)
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import check_encoder, refuse_unknown_label
 from privsyn.models.loading import describe_role
-from privsyn.models.model_identity import ModelIdentity, locate
+from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import PACKAGED, ModelReference
+from privsyn.release.advice import (
+    of_account,
+    of_accuracy,
+    of_bound,
+    of_labels,
+    of_prompts,
+    of_release,
+    of_sizes,
+    of_unit,
+    publicly,
+)
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,
@@ -41,17 +60,6 @@ from privsyn.release.plan import (
     release_id,
     settings_digest,
     then_accuracy,
-)
-from privsyn.release.warnings import (
-    of_account,
-    of_accuracy,
-    of_bound,
-    of_labels,
-    of_prompts,
-    of_release,
-    of_sizes,
-    of_unit,
-    publicly,
 )
 from privsyn.section import MANY, PAPER, PRESET, SMALL
 from privsyn.stages.base import Context
@@ -324,13 +332,13 @@ def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
 
 def _refuse_small(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
     """Refuse the values for small models with a large one whose logits or gradients are read."""
-    read = [model.parameters or 0 for role, model in models.items() if role in ("language", "base")]
+    read = [model.parameters or 0 for role, model in models.items() if role in READ_MODELS]
     size = max(read, default=0)
     if config.preset(method) == SMALL and size >= MANY:
         raise ConfigError(
             f"methods.{method}.{PRESET}={SMALL} are values for language models below 1 billion "
-            f"parameters, and models.language={config.models.language} has about "
-            f"{size / 1e9:.1f} billion.",
+            f"parameters, and models.language={config.models.language} has "
+            f"{size_in_words(size)}.",
             hint=f"Take the paper's, -S methods.{method}={PAPER}, or write values in place of the "
             f"line {PRESET}.",
         )

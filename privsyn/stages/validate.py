@@ -14,10 +14,10 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
+from privsyn.release.advice import BY_AUDIT, of_account, of_release
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times
-from privsyn.release.warnings import BY_AUDIT, of_account, of_release
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context

@@ -114,7 +114,7 @@ def test_imports_point_inward(package, may_not):
                 "ledger.settings",
                 "modalities",
                 "on_disk",
-                "release.warnings",
+                "release.advice",
                 "release.layout",
                 "section",
             ),

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from privsyn.data.address import Source
-from privsyn.data.tally import ENCODING, KIND, LOST, MISSING
+from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING
 from privsyn.data.unit_key import lost_digits, trimmed
 from privsyn.errors import ConfigError, DataError
 from privsyn.section import nearest

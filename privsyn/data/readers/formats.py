@@ -39,8 +39,8 @@ from privsyn.data.readers.streams import (
     way_out,
 )
 from privsyn.data.records import Private, Record
+from privsyn.data.row_counts import RowCounts, folded
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
-from privsyn.data.tally import Tally, folded
 from privsyn.data.unit_key import label_id, spells_float, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
@@ -110,7 +110,7 @@ def check_rows(cfg: DatasetConfig) -> None:
 
 
 def read_records(
-    cfg: DatasetConfig, path: Source | None = None, tally: Tally | None = None
+    cfg: DatasetConfig, path: Source | None = None, row_counts: RowCounts | None = None
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
@@ -120,7 +120,7 @@ def read_records(
     Args:
         cfg: Path, columns and declared labels.
         path: Another file with the same columns, instead of ``cfg.path``.
-        tally: Filled in while reading. Internal.
+        row_counts: Filled in while reading. Internal.
 
     Returns:
         An iterator; it also raises DataError if the file turns out to be cut off.
@@ -132,7 +132,7 @@ def read_records(
     check_source(cfg, path)
     columns = _columns(cfg, path)
     rows = _rows(cfg, path, columns)
-    return _records(cfg, rows, "unit" in columns, tally or Tally())
+    return _records(cfg, rows, "unit" in columns, row_counts or RowCounts())
 
 
 def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
@@ -234,7 +234,7 @@ def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
 
 
 def _records(
-    cfg: DatasetConfig, rows: Iterator[Row | str], has_units: bool, tally: Tally
+    cfg: DatasetConfig, rows: Iterator[Row | str], has_units: bool, row_counts: RowCounts
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
@@ -242,30 +242,30 @@ def _records(
     width = len(kind.columns)
     has_labels = cfg.label is not None
     for number, row in enumerate(rows):
-        tally.rows += 1
+        row_counts.rows += 1
         if isinstance(row, str):
-            tally.drop(row)
+            row_counts.count_dropped(row)
             continue
         label = None
         if has_labels:  # before the content: decoding an image is slow
             spelled = label_id(row[width])
             if spelled is None:
-                tally.drop(f"label: {fault(row[width])}")
+                row_counts.count_dropped(f"label: {fault(row[width])}")
                 continue
             label = declared.get(spelled)
             if label is None:
-                tally.drop_label(labels.get(folded(spelled)))
+                row_counts.count_undeclared(labels.get(folded(spelled)))
                 continue
         unit = unit_id(row[-1] if has_units else number)
-        tally.float_ids += has_units and spells_float(row[-1])
+        row_counts.float_ids += has_units and spells_float(row[-1])
         if unit is None:
-            tally.drop(f"unit: {fault(row[-1])}")
+            row_counts.count_dropped(f"unit: {fault(row[-1])}")
             continue
         content = kind.record(row[:width])
         if isinstance(content, Unusable):
-            tally.drop(content.reason, content.span)
+            row_counts.count_dropped(content.reason, content.span)
             continue
-        tally.keep(unit, label, content)
+        row_counts.count_used(unit, label, content)
         yield Private(Record(unit, label, content))
 
 

@@ -36,7 +36,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, TextIO
 
-from privsyn.data import tally
+from privsyn.data import row_counts
 from privsyn.data.address import Source
 from privsyn.data.readers import streams
 from privsyn.data.readers.columns import check_header, refuse_missing
@@ -257,7 +257,7 @@ class JSONLines:
     def _objects(self, path: Source) -> Iterator[dict[str, Any] | str]:
         with open_bytes(path) as stream:
             for line in bounded_lines(stream.readline):
-                yield tally.TOO_LONG if line is None else self._parsed(line)
+                yield row_counts.TOO_LONG if line is None else self._parsed(line)
 
     def _parsed(self, line: bytes) -> dict[str, Any] | str:
         # privacy: a byte order mark is skipped in every line: whether a row is read must not
@@ -266,10 +266,10 @@ class JSONLines:
         try:
             value = _decode(line.decode(codec))
         except UnicodeDecodeError:
-            return tally.ROW_ENCODING
+            return row_counts.ROW_ENCODING
         except (ValueError, RecursionError):  # not JSON, or nested too deeply
-            return tally.UNPARSED
-        return value if isinstance(value, dict) else tally.NO_OBJECT
+            return row_counts.UNPARSED
+        return value if isinstance(value, dict) else row_counts.NO_OBJECT
 
 
 _UNPACK = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -385,7 +385,7 @@ class CSV:
         with self._text(path, end) as text:
             for record in split_records(text, self.delimiter, end, self.escape):
                 if record is None:
-                    yield tally.TOO_LONG
+                    yield row_counts.TOO_LONG
                     continue
                 row = parse(record)
                 before, cut = cut, ends_escaped.search(record) is not None
@@ -393,7 +393,7 @@ class CSV:
                     width = len(row) if width < 0 else width
                     if len(row) != width and (before or cut):
                         raise RowsRunTogether  # the writer escapes delimiters instead of quoting
-                    row = row if len(row) == width else tally.FIELDS
+                    row = row if len(row) == width else row_counts.FIELDS
                 yield row
 
     def _doubled(self, record: str) -> list[str] | str:
@@ -401,7 +401,7 @@ class CSV:
         try:
             return next(csv.reader((record,), delimiter=self.delimiter, strict=True))
         except csv.Error:
-            return tally.UNPARSED
+            return row_counts.UNPARSED
 
     @cached_property
     def _field(self) -> re.Pattern[str]:
@@ -420,12 +420,12 @@ class CSV:
         while not last:
             match = self._field.match(record, place)
             if match is None:
-                return tally.UNPARSED
+                return row_counts.UNPARSED
             field, end = match.groups()
             inner = field[1:-1] if field.startswith(QUOTE) else field
             row.append(self._taken.sub(r"\1", inner))
             place, last = match.end(), end is not None
-        return row if place == len(record) else tally.UNPARSED
+        return row if place == len(record) else row_counts.UNPARSED
 
     def _header(self, path: Source) -> str:
         """The first record with its line end; empty if there is none."""

@@ -81,7 +81,8 @@ class DPLoraConfig(ReadsFiles):
         ge=1e-6,
         le=1e6,
         allow_inf_nan=False,
-        description="L2 norm every unit's gradient is clipped to (C).",
+        description="L2 norm every unit's whole gradient is clipped to (C). A clip_bound, of other "
+        "methods, bounds each number by itself.",
     )
     noise_multiplier: float | None = Field(
         default=None,

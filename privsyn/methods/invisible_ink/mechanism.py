@@ -21,13 +21,13 @@ class InvisibleInkMechanism(Mechanism):
 
     Attributes:
         token: Draws a token, and prices it.
-        clip_norm: C, in logits: most that a reference changes a token's summed score.
+        clip_bound: C, in logits: most that a reference changes the summed score of each token.
         tokens: T, the most tokens of a text.
         buckets: Buckets per label.
     """
 
     token: ExponentialMechanism
-    clip_norm: float
+    clip_bound: float
     tokens: int
     buckets: int
 
@@ -38,19 +38,19 @@ class InvisibleInkMechanism(Mechanism):
 
     @property
     def derived(self) -> Mapping[str, float]:
-        """The clip norm, and the cost of a token as zCDP."""
-        return {"clip_bound": self.clip_norm, "rho_per_token": rho(self.token.event) or 0.0}
+        """The clip bound, and the cost of a token as zCDP."""
+        return {"clip_bound": self.clip_bound, "rho_per_token": rho(self.token.event) or 0.0}
 
 
 def calibrate(
     settings: InvisibleInkSettings, target: Guarantee, facts: PricingFacts
 ) -> InvisibleInkMechanism:
-    """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
+    """Clip bound and event for a target guarantee: C = B tau eta / 2 / D(1).
 
     eta is the largest range for which T adaptive draws stay within the target.
 
     Raises:
-        ConfigError: The target is so small that the clip norm is below one step of the lattice.
+        ConfigError: The target is so small that the clip bound is below one step of the lattice.
     """
     tokens = settings.max_tokens
 
@@ -69,19 +69,19 @@ def rebuild(
     facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> InvisibleInkMechanism:
-    """The mechanism with a solved clip norm."""
+    """The mechanism with a solved clip bound."""
     return _mechanism(settings, facts, derived["clip_bound"])
 
 
 def _mechanism(
-    settings: InvisibleInkSettings, facts: PricingFacts, clip_norm: float
+    settings: InvisibleInkSettings, facts: PricingFacts, clip_bound: float
 ) -> InvisibleInkMechanism:
     """Build the mechanism: the only place that defines noise and cost."""
-    bound = grid_bound(min(clip_norm, DEEPEST))  # rounded down: toward privacy
+    bound = grid_bound(min(clip_bound, DEEPEST))  # rounded down: toward privacy
     # A bound of zero steps would release nothing of the records at full price.
     if bound < 1:
         raise ConfigError(
-            f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
+            f"privacy.epsilon buys a clip bound of {clip_bound:.3g}, below the grid of "
             f"{1 / LATTICE:.3g}.",
             hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
         )
@@ -93,8 +93,8 @@ def _mechanism(
         warnings=_advice(settings),
         divisor=settings.batch_size,
         token=token,
-        # The rounded norm, so that rows are clipped to exactly what is charged.
-        clip_norm=token.sensitivity / facts.moved / LATTICE,
+        # The rounded bound, so that rows are clipped to exactly what is charged.
+        clip_bound=token.sensitivity / facts.moved / LATTICE,
         tokens=settings.max_tokens,
         buckets=settings.texts_per_label,
     )

@@ -4,7 +4,7 @@ Source: Vinod et al. 2025, "InvisibleInk: High-Utility and Low-Cost Text Generat
 Differential Privacy", Algorithm 1, Theorem 2. Guarantee, assumptions and every deviation from the
 paper: guarantee.md, whose tags [I1] ... mark the lines they refer to.
 
-Symbols as in the paper: B references, T tokens, clip norm C, temperature tau, top-k, public
+Symbols as in the paper: B references, T tokens, clip bound C, temperature tau, top-k, public
 logits ``phi_pub``, private logits ``phi_i``.
 """
 
@@ -218,7 +218,7 @@ def _draw(
     Shapes: ``phi_pub`` (V,), ``phi(support)`` (rows of the bucket, support). The divisor is the
     public B [I1].
     """
-    bound = mechanism.clip_norm
+    bound = mechanism.clip_bound
     support = expanded_support(phi_pub, settings.top_k, bound / settings.batch_size)
     public = phi_pub[support].astype(np.float64)  # (support,)
     private = phi(support).astype(np.float64)  # (rows, support)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.methods.base import (
@@ -53,6 +52,7 @@ from privsyn.models.language.text_variation import (
     TextSettings,
     chat_random,
     filled,
+    label_text,
 )
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts
@@ -71,7 +71,9 @@ class SeedPrompts:
     """Prompts of public text, privatized phrases, and labels where they are public."""
 
     def __init__(self, settings: KeyphraseSeedingSettings) -> None:
-        self._settings = settings
+        self._label_text = partial(
+            label_text, words=settings.label_descriptions, named=settings.labels_public
+        )
         prompt = settings.prompt or "{phrases}"
         # A line without its label goes; not one that holds the phrases.
         unlabeled = "".join(
@@ -83,17 +85,11 @@ class SeedPrompts:
             for form in (prompt, unlabeled)
         )
 
-    def _label_text(self, label: str | None) -> str:
-        settings = self._settings
-        if not settings.labels_public or label is None:
-            return ""
-        return settings.label_descriptions.get(label, label)
-
     def fill(self, label: str | None, phrases: Sequence[str]) -> tuple[str, str]:
         """A prompt, and its part after the examples."""
-        label_text = self._label_text(label)
-        listed = self._unlabeled if phrases and not label_text else self.listed
-        slots = {"label": label_text, "phrases": ", ".join(phrases)}
+        spoken = self._label_text(label)
+        listed = self._unlabeled if phrases and not spoken else self.listed
+        slots = {"label": spoken, "phrases": ", ".join(phrases)}
         return listed.fill(slots)
 
 
@@ -200,9 +196,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
-            examples = cfg.examples or tuple(
-                TextExample(text=text, label=label) for label, text in subject.examples
-            )
+            examples = cfg.examples or subject.examples
             prompt = cfg.prompt or default_prompt(
                 cfg, models["text"].template_default, subject.document, bool(examples)
             )
@@ -286,7 +280,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
-        data = journal.keep("public vocabulary", partial(_vocabulary, settings))
+        data = journal.public_file("public vocabulary", partial(_vocabulary, settings))
         public = Vocabulary.parse(data, settings.vocabulary)
         size = min(settings.vocabulary_size, len(public))
         steps.next()
@@ -426,7 +420,7 @@ def _texts(
         page = lists[start : start + size]
         steps.next(len(page) * settings.candidates)
         write = partial(_written, settings, cell.label, page, models)
-        yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", write))
+        yield from json.loads(journal.public_file(f"texts/{cell.index}/{start}", write))
 
 
 def _written(

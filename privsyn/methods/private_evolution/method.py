@@ -423,7 +423,7 @@ class _Private(Generic[T]):
         """The samples, whose prompts name words of the noisy table [E11]."""
         labels = [bucket.cell.label for bucket in self._buckets]
         # Public, and stored: a resumed run reads the noisy table by the same words.
-        words = json.loads(journal.keep("words/public", partial(public_words, text, labels)))
+        words = json.loads(journal.public_file("words/public", partial(public_words, text, labels)))
 
         def drawn() -> NDArray[np.int64]:
             texts = [bucket.contents.reveal() for bucket in self._buckets]
@@ -510,12 +510,12 @@ def _kept(
 ) -> list[list[T]]:
     """A population from the journal, made if it is not there; one file per label."""
 
-    def kept(place: int, make: Callable[[], list[T]]) -> list[T]:
-        return kind.unpack(journal.keep(f"{key}/{place}", lambda: kind.pack(make())))
+    def stored(place: int, make: Callable[[], list[T]]) -> list[T]:
+        return kind.unpack(journal.public_file(f"{key}/{place}", lambda: kind.pack(make())))
 
-    return [kept(place, make) for place, make in enumerate(makes)]
+    return [stored(place, make) for place, make in enumerate(makes)]
 
 
 def _kept_array(journal: Draws, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     """An array from the journal, made if it is not there."""
-    return from_npy(journal.keep(key, lambda: to_npy(make())))
+    return from_npy(journal.public_file(key, lambda: to_npy(make())))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,7 +169,7 @@ class TextSettings(Section):
         own: PromptTemplate,
         document: str | None = None,
         descriptions: Mapping[str, str] | None = None,
-        examples: Sequence[tuple[str | None, str]] = (),
+        examples: Sequence[TextExample] = (),
     ) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
 
@@ -176,12 +177,10 @@ class TextSettings(Section):
             own: The model's prompts with and without a reference.
             document: A phrase for one record.
             descriptions: The words that prompts use for a label, where not the label itself.
-            examples: Invented texts of the dataset, pairs (label, text).
+            examples: Invented texts of the dataset.
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
-        shown = self.examples or tuple(
-            TextExample(text=text, label=label) for label, text in examples
-        )
+        shown = self.examples or tuple(examples)
         if own.chat:
             fresh, vary = chat_random(document), _CHAT_VARY
         else:
@@ -210,7 +209,7 @@ class ExampleList:
     Args:
         prompt: Its part after {examples} is the request, which the model continues.
         examples: The invented texts.
-        labels: What the request says for a label.
+        label_text: What the request says for a label.
         slot: Name of the slot of words.
         words: Words that the request of an example names. The same in every prompt, since a model
             reads what all prompts begin with once.
@@ -220,13 +219,13 @@ class ExampleList:
         self,
         prompt: str,
         examples: Sequence[TextExample],
-        labels: Callable[[str | None], str],
+        label_text: Callable[[str | None], str],
         slot: str = "words",
         words: int = _NAMED_WORDS,
     ) -> None:
         self._before, mark, self._request = prompt.rpartition("{examples}")
         self._examples = tuple(examples) if mark else ()
-        self._labels, self._slot, self._words = labels, slot, words
+        self._label_text, self._slot, self._words = label_text, slot, words
         self._copied = {
             run for example in examples for run in runs(words_of(example.text), _COPIED)
         }
@@ -244,7 +243,7 @@ class ExampleList:
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
         longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
-        shown = dict(slots) | {"label": self._labels(example.label)}
+        shown = dict(slots) | {"label": self._label_text(example.label)}
         if slots.get(self._slot):
             shown[self._slot] = ", ".join(longest[: self._words])
         return f"{filled(self._request, shown)} {example.text.strip()}\n\n"
@@ -282,6 +281,7 @@ class TextVariation:
             raise ValueError("settings are not resolved")
         self._settings, self._model = settings, model
         self._vary = settings.vary_prompt
+        self._label_text = partial(label_text, words=settings.labels, named=settings.name_labels)
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
         self._rng = rng or np.random.default_rng()
@@ -453,11 +453,6 @@ class TextVariation:
         style = styles[self._rng.integers(len(styles))]
         return {"label": self._label_text(label), "style": style, "words": words}
 
-    def _label_text(self, label: str | None) -> str:
-        """What prompts say for a label; "" where they name none."""
-        settings = self._settings
-        return settings.labels.get(label, label) if label and settings.name_labels else ""
-
     def _words(self, label: str | None) -> str:
         """Words that a prompt names: of its label, or of the settings; "" without any."""
         terms, shares = self._label_words.get(label, (self._settings.words, None))
@@ -480,6 +475,17 @@ def chat_random(document: str | None) -> str:
         return CHAT_RANDOM
     head, marker, tail = CHAT_RANDOM.rpartition("Words to build on:")
     return f"{head}Written by the {writer[1]}, in the first person.\n{marker}{tail}"
+
+
+def label_text(label: str | None, words: Mapping[str, str], *, named: bool) -> str:
+    """What prompts say for a label.
+
+    Args:
+        label: A public label; None where records have none.
+        words: Label -> its words, where they differ from its name.
+        named: Whether prompts name labels; "" where they do not.
+    """
+    return words.get(label, label) if label and named else ""
 
 
 def filled(prompt: str, slots: Mapping[str, str]) -> str:

@@ -103,10 +103,10 @@ def test_the_next_step_comes_first_and_no_line_is_cut(caplog):
 
 def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
     """The pauses that Airflow is asked for, one after the other."""
-    from privsyn.airflow.failures import KILLS, StageFailed, patience
+    from privsyn.airflow.failures import KILLS, StageFailed, retry_arguments
     from privsyn.config import ScheduleConfig
 
-    asked = patience(ScheduleConfig())
+    asked = retry_arguments(ScheduleConfig())
     policy, store = asked["retry_policy"], Store()
     away = StageFailed.of(errors.LedgerUnavailable("the ledger is away."))
     killed = StageFailed("generate was killed by SIGKILL.", killed=True)
@@ -130,10 +130,10 @@ def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
 
 
 def test_no_retries_are_none_of_any_kind():
-    from privsyn.airflow.failures import patience
+    from privsyn.airflow.failures import retry_arguments
     from privsyn.config import ScheduleConfig
 
-    assert patience(ScheduleConfig(retries=0))["retries"] == 0
+    assert retry_arguments(ScheduleConfig(retries=0))["retries"] == 0
 
 
 def test_a_task_that_is_skipped_has_not_failed(caplog):

@@ -40,8 +40,12 @@ def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
 
     def rows(page: str) -> list[list[str]]:
         """The readings of each line of a table, first and last of each cell."""
-        cells = [re.findall(r"\| (\.\d+(?: / [.\d-]+)+) (?=\|)", line) for line in page.splitlines()]
-        return [[f"{c.split(' / ')[0]} / {c.split(' / ')[-1]}" for c in row] for row in cells if row]
+        cells = [
+            re.findall(r"\| (\.\d+(?: / [.\d-]+)+) (?=\|)", line) for line in page.splitlines()
+        ]
+        return [
+            [f"{c.split(' / ')[0]} / {c.split(' / ')[-1]}" for c in row] for row in cells if row
+        ]
 
     readme = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
     section = readme[readme.index("## Does it work?\n") :].partition("\n## ")[0]

@@ -68,7 +68,7 @@ def main(folder: Path, where: str) -> None:
     Journal.create(folder / "j", {"r": 1})
     kind = NotesFirst if where == "notes first" else Journal
     with kind.open(folder / "j", {"r": 1}) as journal:
-        journal.keep("start", lambda: b"public")
+        journal.public_file("start", lambda: b"public")
         module.store_file, Journal._append = dying_store, dying_append
         (folder / "used").write_bytes(journal.draw_file("step/1", draw))
         if where == "used":

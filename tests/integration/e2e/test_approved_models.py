@@ -13,9 +13,9 @@ import yaml
 from privsyn.errors import ApprovalNeeded, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.approval import decide, publication
+from privsyn.stages.cleanup import sync
 from privsyn.stages.publish import publish
 from privsyn.stages.run import run
-from privsyn.stages.upkeep import sync
 from privsyn.stages.validate import validate
 from privsyn.students.release import (
     check_student,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from privsyn.errors import DataError
-from privsyn.stages.check import check, first_steps, kept, lines, sizes
+from privsyn.stages.check import check, counts_line, first_steps, lines, sizes
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -154,7 +154,7 @@ def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
     (counts,) = check(ctx).values()
     assert found == {"class": "internal"} | counts
     assert (folder / "check.json").stat().st_mode & 0o077 == 0
-    assert kept(folder, planned) == (
+    assert counts_line(folder, planned) == (
         "48 of 49 rows can be used, 40 after at most 2 a person; dropped most often: 1, label: "
         "not declared. All reasons: privsyn check"
     )

@@ -23,10 +23,10 @@ from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 from privsyn.stages.base import Context, open_context
+from privsyn.stages.cleanup import unfinished
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
-from privsyn.stages.upkeep import unfinished
 from privsyn.tracking import NullTracker
 from tools.write_releases import BEGUN, METHODS
 

@@ -26,6 +26,7 @@ from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.stages.base import Context, find_workdir, open_plan
 from privsyn.stages.certify import certify
+from privsyn.stages.cleanup import leftovers, sweep
 from privsyn.stages.draw import generate, session, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -33,7 +34,6 @@ from privsyn.stages.publish import publish
 from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
-from privsyn.stages.upkeep import leftovers, sweep
 from privsyn.stages.validate import validate
 from privsyn.testing import NeverDraws
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins

@@ -38,11 +38,11 @@ from privsyn.release import verification
 from privsyn.release.workdir import GIVEN_UP, VaultWorkdir
 from privsyn.stages.base import find_workdir
 from privsyn.stages.certify import certify
+from privsyn.stages.cleanup import sweep
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.upkeep import sweep
 from privsyn.testing import NeverDraws
 from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
 from tests.integration.e2e.small_project import (

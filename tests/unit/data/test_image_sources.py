@@ -22,8 +22,8 @@ from privsyn.data.images import decode, encode
 from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.readers.formats import check_source, read_records
 from privsyn.data.records import Cell
+from privsyn.data.row_counts import DEEP, OTHER_FILE, RowCounts, advice
 from privsyn.data.settings import DatasetConfig, ImageConfig
-from privsyn.data.tally import DEEP, OTHER_FILE, Tally, advice
 from privsyn.errors import ConfigError, DataError
 from privsyn.stages.check import spanned
 
@@ -237,10 +237,10 @@ def test_values_of_more_than_eight_bits_are_dropped_where_nothing_says_what_they
     ):
         (folder / "0").mkdir(parents=True, exist_ok=True)
         Image.fromarray(values).save(folder / "0" / f"{number}.png")
-    tally = Tally()
-    kept = list(read_records(config(folder), tally=tally))
+    row_counts = RowCounts()
+    kept = list(read_records(config(folder), row_counts=row_counts))
     assert len(kept) == 1
-    found = tally.report(["0"], 1)
+    found = row_counts.report(["0"], 1)
     assert found["reasons"] == {DEEP: 1}
     assert spanned(*found["span"]) == "brightest value 4,095 of 65,535: set dataset.images.depth=12"
     assert "depth" in advice(DEEP, {})
@@ -251,10 +251,10 @@ def test_files_of_other_kinds_are_counted_and_change_nothing(folder):
     before = records(config(folder))
     for name in ("0/scan.heic", "1/scan.dcm", "0/.hidden", "1/deep/notes.txt"):
         (folder / name).write_bytes(b"none of ours")
-    tally = Tally()
-    assert len(list(read_records(config(folder), tally=tally))) == len(before)
+    row_counts = RowCounts()
+    assert len(list(read_records(config(folder), row_counts=row_counts))) == len(before)
     assert records(config(folder)) == before
-    found = tally.report(LABELS, 1)
+    found = row_counts.report(LABELS, 1)
     assert found["reasons"] == {OTHER_FILE: 3}
     assert found["rows"] == len(before) + 3
     assert "convert" in advice(OTHER_FILE, {})

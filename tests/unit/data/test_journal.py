@@ -340,8 +340,8 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
             return made[-1]
 
         with Journal.open(tmp_path / "j", {}) as journal:
-            assert journal.keep("round/0", make) == b"population"
-            assert journal.keep("round/0", make) == b"population"
+            assert journal.public_file("round/0", make) == b"population"
+            assert journal.public_file("round/0", make) == b"population"
             assert journal.drawn == bool(attempt)  # what is public counts as no draw
             assert journal.draw_all([("round/0", lambda: 7)]) == [7]  # another name space
             assert journal.drawn
@@ -357,16 +357,16 @@ def test_what_was_kept_and_is_gone_or_changed_is_lost(
 ) -> None:
     Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
-        journal.keep("round/0", lambda: b"population")
+        journal.public_file("round/0", lambda: b"population")
         change(next((tmp_path / "j.kept").iterdir()))
         with pytest.raises(ReleaseLost, match="gone, dropped or changed"):
-            journal.keep("round/0", lambda: b"population")
+            journal.public_file("round/0", lambda: b"population")
 
 
 def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with opened(path) as journal:
-        assert journal.keep("step/1", lambda: b"public") == b"public"
+        assert journal.public_file("step/1", lambda: b"public") == b"public"
         assert not journal.drawn
         assert journal.draw_file("step/1", lambda: b"weights") == b"weights"  # another name space
         assert journal.drawn
@@ -375,7 +375,7 @@ def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path: Path) -> None:
         assert journal.drawn
         assert journal.has("step/1")
         assert journal.draw_file("step/1", never) == b"weights"
-        assert journal.keep("step/1", never) == b"public"
+        assert journal.public_file("step/1", never) == b"public"
     files = list((tmp_path / "j.kept").iterdir())
     assert len(files) == 2
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}

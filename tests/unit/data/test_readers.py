@@ -25,9 +25,9 @@ from pyarrow import parquet
 import privsyn.data.readers.streams
 from privsyn.data.readers import lines
 from privsyn.data.readers.columns import refuse_missing
-from privsyn.data.readers.formats import Tally, check_source, read_header, read_records
+from privsyn.data.readers.formats import RowCounts, check_source, read_header, read_records
+from privsyn.data.row_counts import of_another_language
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import of_another_language
 from privsyn.errors import DataError
 
 LABELS = ("billing", "7")
@@ -55,8 +55,10 @@ def labelled(path: Path) -> DatasetConfig:
     return config(path, unit="id", label="label", labels=LABELS)
 
 
-def records(cfg: DatasetConfig, tally: Tally | None = None) -> list[tuple[str, str | None, str]]:
-    found = (private.reveal() for private in read_records(cfg, tally=tally))
+def records(
+    cfg: DatasetConfig, row_counts: RowCounts | None = None
+) -> list[tuple[str, str | None, str]]:
+    found = (private.reveal() for private in read_records(cfg, row_counts=row_counts))
     return [(record.unit, record.label, record.content) for record in found]
 
 
@@ -103,9 +105,9 @@ def test_every_format_and_compression_gives_the_same_records(
 ) -> None:
     path = tmp_path / f"my.data.2026{suffix.upper()}{packing}"
     path.write_bytes(PACK[packing](CONTENT[suffix]))
-    tally = Tally()
-    assert records(labelled(path), tally) == WANTED
-    assert (tally.rows, tally.kept) == (4, 4)
+    row_counts = RowCounts()
+    assert records(labelled(path), row_counts) == WANTED
+    assert (row_counts.rows, row_counts.kept) == (4, 4)
 
 
 @pytest.mark.parametrize("packing", [p for p in PACK if p])
@@ -219,19 +221,19 @@ REASONS = {
 def test_a_dropped_row_is_counted_with_its_reason(tmp_path: Path, bad: bytes) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "first", "id": 1}\n' + bad + b"\n")
-    tally = Tally()
-    assert len(records(config(path, unit="id"), tally)) == 1
-    assert dict(tally.dropped) == {REASONS[bad]: 1}
+    row_counts = RowCounts()
+    assert len(records(config(path, unit="id"), row_counts)) == 1
+    assert dict(row_counts.dropped) == {REASONS[bad]: 1}
 
 
 def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     held = ["ENTY", "enty", " Enty ", "secret", None, 7.5, "HUM", "ENTY", " ENTY"]
     path.write_bytes(as_jsonl([{"text": f"t{i % 7}", "kind": k} for i, k in enumerate(held)]))
-    tally = Tally()
+    row_counts = RowCounts()
     cfg = config(path, label="kind", labels=("ENTY", "HUM", "LOC"))
-    assert len(records(cfg, tally)) == 4
-    report = tally.report(cfg.labels, 1)
+    assert len(records(cfg, row_counts)) == 4
+    report = row_counts.report(cfg.labels, 1)
     assert report["labels"] == {"ENTY": 3, "HUM": 1, "LOC": 0}
     assert report["reasons"] == {
         "label: differs from 'ENTY' by capitals, spaces or punctuation alone": 2,
@@ -241,7 +243,7 @@ def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
     }
     assert (report["rows"], report["kept"], report["dropped"]) == (9, 4, 5)
     assert report["duplicate_texts"] == 1  # t0 is there twice, as rows 0 and 7
-    assert "secret" not in repr(tally) + json.dumps(report)
+    assert "secret" not in repr(row_counts) + json.dumps(report)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +261,9 @@ def test_records_in_another_language_are_told_by_its_common_words(tmp_path, text
     path = tmp_path / "a.jsonl"
     english = ["I have a question about the bill that came today."] * 4
     path.write_bytes(as_jsonl([{"text": one} for one in [text] * 5 + english]))
-    tally = Tally()
-    records(config(path), tally)
-    counts = tally.report((), 1)
+    row_counts = RowCounts()
+    records(config(path), row_counts)
+    counts = row_counts.report((), 1)
     assert of_another_language(counts) is other
     assert counts["long"] == 4 + 5 * (text != "Termin bitte")
     assert not of_another_language({})  # counted before there was such a count
@@ -271,12 +273,12 @@ def test_records_are_counted_by_unit(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     units = [1, 1, 1, "1", 2, 3, 3]
     path.write_bytes(as_jsonl([{"text": str(i), "id": unit} for i, unit in enumerate(units)]))
-    tally = Tally()
-    records(config(path, unit="id"), tally)
-    report = tally.report((), 3)
+    row_counts = RowCounts()
+    records(config(path, unit="id"), row_counts)
+    report = row_counts.report((), 3)
     assert (report["units"], report["records_per_unit_at_most"]) == (3, 4)
     assert (report["units_above_the_bound"], report["records_above_the_bound"]) == (1, 1)
-    assert Tally().report((), 1)["units"] == 0
+    assert RowCounts().report((), 1)["units"] == 0
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("latin-1", "latin-1"), ("cp1252", "windows-1252")])
@@ -291,10 +293,10 @@ def test_other_encodings(tmp_path: Path, suffix: str, name: str, encoding: str) 
     path = tmp_path / f"a{suffix}"
     path.write_bytes(written[suffix].encode(name))
     assert texts(path, encoding=encoding) == [row["text"] for row in rows]
-    tally = Tally()
-    assert len(records(config(path), tally)) == 1
-    assert sum(tally.dropped.values()) == 2
-    assert all("dataset.encoding" in reason for reason in tally.dropped)
+    row_counts = RowCounts()
+    assert len(records(config(path), row_counts)) == 1
+    assert sum(row_counts.dropped.values()) == 2
+    assert all("dataset.encoding" in reason for reason in row_counts.dropped)
 
 
 def test_a_row_reads_the_same_whatever_stands_before_it_in_every_encoding_allowed() -> None:
@@ -369,9 +371,12 @@ def test_an_unusable_json_line_is_dropped_alone(tmp_path: Path, bad: bytes, plac
     lines.insert(place, bad)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
-    tally = Tally()
-    assert records(config(path, unit="id"), tally) == [("1", None, "first"), ("2", None, "last")]
-    assert (tally.rows, tally.kept) == (3, 2)
+    row_counts = RowCounts()
+    assert records(config(path, unit="id"), row_counts) == [
+        ("1", None, "first"),
+        ("2", None, "last"),
+    ]
+    assert (row_counts.rows, row_counts.kept) == (3, 2)
 
 
 BAD_ROWS = [
@@ -393,10 +398,10 @@ def test_an_unusable_csv_row_is_dropped_alone(tmp_path: Path, bad: bytes, place:
     lines.insert(place, bad)
     path = tmp_path / "a.csv"
     path.write_bytes(b"\n".join([b"id,text", *lines]) + b"\n")
-    tally = Tally()
+    row_counts = RowCounts()
     wanted = [("1", None, "first"), ("2", None, 'last, "of" all\nlines')]
-    assert records(config(path, unit="id"), tally) == wanted
-    assert (tally.rows, tally.kept) == (3, 2)
+    assert records(config(path, unit="id"), row_counts) == wanted
+    assert (row_counts.rows, row_counts.kept) == (3, 2)
 
 
 def test_an_unusable_parquet_value_is_dropped_alone(tmp_path: Path) -> None:
@@ -525,10 +530,13 @@ def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(
             csv.writer(out, quoting=quoting).writerows(rows)
             path = tmp_path / "a.csv"
             path.write_bytes(out.getvalue().encode())
-            tally = Tally()
+            row_counts = RowCounts()
             wanted = [("u1", None, "a"), ("u2", None, "b"), ("u3", None, "c")]
-            assert records(config(path, unit="unit"), tally) == wanted
-            assert (tally.rows, dict(tally.dropped)) == (4, {"row: a line is too long": 1})
+            assert records(config(path, unit="unit"), row_counts) == wanted
+            assert (row_counts.rows, dict(row_counts.dropped)) == (
+                4,
+                {"row: a line is too long": 1},
+            )
             numbers = [unit for unit, _, _ in records(config(path))]
             assert numbers == ["0", "2", "3"]
 

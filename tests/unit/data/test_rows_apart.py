@@ -20,8 +20,8 @@ from pyarrow import parquet
 import privsyn.data.readers.streams
 from privsyn.data.readers.formats import check_rows, check_source, read_records
 from privsyn.data.readers.lines import RowsRunTogether, split_records
+from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import Tally
 from privsyn.errors import DataError
 
 Row = list[str | None]
@@ -232,11 +232,11 @@ def test_what_a_backslash_stands_for(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     cells = ['"C:\\\\temp\\new \\"x\\""', "C:\\dir\\", 'say \\"hi\\"', '""', '"a\\\nb"', '"\\,"']
     path.write_bytes("\n".join(["b,c", *(f"{cell},1" for cell in cells)]).encode())
-    tally = Tally()
+    row_counts = RowCounts()
     cfg = DatasetConfig(name="d", path=path, text="b", escape="\\")
-    found = [record.reveal().content for record in read_records(cfg, tally=tally)]
+    found = [record.reveal().content for record in read_records(cfg, row_counts=row_counts)]
     assert found == ['C:\\temp\\new "x"', "C:\\dir\\", 'say "hi"', "a\nb", ","]
-    assert (tally.rows, tally.kept) == (6, 5)
+    assert (row_counts.rows, row_counts.kept) == (6, 5)
 
 
 def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path: Path) -> None:

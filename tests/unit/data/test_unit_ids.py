@@ -24,8 +24,8 @@ from pyarrow import parquet
 
 from privsyn.api import frames
 from privsyn.data.readers.formats import read_records
+from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import Tally
 from privsyn.data.unit_key import label_id, unit_id
 from privsyn.errors import DataError
 
@@ -94,7 +94,7 @@ def list_of_dicts(folder: Path, ids: Ids) -> Path:
 def _kept(data: pd.DataFrame, folder: Path) -> Path:
     path = folder / "state" / "data" / "a.jsonl"
     path.unlink(missing_ok=True)
-    frames.keep(data, frames.check_columns(data, "text", None, "id"), path)
+    frames.write_version(data, frames.check_columns(data, "text", None, "id"), path)
     return path
 
 
@@ -105,8 +105,8 @@ def array(folder: Path, ids: Ids) -> Path:
     return path
 
 
-def units(cfg: DatasetConfig, tally: Tally | None = None) -> list[str]:
-    return [record.reveal().unit for record in read_records(cfg, tally=tally)]
+def units(cfg: DatasetConfig, row_counts: RowCounts | None = None) -> list[str]:
+    return [record.reveal().unit for record in read_records(cfg, row_counts=row_counts)]
 
 
 TYPED = [name for name in READERS if name not in ("comma", "tab", "array")]
@@ -199,9 +199,9 @@ def test_a_missing_id_leaves_every_other_unit_what_it_was(tmp_path, name, digits
     ids = [10 ** (digits - 1) + n for n in range(20)]
     before = units(READERS[name](tmp_path, ids))
     assert before == [str(value) for value in ids]
-    tally = Tally()
-    assert units(READERS[name](tmp_path, [*ids, None]), tally) == before
-    assert dict(tally.dropped) == {"unit: missing or empty": 1}
+    row_counts = RowCounts()
+    assert units(READERS[name](tmp_path, [*ids, None]), row_counts) == before
+    assert dict(row_counts.dropped) == {"unit: missing or empty": 1}
 
 
 @pytest.mark.parametrize("digits", [2, 16, 17, 19])
@@ -211,11 +211,11 @@ def test_a_csv_by_pandas_with_a_missing_id_keeps_people_or_drops_them(tmp_path, 
     for rows in (ids, [*ids, None]):
         data = pd.DataFrame({"id": rows, "text": [f"text {n}" for n in range(len(rows))]})
         data.to_csv(tmp_path / "a.csv", index=False)
-        tally = Tally()
-        found = units(DatasetConfig(name="d", path=tmp_path / "a.csv", unit="id"), tally)
+        row_counts = RowCounts()
+        found = units(DatasetConfig(name="d", path=tmp_path / "a.csv", unit="id"), row_counts)
         lost = rows is not ids and digits > 16
         assert found == ([] if lost else [str(value) for value in ids])
-        assert tally.dropped["unit: a float that has lost digits"] == 20 * lost
+        assert row_counts.dropped["unit: a float that has lost digits"] == 20 * lost
 
 
 @pytest.mark.parametrize("ids", [[1.0, 2.0], [1e18, 2.0], [1.0, None], [float("nan")] * 2])
@@ -251,10 +251,10 @@ def test_a_float_that_lost_digits_is_dropped_by_itself_and_told(tmp_path: Path) 
     path = tmp_path / "a.jsonl"
     ids = ["1", "2.0", "1e18", "4873214862074861312", "4873214862074861312.0", '"1.3e+18"']
     path.write_text("".join(f'{{"id": {value}, "text": "a"}}\n' for value in ids))
-    tally = Tally()
-    assert units(DatasetConfig(name="d", path=path, unit="id"), tally) == [
+    row_counts = RowCounts()
+    assert units(DatasetConfig(name="d", path=path, unit="id"), row_counts) == [
         "1", "2", "4873214862074861312"]  # fmt: skip
-    assert dict(tally.dropped) == {"unit: a float that has lost digits": 3}
+    assert dict(row_counts.dropped) == {"unit: a float that has lost digits": 3}
 
 
 def test_small_floats_among_the_objects_of_a_frame(tmp_path: Path) -> None:
@@ -309,10 +309,10 @@ def test_a_folder_of_parts_that_spell_ids_in_two_ways_counts_nobody_twice(tmp_pa
     for part, ids in (("a", "1 2 3"), ("b", "1.0 2.0 ")):
         rows = [f"{value},text of {part}" for value in ids.split(" ")]
         (tmp_path / f"{part}.csv").write_text("\n".join(["id,text", *rows]) + "\n")
-    tally = Tally()
-    found = units(DatasetConfig(name="d", path=tmp_path, unit="id"), tally)
+    row_counts = RowCounts()
+    found = units(DatasetConfig(name="d", path=tmp_path, unit="id"), row_counts)
     assert found == ["1", "2", "3", "1", "2"]
-    assert tally.report((), 1)["records_above_the_bound"] == 2
+    assert row_counts.report((), 1)["records_above_the_bound"] == 2
 
 
 COMPOSED, APART = "R\u00fcckgabe", "Ru\u0308ckgabe"

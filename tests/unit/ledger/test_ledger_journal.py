@@ -20,7 +20,7 @@ from privsyn.errors import (
 from privsyn.ledger import schema
 from privsyn.ledger.draws import VaultRow
 from privsyn.ledger.ledger import Ledger
-from privsyn.vault import VARIABLE, LedgerJournal, ReleaseVault, Vault, entries, kept
+from privsyn.vault import VARIABLE, LedgerJournal, ReleaseVault, Vault, entries, public_file
 from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
 
 PART = "shard-0"
@@ -73,14 +73,14 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
             [1.5, SECRET],
         ]
         array = journal.draw_array("c", lambda: np.arange(-3, 4), 7)
-        assert journal.keep("p", lambda: b"public") == b"public"
+        assert journal.public_file("p", lambda: b"public") == b"public"
         assert journal.draw_file("f", lambda: b"file") == b"file"
         lease.count(lambda: journal.durable)
         assert len(journal) == journal.durable == 5
     again = find(ledger, place, tmp_path)
     assert entries(ledger.draws, again, PART) == ledger.leases.parts(place.release_id)[PART] == 5
-    assert kept(ledger.draws, again, PART, "p") == b"public"
-    assert kept(ledger.draws, again, PART, "q") is None
+    assert public_file(ledger.draws, again, PART, "p") == b"public"
+    assert public_file(ledger.draws, again, PART, "q") is None
     with (
         ledger.leases.acquire(place.release_id, PART) as lease,
         opened(ledger, again, lease) as journal,
@@ -89,7 +89,7 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
         assert journal.draw_all([("b", never), ("a", never)]) == [[1.5, SECRET], 5]
         assert (journal.draw_array("c", never, 7) == array).all()
         assert journal.draw_file("f", never) == b"file"
-        assert journal.keep("p", never) == b"public"
+        assert journal.public_file("p", never) == b"public"
         journal.drop_file("f")
         journal.drop_file("f")
         with pytest.raises(ReleaseLost, match="gone from the vault"):

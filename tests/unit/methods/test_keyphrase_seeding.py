@@ -17,6 +17,7 @@ from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
+from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -280,12 +281,15 @@ def test_default_prompts_follow_the_model(terms):
 
 
 def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, terms):
-    shown = (("Billing", "I was charged twice for one visit."), (None, "Hello there, doctor."))
+    shown = (
+        TextExample(label="Billing", text="I was charged twice for one visit."),
+        TextExample(text="Hello there, doctor."),
+    )
     cfg = config(terms, subject=Subject("a letter", examples=shown), candidates=1)
     assert cfg.prompt == (
         "Each text below is a letter.\n\n{examples}Topic: {label}\nWords: {phrases}\nText:"
     )
-    assert [(example.label, example.text) for example in cfg.examples] == list(shown)
+    assert cfg.examples == shown
     model = Echo()
     run(tmp_path, cfg, model=model)
     (_, *prompts), (_, *until) = model.prompts, model.until
@@ -306,7 +310,7 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
 def test_a_text_that_copies_an_example_is_written_again(tmp_path, terms):
     copied = "I was charged twice for one visit to the clinic today."
     new = "My second bill came with a fee that nobody told me of."
-    cfg = config(terms, subject=Subject(examples=((None, copied),)), candidates=1)
+    cfg = config(terms, subject=Subject(examples=(TextExample(text=copied),)), candidates=1)
     model = Echo()
     answers = iter([""] + [copied] * 5 + [new + "\nTopic: Billing\nText: more"] * 20)
     model.answer = lambda prompt: next(answers)

@@ -61,7 +61,7 @@ def test_private_prediction_at_100_tokens(changed, epsilon):
 @pytest.mark.parametrize(("epsilon", "clip"), [(1, 0.0815), (3, 0.2230), (5, 0.3513), (10, 0.6366)])
 def test_invisible_ink_costs_its_target_at_a_wider_clip_than_zcdp_allows(epsilon, clip):
     made = mechanism("invisible_ink", Guarantee(epsilon, 1e-6))
-    assert made.clip_norm == pytest.approx(clip, abs=1e-4)
+    assert made.clip_bound == pytest.approx(clip, abs=1e-4)
     assert guarantee(made.event, 1e-6).epsilon == pytest.approx(epsilon, abs=1e-3)
     assert not made.warnings  # the paper's sizes are no mistake
 

@@ -1025,7 +1025,7 @@ def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
     gaps = [gap(np.stack(Plane().random(150, None)).reshape(-1, 2).astype(float), private)]
     for t in range(2, 8):
         with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
-            kept = journal.keep(f"population/{t}/0", lambda: b"")
+            kept = journal.public_file(f"population/{t}/0", lambda: b"")
         points_kept = np.load(io.BytesIO(kept))["pixels"].reshape(-1, 2)
         gaps.append(gap(points_kept.astype(float), private))
     assert gaps[-1] == gap(points(samples), private)

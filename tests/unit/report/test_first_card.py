@@ -10,8 +10,8 @@ import pytest
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
+from privsyn.release.advice import not_people, on_secret
 from privsyn.release.settings import DeploymentConfig
-from privsyn.release.warnings import not_people, on_secret
 from privsyn.report.document import Answer
 from privsyn.report.sections import Known, first_card
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from privsyn.data.readers.image_files import FILE
+from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.tally import folded
 from privsyn.dp.accountant import epsilon_without_secret, shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.event_tree import without_secret

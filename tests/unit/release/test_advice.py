@@ -11,7 +11,7 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import SizedFor
-from privsyn.release.warnings import (
+from privsyn.release.advice import (
     of_account,
     of_bound,
     of_epsilon,

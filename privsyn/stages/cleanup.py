@@ -1,4 +1,4 @@
-"""Upkeep after a kill: wipe what ended releases left, write the lineage that is missing.
+"""Cleanup after a kill: wipe what ended releases left, write the lineage that is missing.
 
 Whoever commits a release wipes its scratch, and settle wipes that of a lost one. A process that was
 killed in between, or a run of which only the failed tasks were cleared, leaves private records.

@@ -71,7 +71,7 @@ def _nearly(declared: str) -> str:
 
 
 @dataclass
-class Tally:
+class RowCounts:
     """Exact counts of one reading. Internal: never logged, published or put beside a release.
 
     Memory does not grow with the records: hashes beyond a few million go to a nameless file.
@@ -105,18 +105,18 @@ class Tally:
     _alike: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
-    def drop(self, reason: str, span: tuple[float, float] | None = None) -> None:
+    def count_dropped(self, reason: str, span: tuple[float, float] | None = None) -> None:
         """Count an unused row; ``span`` is the range of its values if that is the reason."""
         self.dropped[reason] += 1
         if span is not None:
             low, high = self.span or span
             self.span = min(low, span[0]), max(high, span[1])
 
-    def drop_label(self, declared: str | None) -> None:
+    def count_undeclared(self, declared: str | None) -> None:
         """Count a row with an undeclared label; ``declared`` is the label it nearly matches."""
-        self.drop(UNDECLARED if declared is None else _nearly(declared))
+        self.count_dropped(UNDECLARED if declared is None else _nearly(declared))
 
-    def keep(self, unit: str, label: str | None, content: str) -> None:
+    def count_used(self, unit: str, label: str | None, content: str) -> None:
         """Count a record that is used."""
         self.kept += 1
         if label is not None:
@@ -189,7 +189,7 @@ def _median(counts: Counter[int]) -> int:
 
 
 def of_another_language(counts: Mapping[str, Any]) -> bool:
-    """Whether most longer texts hold no common English word, by the counts of a tally.
+    """Whether most longer texts hold no common English word, by what was counted.
 
     In nine English datasets, at most 9% (IRC) and otherwise at most 3% of texts hold none.
     """
