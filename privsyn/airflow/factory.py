@@ -29,7 +29,7 @@ from privsyn.airflow.generate import (
     PreflightOperator,
     TrainOperator,
 )
-from privsyn.airflow.params import form
+from privsyn.airflow.params import form, room_of
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
 from privsyn.airflow.publish import (
     BaselineOperator,
@@ -132,7 +132,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         }
         | retry_arguments(schedule)
         | alerted(config, project),
-        params=form(config, method),
+        params=form(config, method, room_of(config, project.root)),
         render_template_as_native_obj=True,
     ) as dag:
         approval, routing = (

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Param
+from airflow.sdk import Param, get_parsing_context
 
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
+from privsyn.dp.accountant import shown
 from privsyn.dp.events import Gaussian
 from privsyn.dp.filters import gaussian_budget
 from privsyn.dp.risk import Risk, of_profile, risk
-from privsyn.errors import ConfigError
+from privsyn.errors import BudgetError, ConfigError
 from privsyn.files import DIGEST, OnDisk, marks
+from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import SCALE, of_unit
+from privsyn.release.workspace import Workspace
 from privsyn.section import PRESET, SMALL, nearest
 from privsyn.students.settings import STUDENTS
 
@@ -48,12 +53,30 @@ DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 """Airflow checks every schema anew, several times a task: half the time of the newest draft."""
 
 
-def form(config: Config, method: str) -> dict[str, Param]:
+@dataclass(frozen=True)
+class Room:
+    """What the form of epsilon knows of the account.
+
+    Attributes:
+        left: Epsilon of the largest release of Gaussian noise that fits now.
+        paid: Largest epsilon of a release that is paid for: another run of it costs nothing.
+    """
+
+    left: float
+    paid: float
+
+
+def form(config: Config, method: str, room: Room | None = None) -> dict[str, Param]:
     """Fields of the trigger form, named as in params.yaml, with its values as defaults.
 
     Only what a release may choose for itself is on the form: its cost, its dataset version and the
     settings of its method. Dataset, account and services stay with params.yaml, and so does every
     path: a setting that may be one offers the names under ``files``, or is not on the form.
+
+    Args:
+        config: Of the project.
+        method: Of the DAG.
+        room: What is left of the account, where the ledger said so.
     """
     implementation = load_method(method)
     teaches = as_teacher(implementation) is not None
@@ -61,10 +84,14 @@ def form(config: Config, method: str) -> dict[str, Param]:
     # More than the lifetime cap can never be paid, so the form need not offer it.
     limits = config.account.limits
     most = min(config.account.epsilon, limits.epsilon or config.account.epsilon)
+    if room is not None:
+        # Never below the default, or a schedule could not be parsed: the ledger refuses that run.
+        needed = max(room.left, room.paid, config.privacy.epsilon)
+        most = min(most, float(shown(needed, digits=3)))
     privacy["privacy.epsilon"].schema["maximum"] = most
     if limits.delta is not None:
         privacy["privacy.delta"].schema["maximum"] = limits.delta
-    for key, caution in _cautions(config).items():
+    for key, caution in _cautions(config, room).items():
         privacy[key] = _described(privacy[key], caution)
     version = {"version": config.dataset.version}
     values = config.method(method).model_dump(mode="json")
@@ -81,6 +108,36 @@ def form(config: Config, method: str) -> dict[str, Param]:
         **fields(section=f"{implementation.title}: other settings", values=rest),
         **(_student(config) if teaches else {}),
     }
+
+
+def room_of(config: Config, root: Path) -> Room | None:
+    """What is left of the account, for the form that is shown; None where nobody knows.
+
+    A task that parses its DAG gets None: after its own charge the room is smaller, and its form
+    would refuse the run's epsilon.
+
+    Args:
+        config: Of the project.
+        root: Folder of its params.yaml.
+    """
+    url = config.services.ledger or Workspace(root).ledger_url
+    server = url.rpartition("@")[2].partition("/")[0] if "@" in url else url
+    if get_parsing_context().dag_id is not None or server in _silent:
+        return None
+    try:
+        (account,) = Ledger(url, timeout=1.0).accounts.statements(config.account.name)
+    except BudgetError:  # not opened yet: all of it is left
+        return None
+    except Exception:
+        # Whatever is wrong with the ledger, the DAG must be there, and its tasks say what it is.
+        _silent.add(server)
+        return None
+    paid = [entry.epsilon for entry in account.releases if entry.charged]
+    return Room(account.balance.left_epsilon, max(paid, default=0.0))
+
+
+_silent: set[str] = set()
+"""Servers that did not answer this process: each project of a file would wait for them anew."""
 
 
 def _preset(implementation: Method[Any], method: str) -> dict[str, Param]:
@@ -106,7 +163,7 @@ def _preset(implementation: Method[Any], method: str) -> dict[str, Param]:
     }
 
 
-def _cautions(config: Config) -> dict[str, str]:
+def _cautions(config: Config, room: Room | None) -> dict[str, str]:
     """What a form says of epsilon and delta besides what they are."""
     size = config.account.public_size
     delta = (
@@ -117,7 +174,7 @@ def _cautions(config: Config) -> dict[str, str]:
     nobody = " ".join(of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file))
     return {
         "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. "
-        f"{_risk(config)} {nobody}".rstrip(),
+        f"{_risk(config)} {_left(config, room)} {nobody}".rstrip(),
         "privacy.delta": delta,
     }
 
@@ -141,9 +198,20 @@ def _risk(config: Config) -> str:
     return (
         f"In words, for Gaussian noise of epsilon {privacy.epsilon:g} and delta "
         f"{privacy.delta:g}: {' '.join(words)} Another mechanism of that cost may be guessed "
-        f"right {worst} times in 100 at worst: the plan of a run says it of its own. "
-        "What is left of the account: Browse > Privacy budget."
+        f"right {worst} times in 100 at worst: the plan of a run says it of its own."
     )
+
+
+def _left(config: Config, room: Room | None) -> str:
+    page = "Browse > Privacy budget"
+    if room is None:
+        return f"What is left of the account: {page}."
+    left = (
+        f"Left of the account: a release of Gaussian noise up to epsilon {room.left:.4g} ({page})."
+    )
+    if room.left >= config.privacy.epsilon:
+        return left
+    return f"{left} That is less than the default. A release that exists costs nothing."
 
 
 def _described(param: Param, more: str) -> Param:

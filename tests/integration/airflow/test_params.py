@@ -1,5 +1,6 @@
 """The trigger form against the config models it is made from."""
 
+import dataclasses
 import json
 import math
 import re
@@ -9,10 +10,17 @@ from statistics import NormalDist
 import pytest
 
 from privsyn.config import load_config
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Gaussian
+from privsyn.dp.filters import gaussian_budget
 from privsyn.errors import ConfigError
 from privsyn.files import marks
+from privsyn.ledger.ledger import Ledger
 from privsyn.methods.registry import METHODS
+from tests.unit.ledger.conftest import url
+from tests.unit.ledger.ledger_cases import RENYI
 
+__all__ = ["url"]
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[3] / "params.yaml"
 METHOD = "invisible_ink"
@@ -124,6 +132,92 @@ def test_more_than_the_lifetime_cap_cannot_be_asked(config, form):
     form["privacy.epsilon"].resolve(config.account.epsilon)
     with pytest.raises(ParamValidationError):
         form["privacy.epsilon"].resolve(config.account.epsilon + 1)
+
+
+@pytest.fixture
+def charged(config, url, monkeypatch):
+    """The config of an account that paid for releases of given epsilons, by Gaussian noise."""
+    from privsyn.airflow import params
+
+    monkeypatch.setattr(params, "_silent", set())
+
+    def pay(*epsilons):
+        ledger = Ledger(url)
+        ledger.accounts.open(dataclasses.replace(RENYI, epsilon=10.0))
+        for number, epsilon in enumerate(epsilons):
+            noise = Gaussian(1 / math.sqrt(gaussian_budget(epsilon, 1e-6)))
+            cost = Guarantee(epsilon, 1e-6)
+            ledger.releases.reserve("clinic", f"r{number}", noise, method="toy", guarantee=cost)
+        return load_config(
+            PARAMS, ["account.name=clinic", "account.epsilon=10", f"services.ledger={url}"]
+        )
+
+    return pay
+
+
+def test_the_most_of_epsilon_is_what_is_left(charged, tmp_path):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    from privsyn.airflow.params import form, room_of
+
+    config = charged(5.0, 5.0)
+    room = room_of(config, tmp_path)
+    left = Ledger(config.services.ledger).accounts.balance("clinic").left_epsilon
+    assert 5.0 < left < 10.0
+    assert room.left == left
+    field = form(config, METHOD, room)["privacy.epsilon"]
+    assert left <= field.schema["maximum"] < left * 1.01
+    assert f"Gaussian noise up to epsilon {left:.4g}" in field.description
+    with pytest.raises(ParamValidationError):
+        field.resolve(left * 1.01)
+
+
+def test_a_full_account_leaves_what_exists_on_the_form(charged, tmp_path):
+    """Another run of a release costs nothing; and a schedule's default must parse."""
+    from privsyn.airflow.params import form, room_of
+
+    config = charged(9.99)
+    room = room_of(config, tmp_path)
+    assert room.left < config.privacy.epsilon < 9.99
+    field = form(config, METHOD, room)["privacy.epsilon"]
+    assert field.resolve() == config.privacy.epsilon
+    assert field.resolve(9.99) == 9.99
+    assert "less than the default" in field.description
+
+
+def test_a_task_does_not_ask_what_its_own_run_has_left(charged, tmp_path, monkeypatch):
+    """Its form would refuse, after the charge, the epsilon that was paid for."""
+    from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
+
+    from privsyn.airflow.params import room_of
+
+    config = charged(5.0)
+    assert room_of(config, tmp_path) is not None
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "privsyn_invisible_ink")
+    assert room_of(config, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        None,
+        "sqlite:////nowhere/at/all/ledger.db",
+        "sqlite:///{folder}/no.db",
+        "postgresql+psycopg://privsyn@127.0.0.1:1/ledger",
+    ],
+)
+def test_a_form_is_there_without_its_ledger(config, form, tmp_path, monkeypatch, ledger):
+    from privsyn.airflow import params
+
+    monkeypatch.setattr(params, "_silent", set())
+    (tmp_path / "no.db").write_text("no database")
+    where = ledger and ledger.format(folder=tmp_path)
+    services = config.services.model_copy(update={"ledger": where})
+    away = config.model_copy(update={"services": services})
+    assert params.room_of(away, tmp_path) is None
+    shown = params.form(away, METHOD, params.room_of(away, tmp_path))
+    assert shown["privacy.epsilon"].schema == form["privacy.epsilon"].schema
+    assert not (tmp_path / ".privsyn").exists()
 
 
 def test_the_untouched_form_is_params_yaml(config, form):
