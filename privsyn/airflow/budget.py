@@ -57,8 +57,8 @@ class ReserveBudgetOperator(StageOperator):
         entry = reserve(ctx, planned)
         left = room(ctx, planned)
         summary = (
-            f"{planned.id} is {entry.state}; account {planned.account} can pay for "
-            f"one more release like it up to epsilon {left:.4g}"
+            f"{planned.id} is {entry.state}; account {planned.account} has room for another "
+            f"release of this kind up to epsilon {left:.4g}"
         )
         return {"state": str(entry.state), "room_epsilon": left}, summary
 

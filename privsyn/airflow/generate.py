@@ -51,7 +51,7 @@ class PartitionOperator(StageOperator):
             # A cleared task finds the release finished, and later tasks must still map to as many
             # shards.
             store.set(planned.id, shards)
-            return list(range(shards)), f"{shards} shard(s) to draw"
+            return list(range(shards)), f"{shards} part{'s' * (shards > 1)} to draw"
         drawn = int(store.get(planned.id, 0))
         return list(range(drawn)), f"{planned.id} exists: nothing to draw"
 

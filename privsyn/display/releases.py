@@ -36,24 +36,18 @@ from privsyn.stages.check import counts_line
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
-from privsyn.stages.report import failed
+from privsyn.stages.report import compared, failed
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 
 UTILITY = {
-    "downstream.accuracy": "accuracy {:.3f}",
-    "downstream.majority": "{:.3f} by always answering the most common label",
-    "downstream.real": "as many real records {:.3f}",
-    "downstream.macro_f1": "macro F1 {:.3f}",
-    "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
+    "downstream.macro_f1": "Macro F1 {:.3f}",
     "length_wasserstein": "lengths differ by {:.1f} words",
     "fid": "FID {:.1f}",
     "precision": "precision {:.2f}",
     "recall": "recall {:.2f}",
 }
-"""Internal numbers in the summary, and their words."""
-_BESIDE = frozenset({"downstream.macro_f1", "length_wasserstein"})
-"""Those that stand beside a verdict."""
+"""Internal numbers in the summary beside the accuracies, and their words."""
 
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
@@ -85,7 +79,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
-        f"{balance.cap.delta:g}) spent; remaining: one release like it up to epsilon "
+        f"{balance.cap.delta:g}) spent; room for another release of this kind up to epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
         "signature": _signature(folder),
@@ -202,17 +196,13 @@ def _utility(ctx: Context, plan: Plan) -> str:
     metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
     if missed := failed(measured):
         return f"measuring failed ({missed}); partial results are in {short(file)}"
-    sentences = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
-    words = verdict(metrics)
-    if words is None:
-        return ", ".join(sentences) or f"in {short(file)}"
-    # The verdict has the accuracies.
-    rest = [
-        text.format(metrics[name])
-        for name, text in UTILITY.items()
-        if name in _BESIDE & metrics.keys()
-    ]
-    return ". ".join((words, *([", ".join(rest)] if rest else [])))
+    rest = ", ".join(
+        text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics
+    )
+    head = verdict(metrics)
+    if head is None and "downstream.accuracy" in metrics:
+        head = compared(metrics).removesuffix(".")
+    return ". ".join(part for part in (head, rest) if part) or f"in {short(file)}"
 
 
 def short(path: Path) -> Path:

@@ -44,7 +44,7 @@ HOW: Mapping[str, str] = {
     ENCODER: "an encoder that took no part",
     CLASSIFIER: "a fine-tuned model",
     WORDS: "words",
-    VOTER: "the encoder that cast the votes",
+    VOTER: "the encoder that took part",
 }
 """What the rulers are, in words."""
 
@@ -532,7 +532,7 @@ _LIKE = {
     "auc_style": "how well length, marks and frequent words tell it from real texts: .5 not at all",
     "auc_vectors": "how well vectors tell it from real texts: .5 not at all",
     "auc": "how well words tell it from real texts (area under the ROC curve): .5 not at all",
-    "style_gain": "auc_style of the public model alone less that of the release",
+    "style_gain": "the AUC by style of the public model alone, less that of the release",
     "frequent_words": "share of the 200 words in most real texts that appear in it",
     "words_median": "median length in words",
     "first_person": "share of texts in the first person",
@@ -602,7 +602,7 @@ def weigh(value: Mapping[str, float]) -> Verdict | None:
         grade = "good" if all(_half_way(value, ruler) for ruler in counted) else "fair"
     if coded(value):
         why.append("the labels mean nothing to the public model, so that what is free is at chance")
-    return Verdict(grade, sentence, "; ".join(why))
+    return Verdict(grade, sentence, ". ".join(part[:1].upper() + part[1:] for part in why))
 
 
 def _added(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) -> str:
@@ -630,10 +630,12 @@ def _of_ruler(value: Mapping[str, float], ruler: str) -> str:
     rivals = rivals_in(value, ruler)
     best = best_free(rivals)
     gain, low, high = (value[f"{ruler}.gain{end}"] for end in ("", "_low", "_high"))
-    real = f" ({value[f'{ruler}.real']:.3f} of as many real records)" if "real" in rivals else ""
+    real = ""
+    if "real" in rivals:
+        real = f", {value[f'{ruler}.real_records']:.0f} real records {rivals['real']:.3f}"
     return (
-        f"by {HOW[ruler]} {value[f'{ruler}.accuracy']:.3f}, {FREE[best]} {rivals[best]:.3f}{real}, "
-        f"gain {gain:+.3f} [{low:+.3f}, {high:+.3f}]"
+        f"accuracy by {HOW[ruler]}: release {value[f'{ruler}.accuracy']:.3f}, best that is free "
+        f"{rivals[best]:.3f} ({FREE[best]}){real}; gain {gain:+.3f} [{low:+.3f}, {high:+.3f}]"
     )
 
 
@@ -663,11 +665,7 @@ def verdict(value: Mapping[str, float]) -> str | None:
     if "nearness.cosine" in value:
         return nearness_in_words(value)
     judgement = weigh(value)
-    return (
-        None
-        if judgement is None
-        else f"{judgement.sentence} {judgement.why[:1].upper()}{judgement.why[1:]}"
-    )
+    return None if judgement is None else f"{judgement.sentence} {judgement.why}"
 
 
 def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = None) -> str:

@@ -269,8 +269,9 @@ def _next_step(value: Mapping[str, float], grade: Grade, about: Availability) ->
         free > _NEAR_ALL or (free >= real and real - rivals.get("chance", 0.0) > _TAUGHT)
     ):
         steps = (
-            f"Not worth any epsilon: {called} does about as well ({free:.2f}) as that many real "
-            f"records ({real:.2f}). Take what costs nothing."
+            f"Not worth any epsilon: {called} does about as well ({free:.2f}) as "
+            f"{value.get(f'{first}.real_records', 0):.0f} real records ({real:.2f}). Take what "
+            "costs nothing."
         )
     elif grade == "poor":
         steps = (
@@ -281,8 +282,8 @@ def _next_step(value: Mapping[str, float], grade: Grade, about: Availability) ->
         steps = f"The best of what is free is {called}. Raise {about.tuning_hint}."
     if (means := rivals.get("means", 0.0)) > value.get(f"{first}.accuracy_high", 1.0):
         steps += (
-            " Who wants a classifier and no texts does better by noisy class means at the same "
-            f"epsilon ({means:.2f})."
+            " For a classifier alone, without texts, noisy class means at the same epsilon do "
+            f"better ({means:.2f})."
         )
     return steps
 
@@ -387,13 +388,14 @@ _NO_GENERATOR = (
 
 
 def _by_pixels(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
-    """As _headline_worth, for images: compared with the majority label and as many real images."""
+    """Grade and advice for images, beside the commonest label and real images."""
     behind = value["downstream.real"] - value["downstream.accuracy"]
     if value["downstream.accuracy_low"] <= value["downstream.majority"]:
         return "poor", f"Not shown to beat the commonest label. Raise {hint}."
+    real = f"{value['downstream.real_records']:.0f} real images"
     if behind > 0.1:
-        return "fair", f"{behind:.2f} behind as many real images. Raise {hint}."
-    return "good", f"Within {max(behind, 0.0):.2f} of as many real images."
+        return "fair", f"{behind:.2f} behind {real}. Raise {hint}."
+    return "good", f"Within {max(behind, 0.0):.2f} of {real}."
 
 
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
@@ -441,7 +443,7 @@ def _likeness(
     if worst == "good":
         verdict = "By every number measured."
         return graded_section("likeness", title, worst, verdict, (), numbers, missing)
-    advice = f"Weakest by {' and '.join(map(_called, weak))}."
+    advice = f"The weakest numbers: {', '.join(map(_called, weak))}."
     if "likeness.auc" in weak:
         advice += " A classifier tells it from real texts by its words."
     if "labels_apart" in weak:

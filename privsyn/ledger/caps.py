@@ -477,11 +477,11 @@ _ADD_REMOVE = {SampledGaussian: "sampled Gaussian", RandomAllocation: "random al
 
 
 def check_kind(spec: AccountSpec, event: Event) -> None:
-    """Refuse an event whose claim does not hold for the account's neighbours.
+    """Refuse an event whose claim does not hold for the account's neighbors.
 
     Raises:
         BudgetError: A kind without pure epsilon on an account with delta 0, or a sampled Gaussian
-            or a random allocation where neighbours replace a unit by another.
+            or a random allocation where neighbors replace a unit by another.
     """
     if spec.delta == 0 and math.isinf(loss_at(event, math.inf)):
         raise BudgetError(

@@ -40,7 +40,7 @@ MOVES: Mapping[Adjacency, str] = {
     Adjacency.REPLACE_NULL: "Swap any one {unit} in the data for an empty one",
     Adjacency.REPLACE_ONE: "Swap any one {unit} in the data for any other",
 }
-"""What neighbouring datasets differ by."""
+"""What neighboring datasets differ by."""
 
 
 def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:

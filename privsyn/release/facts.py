@@ -365,7 +365,7 @@ class ReleaseFacts:
 
     @property
     def judged_epsilon(self) -> float:
-        """The epsilon by which words judge it: see ``warnings.judged``."""
+        """The epsilon by which words judge it: see ``advice.judged``."""
         return judged(self.plan.target_epsilon, self.plan.epsilon)
 
     @property
@@ -374,8 +374,8 @@ class ReleaseFacts:
         return f"epsilon {shown(self.plan.epsilon)}, delta {shown(self.plan.delta)}"
 
     @property
-    def neighbours(self) -> str:
-        """What neighbouring datasets are."""
+    def neighbors(self) -> str:
+        """What neighboring datasets are."""
         plan, most = self.plan, self.plan.max_records_per_unit
         used = "one is" if most == 1 else f"at most {most} are"
         return (

@@ -206,15 +206,14 @@ def _compared(facts: ReleaseFacts) -> str:
         )
     if facts.is_model:
         return (
-            "With nothing on this page. How often it finds the next word of held-out real texts, "
-            "beside the commonest word and the public model alone, was or can be measured by its "
-            "owner; those numbers read real records and stay inside (`privsyn report "
-            f"{facts.release_id}`)."
+            "Nothing on this page. Its owner can measure how often it finds the next word of "
+            "held-out real texts, beside the commonest word and the public model alone. Those "
+            f"numbers read real records and stay internal (`privsyn report {facts.release_id}`)."
         )
     return (
-        "With nothing on this page. Beside held-out real records, the public model alone and as "
-        "many real ones it was or can be measured by its owner; those numbers read real records "
-        "and stay inside (`privsyn report`)."
+        "Nothing on this page. Its owner can compare it, on held-out real records, with the public "
+        "model alone and with as many real records. Those numbers read real records and stay "
+        "internal (`privsyn report`)."
     )
 
 
@@ -404,8 +403,8 @@ def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> ReportSecti
             "else. It recomputes the guarantee, compares every file with the digests in the "
             f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
             "with yours: a changed word is an error.",
-            f"Who made the folder that does not say; {who}. The second command asks the "
-            "owner's ledger, the third checks the signature by the owner's public key.",
+            f"It does not say who made the folder: {who}. The second command asks the owner's "
+            "ledger. The third checks the signature by the owner's public key.",
         ),
         Block(
             "commands",

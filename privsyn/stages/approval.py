@@ -276,7 +276,7 @@ def validated(folder: Path) -> str:
         verdict = "passed" if result["success"] else "FAILED"
     except (OSError, ValueError, LookupError, TypeError):
         return "not run"
-    return f"{verdict}, {passed} of {len(checks)} checks of form"
+    return f"{verdict}, {passed} of {len(checks)} format checks"
 
 
 def _who(request: Change) -> str:

@@ -183,12 +183,13 @@ def compared(metrics: Mapping[str, float]) -> str:
     words = verdict(metrics)
     if words is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):
         words = (
-            f"accuracy {metrics['downstream.accuracy']:.3f} of a classifier on held-out real "
-            f"records; by naming the commonest label always, {metrics['downstream.majority']:.3f}"
+            "accuracy on held-out real records of a classifier trained on the release "
+            f"{metrics['downstream.accuracy']:.3f}, of the commonest label always "
+            f"{metrics['downstream.majority']:.3f}"
         )
         if {"downstream.real", "downstream.real_records"} <= set(metrics):
             records = f"{metrics['downstream.real_records']:.0f} real records"
-            words += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
+            words += f", of one trained on {records} {metrics['downstream.real']:.3f}"
     if words is None:
         return "With nothing: the comparison was not measured."
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"

@@ -4,7 +4,7 @@ Every row is padded to one public length, micro-batches have one fixed number of
 run in passes of their own, and each session keeps a key-value cache. The vocabulary layer runs
 apart from the rest of the model, so that private rows compute logits of the tokens that may be
 drawn and of no others; tokens common to all prompts are read once. What makes a row's logits
-independent of its neighbours to the last bit is in rowwise.py; ``_probe`` checks it on the machine
+independent of its neighbors to the last bit is in rowwise.py; ``_probe`` checks it on the machine
 at hand before the first private row.
 """
 

@@ -216,7 +216,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
         project, monkeypatch, capsys, "approve", planned.id, "--comment", "as agreed", user="bob"
     )
     assert (code, "approved to publish by bob" in said) == (0, True)
-    assert "checks of form" in said
+    assert "format checks" in said
     assert "privsyn run" in said
     rows = len(alice.ledger.approvals.decisions(planned.id))
     code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")

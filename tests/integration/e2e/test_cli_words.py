@@ -108,7 +108,7 @@ def test_the_end_of_a_run_names_what_can_be_done_here(released, say):
     assert "dvc pull" not in out
     assert "make up" not in out  # there is no Makefile here
     assert "mlflow server --backend-store-uri" in out
-    assert "checks of form" in out
+    assert "format checks" in out
 
 
 def test_a_release_is_named_by_its_id_or_its_folder(released, say):

@@ -160,6 +160,7 @@ def ruled(ruler, accuracy, gain, low, free=0.6, real=0.8, rival="chosen", high=N
         f"{ruler}.chance": 0.25,
         f"{ruler}.{rival}": free,
         f"{ruler}.real": real,
+        f"{ruler}.real_records": 200,
         f"{ruler}.gain": gain,
         f"{ruler}.gain_low": low,
         f"{ruler}.gain_high": gain + 0.1 if high is None else high,
@@ -234,9 +235,9 @@ def test_without_a_ruler_that_counts_there_is_no_verdict():
 
 def test_the_verdict_names_the_best_of_what_is_free_and_what_is_missing():
     said = str(verdict(GOOD | ruled("vectors", 0.6, -0.1, -0.2, 0.7, rival="zero_shot")))
-    assert "label words without a text 0.700 (0.800 of as many real records)" in said
+    assert "best that is free 0.700 (label words without a text), 200 real records 0.800" in said
     assert "gain -0.100 [-0.200, +0.000]" in said
-    assert "an encoder that took no part: UNAVAILABLE" in str(
+    assert "An encoder that took no part: UNAVAILABLE" in str(
         verdict(ruled("words", 0.7, 0.1, 0.05))
     )
 

@@ -10,9 +10,9 @@ IMAGES = {"downstream.accuracy": 0.608, "downstream.majority": 0.13}
 
 
 def test_images_are_compared_with_as_many_real_ones_where_they_were_measured():
-    assert compared(IMAGES).endswith("commonest label always, 0.130.")
+    assert compared(IMAGES).endswith("commonest label always 0.130.")
     more = IMAGES | {"downstream.real": 0.968, "downstream.real_records": 200.0}
-    assert compared(more).endswith("always, 0.130; of one trained on 200 real records, 0.968.")
+    assert compared(more).endswith("always 0.130, of one trained on 200 real records 0.968.")
     assert compared({}) == "With nothing: the comparison was not measured."
 
 

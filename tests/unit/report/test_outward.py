@@ -85,7 +85,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "right 50 times in 100 from a release made without it, at most 75 times in 100",
         "For whom? Every single patient; up to 4 records of each are used.",
         "How good is it? All 14 format checks passed, which say nothing of quality.",
-        "Compared with what? With nothing on this page.",
+        "Compared with what? Nothing on this page.",
         "May I hand it out? That is for a person to decide, and not for this tool.",
         "4 questions of the privacy review that nobody answered: Were settings tuned",
         "All 14 passed. They say nothing of quality.",
