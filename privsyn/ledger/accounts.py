@@ -386,8 +386,9 @@ def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
             f"account.policy={named}: account {opened.name} is held to {opened.terms.source}, and "
             f"the settings would weaken it: {'; '.join(laxer)}. Terms of an account may become "
             "stricter, and no laxer.",
-            hint="Set account.policy, limits, public_size and approval back. What was a mistake, "
-            "whoever answers for privacy takes back, on record, with Ledger.accounts.loosen.",
+            hint="Set account.policy, limits, public_size and approval back; start a run again "
+            "that began before they were tightened. What was a mistake, whoever answers for "
+            "privacy takes back, on record, with Ledger.accounts.loosen.",
         )
 
 

@@ -186,8 +186,13 @@ def may_leave(ctx: Context, folder: Path) -> bool:
 
 
 def _hold_to_config(ctx: Context) -> None:
-    """Have the ledger know what the settings ask for, if they ask for an approval."""
-    if ctx.account.terms.publish:
+    """Have the ledger know what the settings ask for, if they ask for an approval.
+
+    Where it asks for no less already, its rules apply, and settings that are older than those are
+    no attempt to weaken them.
+    """
+    spec = ctx.account
+    if spec.terms.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
         ctx.open_account()
 
 

@@ -26,7 +26,14 @@ from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import describe_requester
 from privsyn.release import verification
 from privsyn.stages import base
-from privsyn.stages.approval import decide, publication, requested, spending
+from privsyn.stages.approval import (
+    decide,
+    publication,
+    publishing,
+    refuse_unapproved,
+    requested,
+    spending,
+)
 from privsyn.stages.audit import held_out
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
@@ -392,3 +399,24 @@ def test_a_policy_that_tightens_during_a_run_leaves_no_refusal(make_project, fak
     # Another cap is another account, whatever is charged.
     with pytest.raises(AccountMismatch, match=r"account\.epsilon"):
         project.context("account.epsilon=21").charged_account()
+
+
+def test_an_approval_that_tightens_during_a_run_is_asked_for_without_a_refusal(make_project, fake):
+    """The run began when one person could let it out; now the one who asked may not."""
+    project = make_project()
+    loose = as_("alice", project, 'account.approval={"publish": true}')
+    planned = plan(loose, "invisible_ink", open_account=True)
+    reserve(loose, planned)
+    finish(loose, planned, fake)
+    project.context('account.approval={"publish": true, "two_people": true}').open_account()
+    folder = loose.workspace.release(planned.id)
+    question = publishing(loose, folder)
+    assert question is not None
+    with pytest.raises(ApprovalNeeded, match="two_people asks for another one"):
+        say(loose, question, "alice")
+    with pytest.raises(ApprovalNeeded):
+        refuse_unapproved(loose, folder)
+    say(as_("bob", project), question, "bob")
+    refuse_unapproved(loose, folder)
+    refused = [refusal.message for refusal in loose.ledger.releases.refusals()]
+    assert not [message for message in refused if "weaken" in message]
