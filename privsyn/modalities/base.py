@@ -17,7 +17,7 @@ from privsyn.data.readers.lines import Row
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
-    from privsyn.models.language.text_variation import TextSettings, WordShares
+    from privsyn.models.language.text_variation import TextSettings
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import VariationAPI
     from privsyn.validation.profile import ImageProfile, Profile
@@ -176,8 +176,11 @@ class Samples(Protocol[T]):
             ModelError: The generator takes no such number.
         """
 
-    def with_words(self, words: Mapping[str | None, WordShares]) -> Samples[T]:
-        """The same, whose prompts name words of each label. Texts alone have prompts with words."""
+    def tokens(self, sample: T) -> Sequence[int]:
+        """The distinct tokens of a sample, which may be private. Texts alone have tokens."""
+
+    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> Samples[T]:
+        """The same, whose generator adds these to the logits of tokens, by label."""
 
     def read(self, content: str) -> T | None:
         """A private record; None where it cannot be read."""

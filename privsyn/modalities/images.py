@@ -55,7 +55,7 @@ from privsyn.validation.profile import (
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
-    from privsyn.models.language.text_variation import TextSettings, WordShares
+    from privsyn.models.language.text_variation import TextSettings
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import VariationAPI
     from privsyn.validation.settings import ValidationConfig
@@ -335,8 +335,12 @@ class ImageSamples:
             )
         return replace(self, generator=self.generator.with_steps(steps))
 
-    def with_words(self, words: Mapping[str | None, WordShares]) -> ImageSamples:
-        """The same: an image's prompt has no place for words."""
+    def tokens(self, sample: ClassedImage) -> Sequence[int]:
+        """None: an image has no tokens."""
+        return ()
+
+    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> ImageSamples:
+        """The same: an image has no tokens."""
         return self
 
     def read(self, content: str) -> ClassedImage | None:

@@ -23,7 +23,7 @@ from privsyn.validation.profile import Profile, Row, profile, read_rows
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
-    from privsyn.models.language.text_variation import TextSettings, TextVariation, WordShares
+    from privsyn.models.language.text_variation import TextSettings, TextVariation
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.validation.settings import ValidationConfig
 
@@ -198,9 +198,13 @@ class TextSamples:
         """The same: a text has no steps."""
         return self
 
-    def with_words(self, words: Mapping[str | None, WordShares]) -> TextSamples:
-        """The same, whose prompts name words of each label."""
-        return replace(self, api=self.api.with_words(words))
+    def tokens(self, sample: str) -> Sequence[int]:
+        """The distinct tokens of a text."""
+        return self.api.tokens(sample)
+
+    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextSamples:
+        """The same, whose generator adds these to the logits of tokens, by label."""
+        return replace(self, api=self.api.adapted(log_ratios))
 
     def read(self, content: str) -> str:
         """The text."""

@@ -221,6 +221,7 @@ class FakeTextModel:
         script: (prompt, number of earlier requests) -> completion. By default words chosen by a
             hash of both; the second is ignored at temperature 0.
         prompts: All prompts so far, in order.
+        log_ratios: Those of all requests that had some, in order.
 
     >>> model = FakeTextModel(script=lambda prompt, before: f"{prompt}!" * (before + 1))
     >>> model.complete(["a", "b", "a"], max_tokens=9, temperature=1.0)
@@ -231,10 +232,15 @@ class FakeTextModel:
 
     script: Callable[[str, int], str] | None = None
     prompts: list[str] = field(default_factory=list)
+    log_ratios: list[Mapping[int, float]] = field(default_factory=list)
     revision: str = "fake-text-1"
 
     def check(self) -> None:
         """Pass: nothing can be wrong."""
+
+    def tokens(self, text: str) -> list[int]:
+        """Places of the words of a text in WORDS."""
+        return sorted({WORDS.index(word) for word in text.split(" ") if word in WORDS})
 
     def complete(
         self,
@@ -244,9 +250,12 @@ class FakeTextModel:
         temperature: float,
         top_p: float = 1.0,
         until: Sequence[str] | None = None,
+        log_ratios: Mapping[int, float] | None = None,
     ) -> list[str]:
         """One completion per prompt, of at most ``max_tokens`` words."""
         out = []
+        if log_ratios:
+            self.log_ratios.append(log_ratios)
         for prompt in prompts:
             before = self.prompts.count(prompt) if temperature > 0 else 0
             self.prompts.append(prompt)

@@ -136,6 +136,7 @@ class ModelIdentity:
         steps: Denoising steps of a generator of images; None if it takes no steps.
         chat: Whether a language model has a chat template. None: not known.
         parameters: Size of a language model, estimated from its config. None: not known.
+        server: Whether it is behind a server, which tells no logits.
     """
 
     source: str
@@ -147,6 +148,7 @@ class ModelIdentity:
     steps: int | None = None
     chat: bool | None = None
     parameters: int | None = None
+    server: bool = False
 
 
 def describe(
@@ -286,6 +288,7 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
         f"{server.url} {server.model} {kind}",
         prompts.CHAT if server.chat else prompts.PLAIN,
         chat=server.chat,
+        server=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Noise and cost of private evolution: histograms of votes, a table of words, mean vectors."""
+"""Noise and cost of private evolution: histograms of votes, a table of tokens, mean vectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PrivateEvolutionMechanism(Mechanism):
 
     Attributes:
         histogram: Adds noise to one histogram of votes and prices it.
-        words: Adds noise to the table of words and prices it; None without one [E11].
+        words: Adds noise to the table of tokens and prices it; None without one [E11].
         means: Adds noise to the sums of vectors by label and prices it; None without [E14].
         noise_multiplier: Sigma over the sensitivity.
         threshold: H, in votes. Bins below it have no offspring.
@@ -44,7 +44,7 @@ class PrivateEvolutionMechanism(Mechanism):
 
     @property
     def event(self) -> Event:
-        """The composition of all histograms, the table of words and the sums of vectors."""
+        """The composition of all histograms, the table of tokens and the sums of vectors."""
         return _composed(self.histogram, (self.words, self.means), self.histograms)
 
     @property
@@ -143,7 +143,7 @@ def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
 def _table(
     settings: PrivateEvolutionConfig, sigma: float, facts: PricingFacts
 ) -> DiscreteGaussian | None:
-    """Noise of the table of words; None without one.
+    """Noise of the table of tokens; None without one.
 
     A record's row has an L2 norm of at most one, and no negative number, and the sum of a unit's
     rows is clipped to sqrt(m): the sensitivity of a histogram of votes [E11] [E15].

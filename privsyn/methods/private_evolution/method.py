@@ -39,7 +39,7 @@ from privsyn.methods.base import (
     Subject,
     each,
 )
-from privsyn.methods.private_evolution import words as word_table
+from privsyn.methods.private_evolution.adaptation import TokenTable
 from privsyn.methods.private_evolution.candidates import (
     first_candidates,
     fresh_samples,
@@ -62,7 +62,6 @@ from privsyn.methods.private_evolution.votes import (
     histogram,
     labels_of,
 )
-from privsyn.methods.private_evolution.words import public_words, shares_of
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
@@ -93,7 +92,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
     Gaussian noise of sigma times its L2 sensitivity, sqrt(m) votes (sqrt(2m) under replace_one).
     Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
-    section 4.3), composed with one more where word_share pays for a table of words [E11],
+    section 4.3), composed with one more where word_share pays for a table of tokens [E11],
     and one more where mean_share pays for mean vectors [E14].
     """
 
@@ -144,7 +143,10 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             dict(subject.descriptions),
             subject.examples,  # [E13]
         )
-        return cfg.model_copy(update={"text": text})
+        update: dict[str, Any] = {"text": text}
+        if models["text"].server:  # it tells no tokens, and takes no log ratios
+            update["word_share"] = 0.0
+        return cfg.model_copy(update=update)
 
     def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -258,23 +260,31 @@ def _evolve(
         sizes = label_choice.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
         )
-    if mechanism.words is not None:  # [E11]
-        steps.next()
-        kind = private.named(journal, mechanism.words, draw.noise, settings.text)
     candidates = [size * wide for size in sizes]
-    makes = [
-        partial(first_candidates, kind.api, count, label, steps)
-        for count, label in zip(candidates, labels, strict=True)
-    ]
-    # A resumed run must vote on the same population: it is stored before any record votes.
-    with steps.together(sum(candidates)):
-        population = _kept(kind, journal, "population/1", makes)  # line 2
-    # With a table of words, or noisy sizes, the records have had a say: then these are no texts of
-    # the public model alone.
-    free = mechanism.words is None and not settings.noisy_label_split
+    # [E11] A table of tokens compares the records with the first half, and adapts the second.
+    public = candidates if mechanism.words is None else [-(-count // 2) for count in candidates]
+
+    def first(part: str, counts: Sequence[int]) -> list[list[T]]:
+        makes = [
+            partial(first_candidates, kind.api, count, label, steps)
+            for count, label in zip(counts, labels, strict=True)
+        ]
+        # A resumed run must vote on the same population: it is stored before any record votes.
+        with steps.together(sum(counts)):
+            return _kept(kind, journal, part, makes)
+
+    population = first("population/1", public)  # line 2
+    # With noisy sizes the records have had a say: these are no texts of the public model alone.
+    free = not settings.noisy_label_split
     if draw.on_public is not None and settings.modality == "text" and free:
         groups = zip(labels, population, strict=True)
         draw.on_public([(of, kind.content(one)) for of, group in groups for one in group])
+    if mechanism.words is not None:  # [E11]
+        steps.next()
+        kind = private.adapted(journal, mechanism.words, draw.noise, population)
+        rest = [count - half for count, half in zip(candidates, public, strict=True)]
+        adapted = first("population/adapted", rest)
+        population = [old + new for old, new in zip(population, adapted, strict=True)]
     if sheet := kind.sheet(population):
         yield Exhibit("population-0000.png", sheet)
     rounds: list[Mapping[str, Any]] = []
@@ -417,23 +427,40 @@ class _Private(Generic[T]):
                     self._units += [unit for _, unit in some]
             self._voters.append(Voters(np.concatenate(vectors)))
 
-    def named(
-        self, journal: Draws, table: DiscreteGaussian, noise: NoiseSource, text: TextSettings
+    def adapted(
+        self,
+        journal: Draws,
+        sums: DiscreteGaussian,
+        noise: NoiseSource,
+        population: Sequence[Sequence[T]],
     ) -> Samples[T]:
-        """The samples, whose prompts name words of the noisy table [E11]."""
-        labels = [bucket.cell.label for bucket in self._buckets]
-        # Public, and stored: a resumed run reads the noisy table by the same words.
-        words = json.loads(journal.public_file("words/public", partial(public_words, text, labels)))
+        """The samples, whose generator uses tokens as the noisy table of the records says [E11].
+
+        Args:
+            journal: Of the release.
+            sums: Adds noise to the table.
+            noise: Where noise comes from.
+            population: Public samples of each label. A resumed run has the same.
+        """
+        tokens = self._kind.tokens
+        table = TokenTable.of([[tokens(sample) for sample in group] for group in population])
 
         def drawn() -> NDArray[np.int64]:
-            texts = [bucket.contents.reveal() for bucket in self._buckets]
+            texts = [
+                [() if text is None else tokens(text) for text in map(self._kind.read, contents)]
+                for contents in (bucket.contents.reveal() for bucket in self._buckets)
+            ]
             units = [bucket.units.reveal() for bucket in self._buckets]
-            return table.draw(
-                word_table.exact_sums(texts, units, words, self._most, LATTICE), noise
-            )
+            return sums.draw(table.exact_sums(texts, units, self._most, LATTICE), noise)
 
-        noisy = journal.draw_array("words", drawn, len(labels) * len(words))
-        return self._kind.with_words(shares_of(noisy, words, labels, table.sigma))
+        noisy = journal.draw_array("words", drawn, len(population) * len(table.tokens))
+        rows = table.log_ratios(noisy, sums.sigma, LATTICE)  # (labels, tokens)
+        return self._kind.adapted(
+            {
+                bucket.cell.label: dict(zip(table.tokens.tolist(), row.tolist(), strict=True))
+                for bucket, row in zip(self._buckets, rows, strict=True)
+            }
+        )
 
     def by_means(
         self,

@@ -34,6 +34,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "population": 20,
         "expansion": 4,
         "degrees": (0.6,),
+        "word_share": 0.5,
         "mean_share": 0.25,
         "text": {"max_tokens": 48},
     },
@@ -105,8 +106,9 @@ class PrivateEvolutionConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="Share of the budget (of zCDP) for a noisy table of English words by label, "
-        "which the prompts of texts name. 0: none, as in the papers. Images have none.",
+        description="Share of the budget (of zCDP) for a noisy table of how often the records of a "
+        "label use each token: the model then writes half of the candidates with such frequencies. "
+        "0: none, as in the papers. Images have none, nor has a model behind a server.",
     )
     mean_share: float = Field(
         default=0.0,
@@ -139,16 +141,6 @@ class PrivateEvolutionConfig(Section):
         if len(self.image_steps or ()) > self.rounds:
             raise ValueError(
                 f"image_steps has {len(self.image_steps or ())} entries for rounds={self.rounds}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _words_have_a_place(self) -> PrivateEvolutionConfig:
-        prompt = self.text.random_prompt
-        if self.table_share and prompt is not None and "{words}" not in prompt:
-            raise ValueError(
-                "word_share pays for words that text.random_prompt does not name: write {words} in "
-                "it, or set word_share to 0"
             )
         return self
 
@@ -191,7 +183,7 @@ class PrivateEvolutionConfig(Section):
 
     @property
     def table_share(self) -> float:
-        """Share of the budget for the table of words; 0 without one [E11]."""
+        """Share of the budget for the table of tokens; 0 without one [E11]."""
         return self.word_share if self.modality == "text" else 0.0
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ _SHARED = 16
 _CLOSE_UP = 0.75
 """Finished rows are dropped when at most this share of a batch is unfinished."""
 
+_LONGEST_TEXT = 4096
+"""Tokens of a text that ``tokens`` reads."""
 _LONGEST_STOP = 8
 """Tokens of a text's end in which its stop is looked for."""
 
@@ -104,6 +106,17 @@ class HFTextModel:
         cache = rowwise.new_cache(self.network.config, ids.shape[1])
         refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
 
+    def tokens(self, text: str) -> list[int]:
+        """The distinct tokens of a text within a prompt, without special ones, spaces and digits.
+
+        A likelier digit would make numbers longer, not more frequent.
+        """
+        row = self._prompts.reference(text.strip(), " ", _LONGEST_TEXT)
+        names = dict(zip(row, self._tokenizer.convert_ids_to_tokens(row), strict=True))
+        return sorted(
+            token for token, name in names.items() if token in self._plain and _speaks(name)
+        )
+
     def complete(
         self,
         prompts: Sequence[str],
@@ -112,8 +125,9 @@ class HFTextModel:
         temperature: float,
         top_p: float = 1.0,
         until: Sequence[str] | None = None,
+        log_ratios: Mapping[int, float] | None = None,
     ) -> list[str]:
-        """One completion per prompt, in order.
+        """One completion per prompt, in order; ``log_ratios`` are added to the tokens' logits.
 
         Raises:
             ModelError: ``max_tokens`` or the chat template leaves no room for a prompt.
@@ -135,6 +149,7 @@ class HFTextModel:
             top_p=top_p,
             ran_out=self._over,
             until=until or (),
+            log_ratios=log_ratios,
         )
         for answer in answers:
             if is_thought(answer):
@@ -162,6 +177,7 @@ class HFTextModel:
         top_p: float = 1.0,
         ran_out: Callable[[str], str] = str,
         until: Sequence[str] = (),
+        log_ratios: Mapping[int, float] | None = None,
     ) -> list[str]:
         """The model's continuation of some tokens: one text per row, in order.
 
@@ -172,11 +188,23 @@ class HFTextModel:
             top_p: Sample among the likeliest tokens that hold this much probability.
             ran_out: Shortens a text that ran out of tokens.
             until: A text ends before the first of these strings, each with a line break in it.
+            log_ratios: What is added to the logits of some tokens.
         """
+        device = self.network.device
+        added = (
+            (
+                torch.tensor([*log_ratios], device=device),
+                torch.tensor([*log_ratios.values()], dtype=torch.float32, device=device),
+            )
+            if log_ratios
+            else None
+        )
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
-            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature, top_p, until)
+            drawn = self._decode(
+                [rows[i] for i in numbers], max_tokens, temperature, top_p, until, added
+            )
             for i, tokens in zip(numbers, drawn, strict=True):
                 text = self._text(tokens)
                 if ends := [place for stop in until if (place := text.find(stop)) >= 0]:
@@ -210,10 +238,12 @@ class HFTextModel:
         temperature: float,
         top_p: float,
         until: Sequence[str],
+        added: tuple[Tensor, Tensor] | None,
     ) -> list[list[int]]:
         """Tokens of the completions of one batch, without the end token.
 
-        A completion with one of ``until`` in it is not written further.
+        A completion with one of ``until`` in it is not written further. ``added`` are tokens and
+        what their logits get, shape (tokens,) each.
         """
         device, width = self.network.device, max(map(len, prompts))
         shared = self._shared(prompts, width + max_tokens)
@@ -239,6 +269,8 @@ class HFTextModel:
         numbers = list(range(len(prompts)))
         for step in range(max_tokens):
             logits = self._forward(cache, fed, seen[:, : width + step])
+            if added is not None:
+                logits = logits.float().index_add(1, added[0], added[1].expand(len(logits), -1))
             tokens = self._sample(logits, temperature, top_p)
             # tokens: (rows,)
             alive &= ~torch.isin(tokens, ends)
@@ -325,6 +357,11 @@ class HFTextModel:
             again = (shares * likelier).sum(-1) >= top_p
             rows, shares, sums = rows[again], shares[again], sums[again]
         return drawn
+
+
+def _speaks(name: str) -> bool:
+    """Whether a token, by its name in the vocabulary, is more than space and has no digit."""
+    return not any(map(str.isdigit, name)) and bool(name.strip("\u0120\u010a\u2581 \n"))
 
 
 def _bytes_per_token(model: Any) -> float:

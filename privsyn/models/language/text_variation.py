@@ -15,18 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from privsyn.data.settings import TextExample
 from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text, runs
 from privsyn.models.language.degenerate_text import words as words_of
-from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
-
-WordShares = tuple[Sequence[str], NDArray[np.float64]]
-"""Words, and how often a prompt draws each; the shares sum to 1."""
 
 STYLES = (
     "brief and plain",
@@ -266,8 +262,8 @@ class TextVariation:
         model: Completes the prompts.
         rng: Public randomness of styles, words, lengths and kept parts. None takes a seed from the
             operating system.
-        words: Words of each label with their shares, which replace ``settings.words``: public, or
-            paid for by the caller.
+        log_ratios: What is added to the logits of tokens, by label: public, or paid for by the
+            caller. Only for an AdaptableModel.
     """
 
     def __init__(
@@ -275,7 +271,7 @@ class TextVariation:
         settings: TextSettings,
         model: TextModel,
         rng: np.random.Generator | None = None,
-        words: Mapping[str | None, WordShares] | None = None,
+        log_ratios: Mapping[str | None, Mapping[int, float]] | None = None,
     ) -> None:
         if settings.random_prompt is None or settings.vary_prompt is None:
             raise ValueError("settings are not resolved")
@@ -285,11 +281,17 @@ class TextVariation:
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
         self._rng = rng or np.random.default_rng()
-        self._label_words = words or {}
+        self._log_ratios = log_ratios or {}
 
-    def with_words(self, words: Mapping[str | None, WordShares]) -> TextVariation:
-        """The same generator, whose prompts name words of each label."""
-        return TextVariation(self._settings, self._model, self._rng, words)
+    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextVariation:
+        """The same generator, which adds these to the logits of tokens, by label."""
+        return TextVariation(self._settings, self._model, self._rng, log_ratios)
+
+    def tokens(self, text: str) -> Sequence[int]:
+        """The distinct tokens of a text, which may be private."""
+        if not isinstance(self._model, AdaptableModel):
+            raise TypeError(f"{type(self._model).__name__} tells no tokens")
+        return self._model.tokens(text)
 
     @property
     def revision(self) -> str:
@@ -311,7 +313,7 @@ class TextVariation:
                 return texts
             requests = [self._request(label) for _ in again]
             prompts = [prompt for prompt, _ in requests]
-            answers = self._complete(prompts, settings.temperature, self._fresh.until)
+            answers = self._complete(prompts, label, settings.temperature, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
                 text = self._clean_fresh(answer)
                 failed[i] = self._ending.failed(text, request) or self._fresh.copies(text)
@@ -371,7 +373,8 @@ class TextVariation:
             return self.random(len(samples), label)
         low, high = self._settings.vary_temperatures
         pairs = [self._prompt(text, label, degree) for text in samples]
-        answers = self._complete([prompt for prompt, _ in pairs], low + degree * (high - low))
+        prompts = [prompt for prompt, _ in pairs]
+        answers = self._complete(prompts, label, low + degree * (high - low))
         variations = [
             self._clean(beginning + text if text.strip() else "", self._longest(sample))
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
@@ -424,22 +427,29 @@ class TextVariation:
 
     def _request(self, label: str | None) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""
-        return self._fresh.fill(self._slots(label, self._words(label)))
+        return self._fresh.fill(self._slots(label, self._words()))
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
         return self._clean(self._fresh.before_next(text))
 
     def _complete(
-        self, prompts: Sequence[str], temperature: float, until: Sequence[str] | None = None
+        self,
+        prompts: Sequence[str],
+        label: str | None,
+        temperature: float,
+        until: Sequence[str] | None = None,
     ) -> list[str]:
-        settings = self._settings
+        settings, adapted = self._settings, {}
+        if log_ratios := self._log_ratios.get(label):
+            adapted = {"log_ratios": log_ratios}
         answers = self._model.complete(
             prompts,
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
             until=until,
+            **adapted,
         )
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
@@ -453,12 +463,12 @@ class TextVariation:
         style = styles[self._rng.integers(len(styles))]
         return {"label": self._label_text(label), "style": style, "words": words}
 
-    def _words(self, label: str | None) -> str:
-        """Words that a prompt names: of its label, or of the settings; "" without any."""
-        terms, shares = self._label_words.get(label, (self._settings.words, None))
+    def _words(self) -> str:
+        """Words that a prompt names; "" without any in the settings."""
+        terms = self._settings.words
         if not terms:
             return ""
-        drawn = self._rng.choice(len(terms), min(_NAMED_WORDS, len(terms)), replace=False, p=shares)
+        drawn = self._rng.choice(len(terms), min(_NAMED_WORDS, len(terms)), replace=False)
         return ", ".join(terms[i] for i in drawn)
 
 

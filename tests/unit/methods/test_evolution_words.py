@@ -1,4 +1,4 @@
-"""The table of words of private evolution, labels that are codes, and examples in prompts."""
+"""The table of tokens of private evolution, labels that are codes, and examples in prompts."""
 
 from __future__ import annotations
 
@@ -22,30 +22,26 @@ from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import method, votes
+from privsyn.methods.private_evolution.adaptation import MOST_TOKENS, STRENGTH, TokenTable
 from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, labels_of
-from privsyn.methods.private_evolution.words import (
-    MOST_ENTRIES,
-    MOST_WORDS,
-    exact_sums,
-    public_words,
-    shares_of,
-)
-from privsyn.models.fakes import FakeTextModel
+from privsyn.models.fakes import WORDS, FakeTextModel
 from privsyn.models.language.text_variation import TextSettings, TextVariation
+from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from privsyn.testing import NoNoise
 
 METHOD, TARGET = PrivateEvolution(), Guarantee(3, 1e-6)
-WORDS = ("bill", "pay", "visit", "late", "rash")
-RECORD = st.lists(st.sampled_from((*WORDS, "other")), max_size=8).map(" ".join)
+TOKENS = st.frozensets(st.integers(0, 9), max_size=8).map(sorted)
+"""The tokens of a record. The public texts below use 0 to 5 of them."""
+PUBLIC = TokenTable.of([[[0, 1, 2], [0, 3], [0]], [[0, 4], [0, 1, 5]]])
 
 
 def config(**settings) -> PrivateEvolutionConfig:
-    text = {"random_prompt": "Topic: {label}\nWords: {words}\nText:", "vary_prompt": "{text}"}
+    text = {"random_prompt": "Topic: {label}\nText:", "vary_prompt": "{text}"}
     defaults = {"modality": "text", "rounds": 1, "lookahead": 0, "population": 2, "expansion": 3}
     text |= settings.pop("text", {})
     return PrivateEvolutionConfig(**(defaults | settings), text=TextSettings(**text))
@@ -60,22 +56,34 @@ def plan(cfg, adjacency=Adjacency.ADD_REMOVE, records=1, target=TARGET):
 # --- sensitivity and price ------------------------------------------------------------------------
 
 
-def sums(texts, words=WORDS, units=None, most=1) -> np.ndarray:
+def sums(records, table=PUBLIC, units=None, most=1) -> np.ndarray:
     """The exact table; without units every record is its own."""
-    apart = [[f"{label} {place}" for place in range(len(of))] for label, of in enumerate(texts)]
-    return exact_sums(texts, units or apart, words, most, LATTICE)
+    apart = [[f"{label} {place}" for place in range(len(of))] for label, of in enumerate(records)]
+    return table.exact_sums(records, units or apart, most, LATTICE)
 
 
-@given(st.lists(RECORD, max_size=6), RECORD)
+@given(st.lists(TOKENS, max_size=6), TOKENS)
 def test_a_record_moves_the_table_by_a_norm_of_one_at_most(records, added):
     without = sums([records, []])
     moved = sums([[*records, added], []]) - without
     assert moved.min() >= 0  # so a replaced record moves sqrt 2 at most
     assert int(sum(int(step) ** 2 for step in moved)) <= LATTICE**2
-    assert not moved[len(WORDS) :].any()  # a label's own row alone
+    assert not moved[len(PUBLIC.tokens) :].any()  # a label's own row alone
+    assert moved.any() == bool({*added} & {*range(6)})
 
 
-MINE = st.tuples(st.lists(RECORD, max_size=4), st.lists(RECORD, max_size=4))
+@given(st.lists(st.frozensets(st.integers(0, 400), min_size=1, max_size=300), min_size=1))
+def test_no_row_is_longer_than_one_whatever_its_weights(records):
+    """Weights of real texts are no round numbers; rounding must not add up."""
+    texts = [sorted(record) for record in records]
+    table = TokenTable.of([texts])
+    for text in texts:
+        row = sums([[text]], table)
+        norm = math.sqrt(sum(int(step) ** 2 for step in row)) / LATTICE
+        assert 0.999 < norm <= 1 or not {*text} & {*table.tokens.tolist()}
+
+
+MINE = st.tuples(st.lists(TOKENS, max_size=4), st.lists(TOKENS, max_size=4))
 
 
 @given(MINE, MINE, MINE, st.integers(1, 4))
@@ -88,7 +96,7 @@ def test_a_unit_moves_the_table_by_the_root_of_its_records_at_most(others, gone,
             [*(f"{label} {place}" for place in range(len(rest))), *["the unit"] * len(own)]
             for label, (rest, own) in enumerate(zip(others, mine or ([], []), strict=True))
         ]
-        return sums(texts, WORDS, units, most).astype(object)
+        return sums(texts, units=units, most=most).astype(object)
 
     one, other = table(*gone) - table(), table(*come) - table()
     for moved in (one, other):
@@ -98,26 +106,20 @@ def test_a_unit_moves_the_table_by_the_root_of_its_records_at_most(others, gone,
 
 
 def test_rows_of_a_unit_are_clipped_together_and_only_where_they_are_too_long():
-    apart = [["bill", "pay"], ["visit"]]
+    apart = [[[0], [1]], [[2]]]
     of_one = [["u", "u"], ["u"]]
     assert (sums(apart, units=of_one, most=3) == sums(apart)).all()
-    alike = sums([["bill"] * 3], units=[["u"] * 3], most=3)
+    alike = sums([[[0]] * 3, []], units=[["u"] * 3, []], most=3)
     assert max(alike) == math.isqrt(3 * LATTICE**2)
-    # Rows of one and the same words, for the smaller noise: without the clip it would be 3 steps.
-    assert max(sums([["bill"] * 3])) == 3 * LATTICE
-
-
-@pytest.mark.parametrize("repeats", [1, 1000])
-def test_a_word_counts_once_however_often_it_stands_in_a_record(repeats):
-    row = sums([["bill " * repeats + "pay"]])
-    assert row.tolist() == [math.isqrt(LATTICE * LATTICE // 2)] * 2 + [0] * 3
+    # Rows of one and the same token, for the smaller noise: without the clip it would be 3 steps.
+    assert max(sums([[[0]] * 3, []])) == 3 * LATTICE
 
 
 def test_counts_without_a_norm_would_break_the_bound():
-    """The broken variant: a one for each word, as long records would have it."""
-    record = " ".join(WORDS)
-    ones = sum(LATTICE**2 for word in WORDS if word in record.split())
-    assert ones > LATTICE**2 >= sum(int(n) ** 2 for n in sums([[record]]))
+    """The broken variant: a one for each token, as long records would have it."""
+    record = [0, 1, 2, 3, 4, 5]
+    assert len(record) * LATTICE**2 > LATTICE**2
+    assert LATTICE**2 >= sum(int(n) ** 2 for n in sums([[record], []]))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -161,49 +163,71 @@ def test_images_pay_for_no_words():
     assert plan(image).words is None
 
 
-def test_a_prompt_without_a_place_for_paid_words_is_refused():
-    with pytest.raises(ValueError, match=r"write \{words\} in it"):
-        config(word_share=0.5, text={"random_prompt": "Write."})
+def test_a_model_behind_a_server_pays_for_no_table():
+    """It tells no logits: the whole budget is for votes."""
+    models = {"text": ModelIdentity("m", "r", server=True), "embedder": ModelIdentity("e", "r")}
+    assert METHOD.resolve(config(word_share=0.5), models).word_share == 0
+    models["text"] = ModelIdentity("m", "r")
+    assert METHOD.resolve(config(word_share=0.5), models).word_share == 0.5
 
 
 # --- what the table says --------------------------------------------------------------------------
 
 
-def test_public_words_are_of_labels_examples_and_the_shipped_vocabulary():
-    text = TextSettings(examples=(TextExample(text="My copay was 20 dollars"),))
-    words = json.loads(public_words(text, ("Test results", None)))
-    assert words[:6] == ["test", "results", "my", "copay", "was", "dollars"]
-    assert len(words) == len(set(words)) == MOST_WORDS
-    assert all(word.isalpha() and len(word) > 1 for word in words)
-    unnamed = json.loads(public_words(TextSettings(name_labels=False), ("qzx",)))
-    assert "qzx" not in unnamed
-    many = json.loads(public_words(TextSettings(), [f"l{i}" for i in range(30)]))
-    assert len(many) == MOST_ENTRIES // 30
+def drawn(rng, rates, texts):
+    """Texts in which each token stands with its rate."""
+    return [np.flatnonzero(rng.random(len(rates)) < rates).tolist() for _ in range(texts)]
 
 
-def test_words_of_a_label_are_those_above_noise_and_above_the_others():
-    table = np.array([[90, 10, 80, 0, 0], [0, 10, 80, 60, 0]]) * LATTICE
-    shares = shares_of(table.ravel(), WORDS, ("a", "b"), 2.0 * LATTICE)
-    assert shares["a"][0] == ["bill"]  # "pay" and "visit" are both labels' alike
-    assert shares["b"][0] == ["late"]
-    assert shares["a"][1].sum() == pytest.approx(1)
+def test_the_table_has_the_tokens_that_public_texts_use_most():
+    table = TokenTable.of([[[5, 7], [7]], [[7, 9]]])
+    assert table.tokens.tolist() == [7, 5, 9]  # equally frequent ones in order of their numbers
+    assert len(TokenTable.of([[range(2 * MOST_TOKENS)]]).tokens) == MOST_TOKENS
+    assert np.allclose((TokenTable.of([[[1, 2], [3]]]).public ** 2).sum(), (1 + 0.5) / 4 + 0.125, 2)
 
 
-def test_a_word_of_all_labels_is_named_by_none_though_noise_favors_one():
-    """Every text says "the": of six labels one is a noise's width above the others, by chance."""
-    words = ("the", "rash", *(f"w{i}" for i in range(500)))
-    table = np.zeros((6, 502))
-    table[:, 0] = 60.0 + 2.0 * np.array([1, -1, 0.5, 0, -0.5, 1.5])
-    table[2, 1] = 20.0
-    shares = shares_of((table * LATTICE).astype(np.int64).ravel(), words, "abcdef", 2.0 * LATTICE)
-    assert {label: list(named) for label, (named, _) in shares.items()} == {"c": ["rash"]}
+def ratios(real, noise=0.0, public=0.3, labels=2, texts=60, records=400):
+    """Log ratios over the strength; ``real`` are rates of tokens by label, else those in public."""
+    rng = np.random.default_rng(5)
+    rates = np.full((labels, 80), public)
+    table = TokenTable.of([drawn(rng, row, texts) for row in rates])
+    for (label, token), rate in real.items():
+        rates[label, token] = rate
+    exact = sums([drawn(rng, row, records) for row in rates], table)
+    noisy = exact + rng.normal(0, noise * LATTICE, len(exact)).astype(np.int64)
+    found = table.log_ratios(noisy, max(noise, 1e-6) * LATTICE, LATTICE) / STRENGTH
+    return found[:, [table.places[token] for token in range(80)]]
 
 
-def test_noise_alone_names_hardly_a_word():
-    words = [f"w{i}" for i in range(5000)]
-    noise = np.random.default_rng(4).normal(0, 2.0 * LATTICE, 10_000).astype(np.int64)
-    shares = shares_of(noise, words, ("a", "b"), 2.0 * LATTICE)
-    assert sum(len(words) for words, _ in shares.values()) <= 5
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_a_token_of_all_labels_is_scaled_to_its_rate_in_the_records(noise):
+    """One that stands in three of four texts is hardly there in records, another twice as often."""
+    found = ratios({(0, 3): 0.02, (1, 3): 0.02, (0, 4): 0.6, (1, 4): 0.6}, noise)
+    assert (found[:, 3] < -1.2).all()
+    assert found[:, 4] == pytest.approx(math.log(2), abs=0.3)
+    others = np.delete(found, [3, 4], axis=1)
+    assert np.abs(others).mean() < 0.2  # what few public texts and noise explain is shrunk
+
+
+def test_a_token_of_one_label_is_scaled_there():
+    found = ratios({(0, 3): 0.9}, noise=1.0, texts=200)
+    assert found[0, 3] == pytest.approx(math.log(3), abs=0.35)
+    assert abs(found[1, 3]) < 0.2
+
+
+def test_noise_alone_changes_hardly_a_token():
+    """A hundred records of a label, in each of which a token weighs a fifth of a vote."""
+    found = ratios({}, noise=3.0, records=100, labels=4)
+    assert np.abs(found).mean() < 0.1
+    assert np.abs(found).max() <= 2.5
+
+
+@pytest.mark.parametrize("noisy", [0, -(2**40), 2**40])
+def test_log_ratios_are_finite_whatever_the_noise(noisy):
+    found = PUBLIC.log_ratios(np.full(2 * 6, noisy), 2.0 * LATTICE, LATTICE)
+    assert np.isfinite(found).all()
+    one = TokenTable.of([[[0, 1]]])
+    assert np.isfinite(one.log_ratios(np.full(2, noisy), 2.0 * LATTICE, LATTICE)).all()
 
 
 # --- a run ----------------------------------------------------------------------------------------
@@ -244,53 +268,60 @@ def run(tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=
         return samples, model, dict(journal._values)
 
 
-def test_prompts_name_the_words_of_their_label(tmp_path):
-    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
-    _, model, _ = run(tmp_path, config(word_share=0.5), data)
-    by_label = {label: [p for p in model.prompts if f"Topic: {label}" in p] for label in data}
-    assert all("pharmacy" in prompt for prompt in by_label["a"])
-    assert all("insurance" in prompt for prompt in by_label["b"])
+DATA = {"a": ["the visit was late"] * 60, "b": ["my bill is ready"] * 60}
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.0, 1), (0.5, 0)])
-def test_candidates_with_words_of_records_are_no_texts_of_the_public_model(tmp_path, share, told):
+def test_half_of_the_candidates_are_written_with_the_log_ratios_of_their_label(tmp_path):
+    """Tokens that the records of a label use become likelier there, the others less likely."""
+    _, model, _ = run(tmp_path, config(word_share=0.5, expansion=4), DATA)
+    assert len(model.prompts) >= 2 * 8
+    by_label = model.log_ratios
+    assert len(by_label) >= 2
+    for label, ratios_ in zip("ab", (by_label[0], by_label[-1]), strict=True):
+        used = {WORDS.index(word) for word in DATA[label][0].split()}
+        other = {WORDS.index(word) for words in DATA.values() for word in words[0].split()} - used
+        assert min(ratios_[token] for token in used) > 0 > max(ratios_[token] for token in other)
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.0, 8), (0.5, 4)])
+def test_adapted_candidates_are_no_texts_of_the_public_model(tmp_path, share, most):
     """They would stand in the report as what costs nothing."""
     heard = []
-    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
-    run(tmp_path, config(word_share=share), data, on_public=heard.append)
-    assert len(heard) == told
+    run(tmp_path, config(word_share=share, expansion=4), DATA, on_public=heard.append)
+    [public] = heard
+    assert [label for label, _ in public] == ["a"] * most + ["b"] * most
 
 
 def test_a_resumed_run_draws_no_second_table(tmp_path, monkeypatch):
     class Dies(Exception):
         pass
 
-    def dies(prompt, before):
-        raise Dies
-
-    data = {"a": ["the pharmacy called"] * 60, "b": ["insurance paid"] * 60}
     cfg = config(word_share=0.5)
     first, second = NoNoise(), NoNoise()
-    with pytest.raises(Dies):
-        run(tmp_path, cfg, data, first, dies)
-    # Nor does it read the table by the words of a later vocabulary.
-    monkeypatch.setattr(method, "public_words", lambda text, labels: b'["other"]')
-    samples, model, _ = run(tmp_path, cfg, data, second, name=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenTable, "log_ratios", lambda *given: (_ for _ in ()).throw(Dies))
+        with pytest.raises(Dies):
+            run(tmp_path, cfg, DATA, first)
+    samples, model, _ = run(tmp_path, cfg, DATA, second, name=None)
     assert len(first.drawn) == len(second.drawn) == 1  # the table, then the votes
     assert len(samples) == 4
-    assert any("pharmacy" in prompt for prompt in model.prompts)
+    assert model.log_ratios
 
 
 @pytest.mark.parametrize(("noise", "there"), [(SeededNoise(3), False), (NoNoise(), True)])
 def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, noise, there):
     """The canary is no public word. Without noise the journal holds the exact table."""
-    data = {"a": ["pharmacy quuxcanary"] * 60, "b": ["insurance"] * 60}
-    _, model, _ = run(tmp_path, config(word_share=0.5), data, noise)
+    data = {label: [f"{text} quuxcanary" for text in texts] for label, texts in DATA.items()}
+    heard = []
+    cfg = config(word_share=0.5, expansion=4)
+    _, model, _ = run(tmp_path, cfg, data, noise, on_public=heard.append)
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"quuxcanary" not in stored
     assert not any("quuxcanary" in prompt for prompt in model.prompts)
-    words = json.loads(public_words(config().text, ("a", "b")))
-    exact = sums([data["a"], data["b"]], words)
+    [public] = heard
+    table = TokenTable.of([[model.tokens(t) for of, t in public if of == label] for label in data])
+    exact = sums([[model.tokens(text) for text in texts] for texts in data.values()], table)
+    assert exact.any()
     forms = (
         exact.tobytes(),
         base64.b64encode(exact.tobytes()),
@@ -421,8 +452,7 @@ def test_examples_stand_before_the_request_and_the_model_continues():
 
 def test_examples_show_how_named_words_are_used():
     model = FakeTextModel(script=lambda prompt, before: "I will pay the copay on Friday then.")
-    made = TextVariation(listed(), model).with_words({"Billing": (["copay"], np.ones(1))})
-    made.random(1, "Billing")
+    TextVariation(listed(words=("copay",)), model).random(1, "Billing")
     assert "Words: covered, bill\nText: Hi, I got" in model.prompts[0]
     assert model.prompts[0].endswith("Topic: Billing\nWords: copay\nText:")
 
