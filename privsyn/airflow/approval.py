@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
 
 COMMENT = "comment"
-ASKED = "asked"
+DIGEST = "digest"
 
 
 class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
@@ -91,7 +91,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
             # What the page shows is what is answered, whatever has changed by then.
             raise TaskAwaitingInput(
                 method_name=waiting.method_name,
-                kwargs={ASKED: question.digest},
+                kwargs={DIGEST: question.digest},
                 timeout=waiting.timeout,
             ) from None
 
@@ -106,13 +106,13 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         return question, f"waiting for approval of {question.name} ({question.what})"
 
     def execute_complete(
-        self, context: Mapping[str, Any], event: dict[str, Any], asked: str = ""
+        self, context: Mapping[str, Any], event: dict[str, Any], digest: str = ""
     ) -> None:
         """Record the answer."""
-        StageOperator.execute(self, context, partial(self._answered, event=event, asked=asked))
+        StageOperator.execute(self, context, partial(self._answered, event=event, digest=digest))
 
     def _answered(
-        self, ctx: StageContext, context: Mapping[str, Any], *, event: dict[str, Any], asked: str
+        self, ctx: StageContext, context: Mapping[str, Any], *, event: dict[str, Any], digest: str
     ) -> tuple[None, str]:
         from privsyn.stages.approval import decide
 
@@ -135,7 +135,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
             question = self.subject_of(ctx)  # a rejection undoes what was approved meanwhile
         # What was approved is one cost or one certificate. If either has changed, a person must see
         # it.
-        if question.digest != asked:
+        if question.digest != digest:
             raise StageFailed(
                 f"{question.name} has changed since {user['name']} was asked.",
                 kind=ApprovalNeeded,

@@ -75,8 +75,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             must render templates as native objects.
         params_path: params.yaml of the project. Default: see privsyn.airflow.project.
         version_from: Where the dataset's version is; see schedule.version_of.
-        asked: Settings on top of params.yaml by dotted name, in a DAG of one's own. None: those of
-            the run's trigger form.
+        overrides: Settings on top of params.yaml by dotted name, in a DAG of one's own. None: those
+            of the run's trigger form.
     """
 
     template_fields: Sequence[str] = ("plan",)
@@ -90,7 +90,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         plan: Any = PLAN,
         params_path: str | None = None,
         version_from: str | None = None,
-        asked: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -99,7 +99,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.plan = plan
         self.params_path = params_path
         self.version_from = version_from
-        self.asked = asked
+        self.overrides = overrides
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
         self.student: str | None = None
@@ -169,8 +169,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
         In a DAG of one's own, what was asked for takes the form's place.
         """
-        if self.asked is not None:
-            return [*environment_overrides(), *as_overrides(self.asked)]
+        if self.overrides is not None:
+            return [*environment_overrides(), *as_overrides(self.overrides)]
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
         version = version_of(context, self.version_from)
@@ -224,16 +224,16 @@ class BrokenProjectOperator(BaseOperator):  # type: ignore[misc]
     """Fails with what is wrong with a project.
 
     Args:
-        said: What it is.
+        message: What it is.
     """
 
-    def __init__(self, *, said: str, **kwargs: Any) -> None:
+    def __init__(self, *, message: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.said = said
+        self.message = message
 
     def execute(self, context: Mapping[str, Any]) -> None:
         """Fail."""
-        raise AirflowFailException(self.said)
+        raise AirflowFailException(self.message)
 
 
 def place(error: Exception) -> str:

@@ -97,7 +97,7 @@ def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
         tags=project.tags | {"broken"},
         default_args={"owner": OWNER, "retries": 0},
     ) as dag:
-        BrokenProjectOperator(task_id="plan", said=str(error))
+        BrokenProjectOperator(task_id="plan", message=str(error))
     return dag
 
 
@@ -273,7 +273,7 @@ def release_chain(
     outlets: Sequence[Asset] = (),
     version_from: str | None = None,
     own_dag: bool = True,
-    asked: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     audit_blocks: bool = False,
 ) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
@@ -288,11 +288,11 @@ def release_chain(
         version_from: See StageOperator.
         own_dag: The DAG is this release's: its tasks are named as they are, and it renders
             templates as native objects.
-        asked: See StageOperator.
+        overrides: See StageOperator.
         audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
     """
     shared: dict[str, Any] = {
-        "params_path": params_path, "version_from": version_from, "asked": asked
+        "params_path": params_path, "version_from": version_from, "overrides": overrides
     }  # fmt: skip
 
     def at(task: str) -> dict[str, Any]:
@@ -388,7 +388,7 @@ def release_group(
             reannounce=schedule.reannounce,
             outlets=outlets,
             own_dag=False,
-            asked=settings or {},
+            overrides=settings or {},
             audit_blocks=config.evaluate.audit == "block",
         )
     return chain.publish.output

@@ -50,7 +50,7 @@ class EvaluateOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.evaluate import evaluate, not_measured, said
+        from privsyn.stages.evaluate import evaluate, log_line, not_measured
 
         planned = self.planned()
         self.note_lineage(ctx, planned)
@@ -62,7 +62,7 @@ class EvaluateOperator(StageOperator):
                 f"{planned.id}. No budget is used.",
                 final=True,
             )
-        return None, said(folder)
+        return None, log_line(folder)
 
 
 EXTRA = ("release_id", "parent", "version", "epsilon", "delta", "certificate_sha256", "class")
@@ -189,12 +189,12 @@ class EvaluateStudentOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.evaluate import said
+        from privsyn.stages.evaluate import log_line
         from privsyn.students.evaluate import evaluate_student
         from privsyn.students.release import plan_student
 
         folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
-        return None, said(folder)
+        return None, log_line(folder)
 
 
 class PublishStudentOperator(StageOperator):

@@ -217,7 +217,7 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
     """
 
     @functools.wraps(work)
-    def held(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         failure: BaseException
         try:
             # Inside the try: its error must lose its frames as well, which hold the arguments.
@@ -236,7 +236,7 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
         failure.__cause__ = failure.__context__ = failure.__traceback__ = None
         raise failure
 
-    return held
+    return wrapper
 
 
 _INTERRUPTED = "interrupted; repeat the call to resume: what is drawn already is not charged again"

@@ -383,7 +383,7 @@ def report(
         )
         return
     from privsyn.display.releases import short
-    from privsyn.stages.evaluate import evaluate, not_measured, said
+    from privsyn.stages.evaluate import evaluate, log_line, not_measured
     from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
     from privsyn.students.parent import open_parent
@@ -395,7 +395,7 @@ def report(
             with under_way(progress, "evaluate"):
                 folder = evaluate(ctx, parent.plan, again=True)
             if folder is None or not_measured(folder):
-                note(err, said(folder))
+                note(err, log_line(folder))
     sections = graded(ctx, parent.plan)
     page, numbers = write_report(ctx, parent.plan, sections)
     if json_:

@@ -153,7 +153,7 @@ def stage_evaluate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Measure a committed release against held-out real records (internal)."""
-    from privsyn.stages.evaluate import evaluate, said
+    from privsyn.stages.evaluate import evaluate, log_line
     from privsyn.students.evaluate import evaluate_student
 
     with _opened("evaluate", plan_file, params, overrides) as (ctx, planned):
@@ -161,7 +161,7 @@ def stage_evaluate(
             folder = evaluate(ctx, planned)
         else:
             folder = evaluate_student(ctx, planned.id)
-    show(out, said(folder))
+    show(out, log_line(folder))
 
 
 @stage_app.command("publish")

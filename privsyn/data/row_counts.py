@@ -78,7 +78,7 @@ class RowCounts:
 
     Attributes:
         rows: Rows of the file, parsable or not.
-        kept: Records that were handed out.
+        used: Records that were handed out.
         dropped: Reason -> rows.
         labels: Declared label -> records kept.
         long: Records of eight words or more.
@@ -91,7 +91,7 @@ class RowCounts:
     """
 
     rows: int = 0
-    kept: int = 0
+    used: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     long: int = 0
@@ -118,7 +118,7 @@ class RowCounts:
 
     def count_used(self, unit: str, label: str | None, content: str) -> None:
         """Count a record that is used."""
-        self.kept += 1
+        self.used += 1
         if label is not None:
             self.labels[label] += 1
         # Python's hash of a text is keyed per process, so these numbers mean nothing outside of it.
@@ -151,8 +151,8 @@ class RowCounts:
         distinct = sum(len(records) for records in self._contents.counts())
         return {
             "rows": self.rows,
-            "kept": self.kept,
-            "dropped": self.rows - self.kept,
+            "kept": self.used,
+            "dropped": self.rows - self.used,
             "reasons": dict(self.dropped.most_common(_WORST)),
             "labels": {label: self.labels[label] for label in labels},
             "units": units,
@@ -161,7 +161,7 @@ class RowCounts:
             "records_above_the_bound": beyond,
             "units_alike": units - apart,
             "float_ids": self.float_ids,
-            "duplicate_texts": self.kept - distinct,
+            "duplicate_texts": self.used - distinct,
             "decoded_wrongly": self.decoded_wrongly,
             "span": None if self.span is None else list(self.span),
             "median_words": _median(self.words),

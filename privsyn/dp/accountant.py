@@ -163,7 +163,7 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     composed = composition(event)
     if composed is None or delta == 0 or not composed.blocks:
         return math.inf
-    return bounded_range.epsilon(composed.priced, delta, composed.mu_squared, cells)
+    return bounded_range.epsilon(composed.in_price_order, delta, composed.mu_squared, cells)
 
 
 def roughly(event: Event, delta: float) -> float:
@@ -262,7 +262,7 @@ def profile(event: Event) -> list[tuple[float, float]]:
     if composed is not None and composed.blocks:
         reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
         # The zCDP bound is above the exact curve, so the grid reaches far enough.
-        curve = bounded_range.curve(composed.priced, reach, composed.mu_squared)
+        curve = bounded_range.curve(composed.in_price_order, reach, composed.mu_squared)
         if curve is not None:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
             nonnegative = at >= 0

@@ -21,7 +21,7 @@ DEEPEST = 2.0**15
 temperature the probability of such a token is 0."""
 
 _LARGEST = float(np.finfo(np.float64).max) / 4
-_HELD = 2**61
+_MOST_SUM = 2**61
 _LOW = 32
 
 
@@ -136,7 +136,7 @@ class ExactSum:
     >>> total = ExactSum(1)
     >>> for _ in range(8):
     ...     total.add(np.array([[2**62]]))
-    >>> total.held().tolist() == [2**61]
+    >>> total.clipped().tolist() == [2**61]
     True
     """
 
@@ -151,11 +151,11 @@ class ExactSum:
         self._high += (rows >> _LOW).sum(axis=0, dtype=np.int64) + (low >> _LOW)
         self._low = low & (2**_LOW - 1)
 
-    def held(self) -> NDArray[np.int64]:
+    def clipped(self) -> NDArray[np.int64]:
         """The sum clipped to [-2^61, 2^61], shape (size,)."""
-        most = _HELD >> _LOW
+        most = _MOST_SUM >> _LOW
         whole = (np.clip(self._high, -most - 1, most) << _LOW) + self._low
-        total: NDArray[np.int64] = np.clip(whole, -_HELD, _HELD)
+        total: NDArray[np.int64] = np.clip(whole, -_MOST_SUM, _MOST_SUM)
         return total
 
 

@@ -134,7 +134,7 @@ class Composition:
         return any(isinstance(step, bounded_range.Draw) for step in steps)
 
     @property
-    def priced(self) -> tuple[bounded_range.Rounds, ...]:
+    def in_price_order(self) -> tuple[bounded_range.Rounds, ...]:
         """The blocks in the order of pricing."""
         # Draws may depend on earlier results, so their order is the order of the steps.
         return self.blocks if self.draws else largest_first(self.blocks)

@@ -147,18 +147,18 @@ def of_profile(points: Iterable[tuple[float, float]]) -> Risk:
     """Risks from points of a privacy profile."""
     points = list(points)
     return Risk(
-        found_at_1_percent=found(points, 0.01),
-        found_at_1_permille=found(points, 0.001),
+        found_at_1_percent=true_positive_rate(points, 0.01),
+        found_at_1_permille=true_positive_rate(points, 0.001),
         advantage=_up(min((_advantage(*point) for point in points), default=1.0)),
     )
 
 
-def found(points: Iterable[tuple[float, float]], false_positives: float) -> float:
+def true_positive_rate(points: Iterable[tuple[float, float]], false_positives: float) -> float:
     """Largest true positive rate at a false positive rate, given points of the profile."""
-    return _up(min((_found(*point, false_positives) for point in points), default=1.0))
+    return _up(min((_true_positive_rate(*point, false_positives) for point in points), default=1.0))
 
 
-def _found(epsilon: float, delta: float, false_positives: float) -> float:
+def _true_positive_rate(epsilon: float, delta: float, false_positives: float) -> float:
     # e^700 is about the largest power that float64 holds.
     most = delta + math.exp(min(epsilon, 700.0)) * false_positives
     return min(1.0, most, 1 - math.exp(-epsilon) * (1 - delta - false_positives))

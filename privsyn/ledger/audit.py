@@ -366,7 +366,7 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
         spec.unit,
         amplified=is_amplified(event),
     )
-    if terms.priced:
+    if terms.limits_epsilon:
         judged = request.judged(event, spec.delta)
         request = replace(judged, epsilon=max(request.epsilon, judged.epsilon * (1 - SLACK)))
     guarantee = Guarantee(body["epsilon"], body["delta"])

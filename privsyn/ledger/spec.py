@@ -70,7 +70,7 @@ class ReleaseRequest:
             spec.unit,
             amplified=is_amplified(event),
         )
-        return request.judged(event, spec.delta) if spec.terms.priced else request
+        return request.judged(event, spec.delta) if spec.terms.limits_epsilon else request
 
     def judged(self, event: Event, delta: float) -> ReleaseRequest:
         """The same at no less than the price of its event, whatever it says of itself.
@@ -84,7 +84,7 @@ class ReleaseRequest:
         """
         # At the smaller delta: the larger one would make any epsilon look small.
         at = min(self.delta, delta)
-        epsilon = max(self.epsilon, priced(event, at))
+        epsilon = max(self.epsilon, epsilon_of(event, at))
         return replace(self, epsilon=epsilon, at=delta if delta < self.delta else None)
 
 
@@ -145,7 +145,7 @@ class Terms:
         return cls(**values)
 
     @property
-    def priced(self) -> bool:
+    def limits_epsilon(self) -> bool:
         """Whether a rule is about a release's epsilon."""
         rules = (self.epsilon, self.period_epsilon, self.spend_above)
         return any(rule is not None for rule in rules)
@@ -249,7 +249,7 @@ def _limit(value: float | None) -> str:
 
 
 @lru_cache(maxsize=1024)
-def priced(event: Event, delta: float) -> float:
+def epsilon_of(event: Event, delta: float) -> float:
     """Epsilon of an event at a delta, kept in memory; what no delta covers is infinite."""
     try:
         return epsilon_at(event, delta)

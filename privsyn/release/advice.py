@@ -314,14 +314,14 @@ class TrainedOn:
     Attributes:
         units: With a record each at least.
         records: At most.
-        said: What the number was taken from, for messages.
+        source: What the number was taken from, for messages.
         public: Whether that is a public setting, by which sizes may be set. Of exact counts of the
             private file advice gives the direction alone: a setting is published.
     """
 
     units: float
     records: int
-    said: str
+    source: str
     public: bool
 
 
@@ -369,7 +369,8 @@ def of_sizes(
         return ()
     publishes = f" {PUBLISHES}" if counted else ""
     return (
-        f"{advice}, and {there.said} leaves {there.records} at most: {suited.otherwise}{publishes}",
+        f"{advice}, and {there.source} leaves {there.records} at most: "
+        f"{suited.otherwise}{publishes}",
     )
 
 
@@ -424,13 +425,13 @@ def _crowded(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
     each = int(there.units // buckets)
     if not there.public:
         return (
-            f"{where}: {there.said} holds far more records than {buckets} buckets of "
+            f"{where}: {there.source} holds far more records than {buckets} buckets of "
             f"batch_size={divisor} suit: a token reads all of its bucket, which takes longer in "
             "proportion, and they outweigh the public model. Raise batch_size, or the number of "
             f"buckets. {PUBLISHES}"
         )
     return (
-        f"{where}: {there.said} puts about {each} records into each of {buckets} buckets of "
+        f"{where}: {there.source} puts about {each} records into each of {buckets} buckets of "
         f"batch_size={divisor}: a token reads them all, which takes {each / divisor:.0f} times as "
         f"long, and they outweigh the public model by as much. Raise batch_size towards {each}, or "
         "the number of buckets."

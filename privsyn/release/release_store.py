@@ -172,7 +172,7 @@ class ReleaseStore:
         Raises:
             VerificationError: Its manifest was not written by privsyn.
         """
-        current = self._found(name)
+        current = self._locate(name)
         return None if current is None else current[1]
 
     def put(self, folder: Path, lies: str, *, passed: bool) -> None:
@@ -187,7 +187,7 @@ class ReleaseStore:
             StorageError: The store cannot be reached or refuses. What was stored can be read,
                 or this folder; what is left over goes when it is stored again.
         """
-        old = self._found(folder.name)
+        old = self._locate(folder.name)
         stored = set() if old is None else set(old[1].files.values())
         place = RELEASES if passed else QUARANTINE
         # A move to or from quarantine uploads anew: objects of one place are never reused in the
@@ -326,13 +326,13 @@ class ReleaseStore:
             )
         target = root / manifest.lies / name
         other = root / (QUARANTINE if manifest.lies == RELEASES else RELEASES) / name
-        if _held(target) == manifest.files:
+        if _digests(target) == manifest.files:
             return target
         # A hidden name, which no listing of releases shows, in the same folder, so that it can be
         # renamed.
         building = target.with_name(f".{name}.{secrets.token_hex(4)}.fetched")
         sources = {sha: folder / file for folder in (target, other)
-                   for file, sha in _held(folder).items()}  # fmt: skip
+                   for file, sha in _digests(folder).items()}  # fmt: skip
         try:
             self._build(place, manifest, building, sources)
             _refuse_other(building, manifest)
@@ -353,12 +353,12 @@ class ReleaseStore:
 
     def _current(self, name: str, certified: str | None) -> tuple[str, Manifest] | None:
         """Place and manifest of a release, or of the copy from before its commit."""
-        current = self._found(name)
+        current = self._locate(name)
         return (
             self._draft(name, certified) if current is None and certified is not None else current
         )
 
-    def _found(self, name: str) -> tuple[str, Manifest] | None:
+    def _locate(self, name: str) -> tuple[str, Manifest] | None:
         """Place and manifest of a release; the newer one while it moves between places."""
         both = [(place, self._read(place, name, _MANIFEST)) for place in self._at]
         known = [(place, manifest) for place, manifest in both if manifest is not None]
@@ -383,7 +383,7 @@ class ReleaseStore:
     def _upload(self, folder: Path, lies: str, place: str, stored: set[str]) -> Manifest:
         """Store the files of a folder that are not stored yet; say what there is to name."""
         _, sealed = certificate.read(folder)
-        files = _held(folder)
+        files = _digests(folder)
         for file, sha in files.items():
             # Files first and the manifest last: a reader never sees a manifest without its files.
             if sha not in stored:
@@ -405,7 +405,7 @@ class ReleaseStore:
         """
         name, there = manifest.name, set(self._at[place].names(manifest.name))
         # Deleting by an old manifest could remove files that a newer one names.
-        if self._found(name) != (place, manifest):
+        if self._locate(name) != (place, manifest):
             return  # changed meanwhile: whoever did it tidies up
         keep = {f"{name}/{_draft(manifest.certificate)}"}
         for file, sha in manifest.files.items():
@@ -462,7 +462,7 @@ def set_times(folder: Path, release: Path | None = None) -> None:
     release = release or folder
     _, sealed = certificate.read(release)
     day = datetime.fromisoformat(certificate.origin(sealed)["reserved_on"]).replace(tzinfo=UTC)
-    content = json.dumps(_held(release), sort_keys=True).encode()
+    content = json.dumps(_digests(release), sort_keys=True).encode()
     # In seconds past midnight UTC. A function of public bytes, so it says nothing more.
     past = int(hashlib.sha256(content).hexdigest(), 16) % _DAY_SECONDS
     at = (day.timestamp() + past,) * 2
@@ -486,7 +486,7 @@ def _draft(certified: str) -> str:
     return f"draft-{certified}.json"
 
 
-def _held(folder: Path) -> dict[str, str]:
+def _digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a release folder by name, those of a release alone."""
     return {
         name: sha256_file(path)

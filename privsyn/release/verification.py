@@ -190,13 +190,13 @@ def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
                 (folder / report).unlink(missing_ok=True)
         raise_failed(folder, verify(folder, ledger))
 
-    fetched = workspace.store.fetch(
+    copy = workspace.store.fetch(
         name,
         workspace.root,
         certified=None if entry is None else entry.certificate_sha256,
         check=check,
     )
-    return fetched or workspace.here_in(name)
+    return copy or workspace.here_in(name)
 
 
 def _is_sealed(raw: bytes, certificate: Mapping[str, Any]) -> bool:

@@ -258,8 +258,8 @@ def _environment() -> Environment:
     )
     environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
     environment.filters |= {
-        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts, "said": _said,
-        "coded": _coded,
+        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts,
+        "formatted": _formatted, "coded": _coded,
     }  # fmt: skip
     return environment
 
@@ -315,7 +315,7 @@ def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
     return Parts("" if mantissa == "1" else mantissa, int(exponent))
 
 
-def _said(value: object) -> object:
+def _formatted(value: object) -> object:
     """A fact's value: numbers grouped or to four digits, words as they are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value

@@ -105,7 +105,7 @@ def _spending(ctx: Context, request: Change) -> Question:
     spec = _paying(ctx, request.account)
     preview = ctx.ledger.accounts.preview(spec, event, request.release_id)
     after = max(one.cap.share([*one.charges, one.request]) for one in preview.filters[:1])
-    facts = _said(spec, body["method"], event, body["epsilon"], body["delta"])
+    facts = _cost_lines(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
         "balance before": f"{percent(preview.balance.share)} of the cap spent",
         "balance after": f"{percent(after)}; {'it fits' if preview.fits else 'it does not fit'}",
@@ -134,7 +134,7 @@ def publication(ctx: Context, folder: Path) -> Question:
     plan, name, digest = release.plan, release.name, release.certificate_sha256
     balance = ctx.ledger.accounts.balance(plan.account)
     spec = _paying(ctx, plan.account)
-    facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
+    facts = _cost_lines(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
     before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {percent(balance.share)} spent"
     facts |= {
         "balance": f"{before}, with this release in it: publishing costs nothing more",
@@ -259,7 +259,7 @@ def _paying(ctx: Context, name: str) -> AccountSpec:
     return ctx.account if account is None else account.spec
 
 
-def _said(
+def _cost_lines(
     spec: AccountSpec, method: str, event: Event, epsilon: float, delta: float
 ) -> dict[str, str]:
     words = " ".join(odds_of(event, spec.unit, spec.adjacency, delta))

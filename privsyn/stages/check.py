@@ -37,7 +37,7 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         DataError: A file is missing, empty, damaged or lacks a column.
     """
     dataset = ctx.config.dataset.resolved(ctx.day)
-    found = {}
+    counts_of = {}
     for path in (dataset.path, dataset.test_path):
         if path is None:
             continue
@@ -48,8 +48,8 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         if 1 < counts["kept"] == counts["units"] and modality_of(dataset).worded:
             # Ids of rows, it may be: another column may say whose they are.
             counts["other_units"] = repeated(dataset, ctx.source_path(path))
-        found[str(path)] = counts
-    return found
+        counts_of[str(path)] = counts
+    return counts_of
 
 
 def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def language_of(planned: Plan, folder: Path) -> str:
 
 
 def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:
-    """What is to be said of records that are far longer than the texts of a release will be."""
+    """Advice on records that are far longer than the texts of a release will be."""
     setting, tokens = longest(where, settings)
     if tokens is None or counts.get("median_letters", 0) < _LONGER * LETTERS * tokens:
         return ""
@@ -216,7 +216,7 @@ def spanned(low: float, high: float) -> str:
 
 
 def whose_rows(dataset: DatasetConfig, counts: Mapping[str, Any]) -> str:
-    """What is to be said where the unit may be the row; it follows from the counts."""
+    """Advice where the unit may be the row; it follows from the counts."""
     others = counts.get("other_units", {})
     one = (
         "no unit is named (dataset.unit): rows, not people, are protected"
@@ -248,7 +248,7 @@ _CHANCE = 1e-3
 
 
 def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
-    """What is to be said of a file with few records; it follows from the counts that are shown."""
+    """Advice on a file with few records; it follows from the counts that are shown."""
     left, holdout = counts["kept"] - counts["records_above_the_bound"], ctx.config.dataset.holdout
     if not 0 < left < _FEW:
         return ""
@@ -262,7 +262,7 @@ def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
 
 
 def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
-    """What is to be said of records in another language than the models'; it follows from counts.
+    """Advice on records in another language than the models'; it follows from counts.
 
     Args:
         names: The language models as settings or a plan name them. Of one of the user's own
@@ -282,15 +282,15 @@ def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError
     """The refusal of a file none of whose records can be used: which columns, what they hold."""
     dataset, reasons = ctx.config.dataset, list(counts["reasons"])
     columns = {"text": dataset.text, "label": dataset.label, "unit": dataset.unit}
-    said = []
+    reasons_by_column = []
     for reason in reasons:
         setting, colon, what = reason.partition(": ")
         column = columns.get(setting)
         where = f" (column {column!r})" if column and modality_of(dataset).searched else ""
-        said.append(f"{setting}{where}{colon}{what}")
+        reasons_by_column.append(f"{setting}{where}{colon}{what}")
     steps = dict.fromkeys(advice(reason, counts["labels"]) for reason in reasons)
     return DataError(
-        f"{path} holds no record that can be used: {'; '.join(said) or 'no row'}.",
+        f"{path} holds no record that can be used: {'; '.join(reasons_by_column) or 'no row'}.",
         hint=" ".join(filter(None, steps)),
     )
 

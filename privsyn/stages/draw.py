@@ -81,15 +81,15 @@ def note(ctx: Context, plan: Plan, part: int | str, seconds: float) -> None:
 
 def last(ctx: Context, plan: Plan) -> Pace | None:
     """The latest release here that the same method drew with the same models."""
-    found: list[tuple[float, Pace]] = []
+    paces: list[tuple[float, Pace]] = []
     for folder in (ctx.workspace.state / "internal").glob("*/pace"):
         with suppress(OSError, ValueError, LookupError, TypeError):
             parts = [json.loads(file.read_bytes()) for file in folder.glob("*.json")]
             if all(_kind(plan).items() <= part.items() for part in parts):
                 seconds = sum(float(part["seconds"]) for part in parts)
                 pace = Pace(folder.parent.name, int(parts[0]["rows"]), seconds)
-                found.append((folder.stat().st_mtime, pace))
-    return max(found, key=lambda item: item[0])[1] if found else None
+                paces.append((folder.stat().st_mtime, pace))
+    return max(paces, key=lambda item: item[0])[1] if paces else None
 
 
 def _kind(plan: Plan) -> dict[str, object]:

@@ -122,8 +122,8 @@ def _measure(
     plots: list[Path] = []
     with failures.within(_AUDIT):
         audited = audit_release(ctx, plan, artifact.parent)
-    if _AUDIT in failures.found:  # and is withheld where it blocks, as one that could not be made
-        audited = AuditResult(f"it failed ({failures.found[_AUDIT]})")
+    if _AUDIT in failures.errors:  # and is withheld where it blocks, as one that could not be made
+        audited = AuditResult(f"it failed ({failures.errors[_AUDIT]})")
     with failures.within("plots"):
         plots = plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
@@ -134,7 +134,7 @@ def _measure(
             **({"verdict": words} if words else {}),
             **({"audit": audited.to_json()} if audited else {}),
             **({"warning": fell} if fell else {}),
-            **({"failed": failures.found} if failures.found else {}),
+            **({"failed": failures.errors} if failures.errors else {}),
             **({_SETTINGS: digest} if digest else {}),
             "metrics": [metric.to_json() for metric in metrics],
         },
@@ -214,7 +214,7 @@ def not_measured(folder: Path | None) -> str | None:
     return None if reason is None else str(reason)
 
 
-def said(folder: Path | None) -> str:
+def log_line(folder: Path | None) -> str:
     """One line for a log: the same whether or not there was a record to measure by."""
     if folder is None:
         return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"

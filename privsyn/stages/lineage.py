@@ -298,7 +298,7 @@ class Point:
     high: float | None = None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The number, and its interval in brackets."""
         interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
         return f"{self.value:.3f}{interval}" if interval else f"{self.value:.4g}"
@@ -365,7 +365,7 @@ def _below(now: Point, before: Point, name: str) -> str | None:
     if now.high is None or before.low is None or now.high >= before.low:
         return None
     return (
-        f"{name}: {now.said} is below {before.said} of {before.release_id}, the release before, by "
+        f"{name}: {now.text} is below {before.text} of {before.release_id}, the release before, by "
         "more than the intervals"
     )
 

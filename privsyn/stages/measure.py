@@ -182,7 +182,7 @@ def public_alone(
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     file = ctx.workspace.cache / "alone" / f"{digest[:32]}.json"
-    if (cached := _kept(file, len(labels))) is not None:
+    if (cached := _stored_texts(file, len(labels))) is not None:
         return cached
     model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
@@ -237,7 +237,7 @@ def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | Non
     return "language", Recipe(prompt=prompt, max_tokens=_MOST_TOKENS, min_tokens=MIN_TOKENS)
 
 
-def _kept(file: Path, count: int) -> list[str] | None:
+def _stored_texts(file: Path, count: int) -> list[str] | None:
     try:
         texts = json.loads(file.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -265,7 +265,7 @@ class Failures:
     """
 
     def __init__(self) -> None:
-        self.found: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
 
     @contextmanager
     def within(self, name: str) -> Iterator[None]:
@@ -274,7 +274,9 @@ class Failures:
             yield
         except Exception as error:
             *_, last = traceback.extract_tb(error.__traceback__)
-            self.found[name] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+            self.errors[name] = (
+                f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+            )
 
 
 def _no_plots(folder: Path) -> list[Path]:

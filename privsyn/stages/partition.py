@@ -81,12 +81,14 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             # The file may have been written to while it was read: then the buckets mix two
             # versions.
             _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
-            held = ctx.ledger.leases.parts(plan.id)
+            leases = ctx.ledger.leases.parts(plan.id)
             for shard in parts:
                 first = header | {"shard": shard}
-                if part_name(shard) not in held:  # else draws were made into one: it must be there
+                if (
+                    part_name(shard) not in leases
+                ):  # else draws were made into one: it must be there
                     work.create_journal(shard, first)
-                if work.entries(shard, first) or held.get(part_name(shard)):
+                if work.entries(shard, first) or leases.get(part_name(shard)):
                     raise VerificationError(
                         f"release {plan.id} has drawn from a partition that is gone.",
                         hint="Put its scratch back as it was: its cost is paid. Only where that is "

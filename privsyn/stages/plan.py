@@ -128,7 +128,7 @@ def plan(
     adjacency = config.account.adjacency
     accuracy = accuracy_of(paid, adjacency)
 
-    def priced(*, secret: bool) -> tuple[Mechanism, Event]:
+    def mechanism_for(*, secret: bool) -> tuple[Mechanism, Event]:
         facts = PricingFacts(adjacency, config.unit, dataset.labels, secret_places=secret)
         mechanism = (
             method.calibrate(settings, share, facts)
@@ -140,11 +140,11 @@ def plan(
     with _computable(method_name, target):
         # privacy: swapping one unit for another has no proof that counts on the secret of its place
         secret = terms.amplification and adjacency is not Adjacency.REPLACE_ONE
-        mechanism, event = priced(secret=secret)
+        mechanism, event = mechanism_for(secret=secret)
         open_epsilon = epsilon_without_secret(event, target.delta)
         if open_epsilon is not None and open_epsilon <= target.epsilon:
             # Nothing is to be counted on that is not needed.
-            mechanism, event = priced(secret=False)
+            mechanism, event = mechanism_for(secret=False)
             open_epsilon = None
         cost = guarantee(event, target.delta)
     if cost.epsilon > target.epsilon:
@@ -154,7 +154,7 @@ def plan(
             hint="Leave open (null) what sets its noise, which is then solved for; or raise "
             "privacy.epsilon.",
         )
-    if terms.priced and target.delta > config.account.delta:
+    if terms.limits_epsilon and target.delta > config.account.delta:
         terms.refuse(config.account.name, of_which, request.judged(event, config.account.delta))
     if open_account:
         ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")

@@ -37,7 +37,7 @@ from privsyn.students.settings import STUDENTS
 
 
 def report(
-    ctx: Context, plan: Plan, found: Sequence[ReportSection] | None = None
+    ctx: Context, plan: Plan, sections: Sequence[ReportSection] | None = None
 ) -> tuple[Path, Path]:
     """Write the internal report of a release from its evaluation.json and plots.
 
@@ -46,7 +46,7 @@ def report(
     Args:
         ctx: Config and workspace.
         plan: The release.
-        found: Its graded sections, where they are known already.
+        sections: Its graded sections, where they are known already.
 
     Returns:
         The page and the JSON file.
@@ -55,7 +55,7 @@ def report(
         DataError: The release is not here.
     """
     folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
-    found = graded(ctx, plan) if found is None else found
+    sections = graded(ctx, plan) if sections is None else sections
     values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
     words, found_worth = compared(values), weigh(values)
     plots = [
@@ -63,7 +63,7 @@ def report(
         for file in _plots(folder)
     ]
     added = "" if found_worth is None else found_worth.sentence
-    document = inside(outward(find(ctx, plan)), found, words, plots, added)
+    document = inside(outward(find(ctx, plan)), sections, words, plots, added)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:

@@ -52,7 +52,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
         if not result.success:
             share = ctx.config.validation.min_share
             raise ValidationFailed(
-                f"release {plan.id} fails its suite: {said(result)}.",
+                f"release {plan.id} fails its suite: {failed_checks(result)}.",
                 hint=f"It stays in {folder}; see {layout.page_of(folder)}. Its cost stays charged; "
                 f"other bounds on it (validation.*, such as min_share={share:g} of the rows) cost "
                 "nothing: run it again with them.",
@@ -60,7 +60,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
         return folder
 
 
-def said(result: ValidationResult) -> str:
+def failed_checks(result: ValidationResult) -> str:
     """The checks that failed, in the words of the report and as the suite names them."""
     failed = {check.name: check.title for check in result.failed}
     return "; ".join(f"{title.rstrip('.')} ({name})" for name, title in sorted(failed.items()))

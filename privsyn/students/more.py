@@ -23,7 +23,7 @@ from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
 from privsyn.stages.draw import load_planned
-from privsyn.stages.validate import examine, place, said
+from privsyn.stages.validate import examine, failed_checks, place
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE
 from privsyn.validation.suite import mask_rows
@@ -202,6 +202,7 @@ def check_more(ctx: Context, parent: Plan, folder: Path, count: int) -> Path:
     folder = place(ctx, name, folder, released=result.success)
     if not result.success:
         raise ValidationFailed(
-            f"{name} fails its suite: {said(result)}.", hint=f"See {layout.page_of(folder)}."
+            f"{name} fails its suite: {failed_checks(result)}.",
+            hint=f"See {layout.page_of(folder)}.",
         )
     return folder

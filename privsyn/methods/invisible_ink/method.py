@@ -226,7 +226,7 @@ def _draw(
     votes = ExactSum(len(support))  # (support,): a record moves an entry by at most C
     votes.add(to_grid(difference, bound))
     # B times the average of the paper: integers, so that nothing is rounded after the clip.
-    scores = settings.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
+    scores = settings.batch_size * public_grid(public) + votes.clipped()  # below 2^62 [I7]
     return int(support[mechanism.token.draw(scores, noise)])
 
 

@@ -271,7 +271,7 @@ def _evolve(
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
         with steps.together(sum(counts)):
-            return _kept(kind, journal, part, makes)
+            return _population(kind, journal, part, makes)
 
     population = first("population/1", public)  # line 2
     # With noisy sizes the records have had a say: these are no texts of the public model alone.
@@ -330,7 +330,7 @@ def _evolve(
                 for group, label in zip(parents, labels, strict=True)
             ]
             with steps.together(times * sum(sizes)):
-                offspring = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
+                offspring = _population(kind, journal, f"population/{t + 1}", makes)  # line 10
         fallen += [not bins.any() for bins in weights]
         rounds.append(_figures(t, degree, weights, indices, parents, offspring))
         population = [
@@ -532,7 +532,7 @@ def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> N
     return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
 
 
-def _kept(
+def _population(
     kind: Samples[T], journal: Draws, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
     """A population from the journal, made if it is not there; one file per label."""

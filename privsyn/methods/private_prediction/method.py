@@ -360,7 +360,7 @@ class _Batch:
             if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
         public = z_public[allowed].astype(np.float64)
-        return _Predictions(allowed, public, scores.held(), probabilities)
+        return _Predictions(allowed, public, scores.clipped(), probabilities)
 
     def read(self, on_read: Callable[[int], None]) -> None:
         """Read the references once. Progress shows one part, however many references there are."""

@@ -78,7 +78,7 @@ class FontSimulator:
     def __init__(self, rng: np.random.Generator | None = None) -> None:
         self.revision = revision()
         self._rng = rng or np.random.default_rng()  # public randomness
-        self._kept: OrderedDict[bytes, NDArray[np.float64]] = OrderedDict()
+        self._drawings: OrderedDict[bytes, NDArray[np.float64]] = OrderedDict()
         self._seeds: dict[str, tuple[NDArray[np.float64], NDArray[np.float32]]] = {}
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
@@ -105,7 +105,7 @@ class FontSimulator:
             return self.random(len(samples), label)
         varied = []
         for sample in samples:
-            text, numbers = self._found(sample, label)
+            text, numbers = self._recognize(sample, label)
             fresh = self._fresh()
             moved = numbers + degree * (fresh - numbers)
             moved[0] = fresh[0] if self._rng.random() < degree else numbers[0]
@@ -124,16 +124,16 @@ class FontSimulator:
     def _drawn(self, text: str, numbers: NDArray[np.float64]) -> Pixels:
         """Draw, and keep the numbers."""
         image = draw(text, numbers)
-        self._kept[_key(text, image)] = numbers
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        self._drawings[_key(text, image)] = numbers
+        if len(self._drawings) > _KEPT:
+            self._drawings.popitem(last=False)
         return image
 
-    def _found(self, sample: Pixels, label: str | None) -> tuple[str, NDArray[np.float64]]:
+    def _recognize(self, sample: Pixels, label: str | None) -> tuple[str, NDArray[np.float64]]:
         """The text that an image shows, and the numbers of the nearest drawing."""
         texts = LABELS[:10] if label is None else (self._label(label),)
         for text in texts:
-            if (known := self._kept.get(_key(text, sample))) is not None:
+            if (known := self._drawings.get(_key(text, sample))) is not None:
                 return text, known
         from privsyn.models.images.image_embed import as_pixels
 

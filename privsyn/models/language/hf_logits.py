@@ -127,7 +127,7 @@ class _Pass:
     ids: Any  # (slots, width)
     mask: Any  # (slots, width + max_tokens), 1 where attended to
     cache: Any = None
-    kept: bool = True
+    cacheable: bool = True
 
 
 class HFSession:
@@ -168,7 +168,7 @@ class HFSession:
         self._passes: list[_Pass] = []
         self._states: Any = None  # (rows, hidden)
         self._first: Any = None  # the states at the end of the prompts
-        self._pending, self._held = True, 0.0
+        self._pending, self._cached_bytes = True, 0.0
         self._on_rows: Callable[[int], None] | None = None
         self._begin()
 
@@ -213,7 +213,7 @@ class HFSession:
 
     def rewind(self) -> None:
         """Return every row to the end of its prompt."""
-        caches = [part.cache for part in self._passes if part.kept]
+        caches = [part.cache for part in self._passes if part.cacheable]
         # Regrouped or finished rows have lost their cache: read the prompts again.
         if not (self._first is not None and self._live.all() and all(map(_croppable, caches))):
             self._begin()
@@ -226,7 +226,7 @@ class HFSession:
         """Put all rows into passes with unread prompts."""
         self._live[:] = True
         self._fed, self._states, self._first = [], None, None
-        self._pending, self._held = True, 0.0
+        self._pending, self._cached_bytes = True, 0.0
         self._passes = [
             self._prepare(list(range(start, min(start + self._slots, len(self._rows)))))
             for start in range(0, len(self._rows), self._slots)
@@ -303,9 +303,11 @@ class HFSession:
             return
         size = rowwise.size_of(part.cache)
         # One cache is always kept, however small the limit: otherwise nothing would be faster.
-        part.kept = part.kept and (not self._held or self._held + size <= self._cache_bytes)
-        if part.kept:
-            self._held += size
+        part.cacheable = part.cacheable and (
+            not self._cached_bytes or self._cached_bytes + size <= self._cache_bytes
+        )
+        if part.cacheable:
+            self._cached_bytes += size
         else:
             part.cache = None
 

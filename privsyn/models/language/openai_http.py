@@ -154,7 +154,7 @@ class ServerTextModel:
         self._name = f"models.server: {cfg.model} at {urlsplit(cfg.url).netloc}"
         self._left_out: frozenset[str] = frozenset()
         self._why: str | None = None
-        self._told: set[str] = set()
+        self._warnings: set[str] = set()
         self._lock = threading.Lock()
         key = _key(cfg.key_variable)
         self._headers: Any = {"Authorization": openai.Omit()} if key is None else {}
@@ -315,8 +315,8 @@ class ServerTextModel:
         """Note why a completion is empty; warn once per reason, without a word of the answer."""
         with self._lock:
             self._why = f"{why}: {words}" if words else why
-            new = why not in self._told
-            self._told.add(why)
+            new = why not in self._warnings
+            self._warnings.add(why)
         if new:
             log.warning("%s: an answer holds no text (%s).", self._name, why)
 
@@ -363,9 +363,9 @@ class ServerTextModel:
         self._count(getattr(answer, "usage", None))
         if not (isinstance(content, str) or (content is None and self._cfg.chat)):
             return _garbage(f"a {type(content).__name__} for a text")
-        return self._kept(content or "", text, sampling, finish, thought)
+        return self._text_of(content or "", text, sampling, finish, thought)
 
-    def _kept(
+    def _text_of(
         self, content: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
     ) -> str:
         """The text of an answer; empty where it has none, and then the reason is noted."""

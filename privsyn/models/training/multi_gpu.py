@@ -103,7 +103,7 @@ class Group:
         for rank in self.others:
             self._send(rank, command, contents[(rank - 1) % len(contents)] if contents else b"")
 
-    def asked(self) -> tuple[Command, bytes]:
+    def receive(self) -> tuple[Command, bytes]:
         """Receive the next command of rank 0 and its content."""
         head, body = self._receive(0)
         return Command(head), body
@@ -436,7 +436,7 @@ def serve(group: Group) -> None:
     """
     helper = _Helper(group)
     while True:
-        command, content = group.asked()
+        command, content = group.receive()
         if command is Command.STOP:
             return
         try:

@@ -302,7 +302,7 @@ def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governe
     def answer(operator, option, asked):
         task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
         event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
-        return task._answered(alice, {}, event=event, asked=asked)
+        return task._answered(alice, {}, event=event, digest=asked)
 
     with pytest.raises(ApprovalNeeded):
         reserve(alice, planned)

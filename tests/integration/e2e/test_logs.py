@@ -73,7 +73,7 @@ def test_the_log_of_a_baseline_holds_no_count_and_no_accuracy(
     monkeypatch.chdir(project.root)
     monkeypatch.setattr(sys, "executable", preloaded.python())
     task = BaselineOperator(
-        task_id="baseline", params_path=str(project.params), asked={asked: ["private"]}
+        task_id="baseline", params_path=str(project.params), overrides={asked: ["private"]}
     )
     task.plan = plan(project.context(), "dp_lora", open_account=True).model_dump(mode="json")
     with caplog.at_level(logging.INFO):

@@ -37,7 +37,7 @@ from privsyn.release.plan import Plan, release_id
 from privsyn.stages.audit import held_out
 from privsyn.stages.certify import certify, export
 from privsyn.stages.draw import generate
-from privsyn.stages.evaluate import evaluate, said
+from privsyn.stages.evaluate import evaluate, log_line
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
@@ -457,7 +457,7 @@ def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, ho
     planned, _ = release(ctx, fake)
     internal = evaluate(ctx, planned)
     assert internal == ctx.workspace.internal(planned.id)
-    assert said(internal) == f"internal numbers in {internal}"
+    assert log_line(internal) == f"internal numbers in {internal}"
     assert (internal / "evaluation.json").is_file()
     assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
 
@@ -466,7 +466,7 @@ def test_a_log_says_that_no_record_is_set_aside(make_project, fake):
     ctx = make_project().context("dataset.holdout=0")
     planned, _ = release(ctx, fake)
     assert evaluate(ctx, planned) is None
-    assert "dataset.holdout" in said(None)
+    assert "dataset.holdout" in log_line(None)
 
 
 def test_private_numbers_reach_no_public_run(make_project, fake):
@@ -615,7 +615,7 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
     planned = run(ctx, "invisible_ink", on_step=goes(model), on_note=heard.append)
     assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
     assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
-    assert heard == [said(ctx.workspace.internal(planned.id))]
+    assert heard == [log_line(ctx.workspace.internal(planned.id))]
     assert heard[0].startswith("not measured: ModelError at ")
     assert f"privsyn report --measure {planned.id}" in heard[0]
     assert "measuring failed (the whole evaluation: " in outcome(ctx, planned)["utility (internal)"]

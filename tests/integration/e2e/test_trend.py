@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.methods.base import Backends
-from privsyn.stages.evaluate import evaluate, said
+from privsyn.stages.evaluate import evaluate, log_line
 from privsyn.stages.lineage import fallen, paid_fell
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.small_project import build_project, stand_ins
@@ -79,10 +79,10 @@ def test_the_warning_stays_inside(tmp_path: Path, monkeypatch) -> None:
 
     written: list[tuple[str, dict[str, object]]] = []
     project, _, planned, folder = released(tmp_path / "project")
-    silent = said(folder)
+    silent = log_line(folder)
     monkeypatch.setattr("privsyn.stages.evaluate.fallen", lambda *_: "accuracy fell")
     ctx = project.context(tracker=Tags())
-    assert said(evaluate(ctx, planned, backends=Backends(stand_ins()))) == silent
+    assert log_line(evaluate(ctx, planned, backends=Backends(stand_ins()))) == silent
     assert json.loads((folder / "evaluation.json").read_text())["warning"] == "accuracy fell"
     assert written == [("nested evaluate", {"privsyn.warning": "accuracy fell"})]
     for file in ctx.workspace.release(planned.id).rglob("*"):

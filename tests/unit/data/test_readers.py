@@ -107,7 +107,7 @@ def test_every_format_and_compression_gives_the_same_records(
     path.write_bytes(PACK[packing](CONTENT[suffix]))
     row_counts = RowCounts()
     assert records(labelled(path), row_counts) == WANTED
-    assert (row_counts.rows, row_counts.kept) == (4, 4)
+    assert (row_counts.rows, row_counts.used) == (4, 4)
 
 
 @pytest.mark.parametrize("packing", [p for p in PACK if p])
@@ -376,7 +376,7 @@ def test_an_unusable_json_line_is_dropped_alone(tmp_path: Path, bad: bytes, plac
         ("1", None, "first"),
         ("2", None, "last"),
     ]
-    assert (row_counts.rows, row_counts.kept) == (3, 2)
+    assert (row_counts.rows, row_counts.used) == (3, 2)
 
 
 BAD_ROWS = [
@@ -401,7 +401,7 @@ def test_an_unusable_csv_row_is_dropped_alone(tmp_path: Path, bad: bytes, place:
     row_counts = RowCounts()
     wanted = [("1", None, "first"), ("2", None, 'last, "of" all\nlines')]
     assert records(config(path, unit="id"), row_counts) == wanted
-    assert (row_counts.rows, row_counts.kept) == (3, 2)
+    assert (row_counts.rows, row_counts.used) == (3, 2)
 
 
 def test_an_unusable_parquet_value_is_dropped_alone(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_what_a_backslash_stands_for(tmp_path: Path) -> None:
     cfg = DatasetConfig(name="d", path=path, text="b", escape="\\")
     found = [record.reveal().content for record in read_records(cfg, row_counts=row_counts)]
     assert found == ['C:\\temp\\new "x"', "C:\\dir\\", 'say "hi"', "a\nb", ","]
-    assert (row_counts.rows, row_counts.kept) == (6, 5)
+    assert (row_counts.rows, row_counts.used) == (6, 5)
 
 
 def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_exact_sums_are_those_of_whole_numbers_held_once(blocks: list[list[int]]
     for block in blocks:
         total.add(np.array(block, np.int64).reshape(-1, 1))
     exact = sum(map(sum, blocks))
-    assert total.held().tolist() == [min(max(exact, -(2**61)), 2**61)]
+    assert total.clipped().tolist() == [min(max(exact, -(2**61)), 2**61)]
 
 
 @given(st.lists(whole, max_size=9), st.integers(0, 2**47))
@@ -145,7 +145,7 @@ def test_one_row_moves_a_held_sum_by_no_more_than_itself(rows: list[int], row: i
     def held(*last: int) -> int:
         total = ExactSum(1)
         total.add(np.array([*rows, *last], np.int64).reshape(-1, 1))
-        return int(total.held()[0])
+        return int(total.clipped()[0])
 
     assert 0 <= held(row) - held() <= row
     assert 0 <= held() - held(-row) <= row

@@ -26,7 +26,7 @@ from privsyn.dp.events import (
     Pure,
     SampledGaussian,
 )
-from privsyn.dp.risk import Risk, Strength, found, of_profile, risk, strength
+from privsyn.dp.risk import Risk, Strength, of_profile, risk, strength, true_positive_rate
 
 RATES = (0.001, 0.01, 0.1, 0.5)
 
@@ -58,7 +58,7 @@ def test_pure_steps_against_the_best_test(losses: list[float]) -> None:
     points = profile(Composed(tuple(Pure(loss) for loss in losses)))
     for rate in RATES:
         best = best_test(p, q, rate)
-        assert best * (1 - 1e-9) <= found(points, rate) <= best * 1.01
+        assert best * (1 - 1e-9) <= true_positive_rate(points, rate) <= best * 1.01
     advantage = float(np.maximum(p - q, 0).sum())
     bound = of_profile(points).advantage
     assert advantage * (1 - 1e-9) <= bound <= advantage * 1.001
@@ -71,7 +71,7 @@ def test_gaussian_noise_against_its_closed_form(mu: float, kind: type[Gaussian])
     points = profile(event)
     for rate in RATES:
         best = float(norm.cdf(norm.ppf(rate) + mu))
-        assert best * (1 - 1e-9) <= found(points, rate) <= best * 1.05
+        assert best * (1 - 1e-9) <= true_positive_rate(points, rate) <= best * 1.05
     advantage = 2 * float(norm.cdf(mu / 2)) - 1
     assert advantage * (1 - 1e-9) <= of_profile(points).advantage <= advantage * 1.001
 
@@ -84,7 +84,7 @@ def test_a_sampled_step_against_its_densities(rate: float, noise: float) -> None
     points = profile(SampledGaussian(rate, noise, 1))
     for false_positives in RATES:
         best = max(best_test(p, q, false_positives), best_test(q, p, false_positives))
-        assert best * (1 - 1e-4) <= found(points, false_positives) <= best * 1.05
+        assert best * (1 - 1e-4) <= true_positive_rate(points, false_positives) <= best * 1.05
     advantage = float(np.maximum(p - q, 0).sum())
     assert advantage * (1 - 1e-4) <= of_profile(points).advantage <= advantage * 1.01
 
@@ -101,9 +101,11 @@ def test_draws_against_the_exponential_mechanism() -> None:
         for _ in range(count):
             p, q = np.outer(p, p1).ravel(), np.outer(q, q1).ravel()
         for rate in RATES:
-            assert best_test(p, q, rate) <= found(points, rate)
+            assert best_test(p, q, rate) <= true_positive_rate(points, rate)
         assert float(np.maximum(p - q, 0).sum()) <= of_profile(points).advantage
-    assert found(points, 0.01) <= found(profile(ZCDP(width**2 / 8 * count)), 0.01)
+    assert true_positive_rate(points, 0.01) <= true_positive_rate(
+        profile(ZCDP(width**2 / 8 * count)), 0.01
+    )
 
 
 events = st.one_of(
@@ -122,7 +124,7 @@ def test_more_releases_are_more_risk_and_none_is_below_its_guarantee(a: Event, b
         assert 0 <= value <= both.figures()[name] * (1 + 1e-3) <= 1.001
     # A guarantee is a point of the profile: it never says less than the bounds.
     epsilon, delta = epsilon_at(a, 1e-3), 1e-3
-    assert one.found_at_1_percent <= found([(epsilon, delta)], 0.01) * 1.02
+    assert one.found_at_1_percent <= true_positive_rate([(epsilon, delta)], 0.01) * 1.02
     assert one.advantage <= (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * 1.02
 
 
@@ -130,11 +132,11 @@ def test_without_delta_the_bound_is_too_low() -> None:
     """The broken bound: a point's delta left out."""
     mu = 1.0
     points = [(epsilon, 0.0) for epsilon, _ in profile(Gaussian(1 / mu))]
-    assert found(points, 0.01) < float(norm.cdf(norm.ppf(0.01) + mu)) / 2
+    assert true_positive_rate(points, 0.01) < float(norm.cdf(norm.ppf(0.01) + mu)) / 2
 
 
 def test_without_any_point_everything_is_possible() -> None:
-    assert found([], 0.01) == 1.0
+    assert true_positive_rate([], 0.01) == 1.0
     assert Risk(1.0, 1.0, 1.0).right == 1.0
     assert risk(Pure(1e308)) == Risk(1.0, 1.0, 1.0)
 

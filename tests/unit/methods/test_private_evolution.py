@@ -861,7 +861,9 @@ def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_pat
 def test_catches_a_population_that_is_not_kept(tmp_path, monkeypatch):
     """What the test above is for: votes cast again on another population would be other votes."""
     monkeypatch.setattr(
-        private_evolution, "_kept", lambda kind, journal, key, makes: [make() for make in makes]
+        private_evolution,
+        "_population",
+        lambda kind, journal, key, makes: [make() for make in makes],
     )
     monkeypatch.setattr(private_evolution, "_kept_array", lambda journal, key, make: make())
     with pytest.raises(AssertionError):
