@@ -115,6 +115,16 @@ def test_rows_of_a_unit_are_clipped_together_and_only_where_they_are_too_long():
     assert max(sums([[[0]] * 3, []])) == 3 * LATTICE
 
 
+def test_a_token_counts_once_however_often_a_record_names_it():
+    assert (sums([[[0, 1, 0]], []]) == sums([[[0, 1]], []])).all()
+
+
+def test_a_row_that_rounding_made_too_long_counts_as_none(monkeypatch):
+    longer = lambda table, row: np.full(len(row), 1.000001 / math.sqrt(len(row)))  # noqa: E731
+    monkeypatch.setattr(TokenTable, "_directed", longer)
+    assert not sums([[[0]], []]).any()
+
+
 def test_counts_without_a_norm_would_break_the_bound():
     """The broken variant: a one for each token, as long records would have it."""
     record = [0, 1, 2, 3, 4, 5]
@@ -180,7 +190,7 @@ def drawn(rng, rates, texts):
 
 
 def test_the_table_has_the_tokens_that_public_texts_use_most():
-    table = TokenTable.of([[[5, 7], [7]], [[7, 9]]])
+    table = TokenTable.of([[[9, 7], [7]], [[7, 5]]])
     assert table.tokens.tolist() == [7, 5, 9]  # equally frequent ones in order of their numbers
     assert len(TokenTable.of([[range(2 * MOST_TOKENS)]]).tokens) == MOST_TOKENS
     assert np.allclose((TokenTable.of([[[1, 2], [3]]]).public ** 2).sum(), (1 + 0.5) / 4 + 0.125, 2)
@@ -281,6 +291,13 @@ def test_half_of_the_candidates_are_written_with_the_log_ratios_of_their_label(t
         used = {WORDS.index(word) for word in DATA[label][0].split()}
         other = {WORDS.index(word) for words in DATA.values() for word in words[0].split()} - used
         assert min(ratios_[token] for token in used) > 0 > max(ratios_[token] for token in other)
+
+
+def test_log_ratios_are_shrunk_by_the_noise_that_was_drawn(tmp_path):
+    """Sixty records a label under noise of hundreds: the model writes as before."""
+    cfg = config(word_share=0.5, expansion=4, noise_multiplier=1000.0)
+    _, model, _ = run(tmp_path, cfg, DATA)
+    assert max(abs(ratio) for ratios_ in model.log_ratios for ratio in ratios_.values()) < 0.05
 
 
 @pytest.mark.parametrize(("share", "most"), [(0.0, 8), (0.5, 4)])
