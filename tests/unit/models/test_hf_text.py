@@ -442,6 +442,38 @@ def test_on_cuda(folders: Callable[[str], str]) -> None:
             assert len(texts) == len(PROMPTS)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load: Load, name: str) -> None:
+    """In every row and at every step; the others keep their proportions."""
+    model = load(name)
+    for ratios in ({}, {7: 50.0}, {7: -50.0}):
+        tokens: list[int] = []
+        watched = seeded(model, 3)
+        watched._text = lambda row, into=tokens: into.extend(row) or ""
+        watched.complete(PROMPTS, max_tokens=6, temperature=1.0, log_ratios=ratios)
+        assert {7: 50.0} != ratios or {*tokens} == {7}
+        assert {7: -50.0} != ratios or 7 not in tokens
+    again = [
+        seeded(model, 3).complete(PROMPTS, max_tokens=6, temperature=1.0, **more)
+        for more in ({}, {"log_ratios": dict.fromkeys(range(7), 0.0)})
+    ]
+    assert again[0] == again[1]
+
+
+@pytest.mark.parametrize("name", ["tiny", "chat", "gpt2", "sliding"])
+def test_tokens_of_a_text_are_distinct_and_say_something(load: Load, name: str) -> None:
+    """Numbers and spaces do not, special tokens are plain text, and no text is refused."""
+    model = load(name)
+    end = model._tokenizer.eos_token
+    for text in ("the bill is the bill", f"late {end} bill", "", "\ud800 late", "bill " * 9000):
+        tokens = model.tokens(text)
+        assert tokens == sorted({*tokens})
+        assert not {*tokens} & {*model._ends}
+    assert model.tokens("late 2024 \n  7") == model.tokens("late")
+    assert set(model.tokens("my bill")) > set(model.tokens("bill"))
+    assert model.tokens(" late ") == model.tokens("late")
+
+
 def test_a_call_may_sample_among_fewer_tokens_than_the_model(load):
     import torch
 
