@@ -143,8 +143,9 @@ _MOST_DRAWS, _ALONE = 2, 200
 """Draws of the public model alone that a release is set beside, and most texts that are written for
 them."""
 _READ = 300
-"""Most candidates of the public model, and real records a side, that rulers read of a small
-release."""
+"""Most candidates of the public model that rulers read of a small release."""
+_TESTED = 600
+"""Most held-out records that rulers are tested on: they decide how wide an interval is."""
 
 
 def public_alone(
@@ -403,10 +404,11 @@ def _beside(
         labelled(texts, labels if speaking else [""] * len(texts), most)
         for texts, labels in (synthetic, real)
     )
-    known, tested = split_holdout(theirs, max(len(ours), _READ))
+    # Rivals are trained on as many as the release, or a third; all others test.
+    known, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3))
     case = Case(
         ours,
-        tested[:_READ],
+        tested[:_TESTED],
         known,
         [(text, label or "") for text, label in public],
         dict(plan.dataset.subject.descriptions),
