@@ -97,10 +97,18 @@ def find(ctx: Context, plan: Plan) -> Path:
     """The folder of a committed release.
 
     Raises:
-        DataError: It is not on this machine; says how to bring it back.
+        BudgetError: The ledger does not know the release.
+        DataError: It is not on this machine, or not finished; says what brings it here.
     """
     folder = locate(ctx.workspace, ctx.ledger, plan.id)
     if folder is None:
+        state = ctx.ledger.releases.get(plan.id).state
+        if state != "COMMITTED":  # such as where somebody marked a task of Airflow as successful
+            raise DataError(
+                f"release {plan.id} is {state}: it is not finished, and has no folder.",
+                hint="Run it again, or clear Airflow's tasks that did not run, `certify` among "
+                "them: what was drawn costs nothing more.",
+            )
         raise DataError(
             f"release {plan.id} is committed, but its folder is not here.",
             hint=f"Bring it back with: privsyn restore {plan.id}",

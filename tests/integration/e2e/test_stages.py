@@ -21,6 +21,7 @@ from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import (
+    BudgetError,
     BudgetExceeded,
     ConfigError,
     DataError,
@@ -337,6 +338,18 @@ def test_scratch_that_is_gone_loses_the_release_at_the_next_run(make_project):
     with pytest.raises(ReleaseLost):
         partition(ctx, planned)
     assert ctx.ledger.releases.get(planned.id).state == "LOST"
+
+
+def test_what_runs_before_the_release_is_finished_names_its_state(make_project):
+    """As where a task of Airflow is marked as successful: those after it do not wait for it."""
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    with pytest.raises(BudgetError, match="is not in the ledger"):
+        validate(ctx, planned)
+    reserve(ctx, planned)
+    for stage in (validate, publish):
+        with pytest.raises(DataError, match="is RESERVED: it is not finished, and has no folder"):
+            stage(ctx, planned)
 
 
 def test_an_untouched_reservation_is_given_back(make_project):
