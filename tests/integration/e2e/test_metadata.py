@@ -174,7 +174,7 @@ def test_the_registry_s_own_schema_takes_the_entry(name, stated):
 def test_the_checklist_asks_what_a_review_asks_and_says_where_it_is_checked():
     rows = checklist(of(next(name for name in RELEASES if name.startswith("dp_lora-"))))
     asked = " ".join(row.question for row in rows)
-    for topic in ("unit", "neighbours", "epsilon", "mechanisms", "floating point", "budget"):
+    for topic in ("unit", "neighbors", "epsilon", "mechanisms", "floating point", "budget"):
         assert topic in asked
     for topic in ("tuned", "invariants", "models", "threat", "reach", "side channels", "bias"):
         assert topic in asked
