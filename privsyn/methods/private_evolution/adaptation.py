@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 MOST_TOKENS = 1000
 """Most tokens of the table. The rarer a token, the less the noise leaves of it."""
+MOST_ENTRIES = 125_000
+"""Most entries of the table, each a draw of noise: with many labels it has fewer tokens."""
 _COMMON = 60
 """Tokens by which the number of a label's records is estimated."""
 _SURE = 3.5
@@ -57,7 +59,8 @@ class TokenTable:
         """The table for public texts, each as its distinct tokens, by label."""
         counts = Counter(token for group in texts for text in group for token in text)
         # the same order on every machine, so that a resumed run reads a noisy table rightly
-        ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_TOKENS]
+        most = min(MOST_TOKENS, max(1, MOST_ENTRIES // len(texts)))
+        ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:most]
         rates = np.array([count + 0.5 for _, count in ranked]) / (1 + sum(map(len, texts)))
         empty = cls(
             np.array([token for token, _ in ranked], np.int64),

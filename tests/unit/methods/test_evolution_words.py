@@ -22,7 +22,12 @@ from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import method, votes
-from privsyn.methods.private_evolution.adaptation import MOST_TOKENS, STRENGTH, TokenTable
+from privsyn.methods.private_evolution.adaptation import (
+    MOST_ENTRIES,
+    MOST_TOKENS,
+    STRENGTH,
+    TokenTable,
+)
 from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -193,6 +198,8 @@ def test_the_table_has_the_tokens_that_public_texts_use_most():
     table = TokenTable.of([[[9, 7], [7]], [[7, 5]]])
     assert table.tokens.tolist() == [7, 5, 9]  # equally frequent ones in order of their numbers
     assert len(TokenTable.of([[range(2 * MOST_TOKENS)]]).tokens) == MOST_TOKENS
+    many = TokenTable.of([[range(1000)]] * 500)
+    assert many.public.size == MOST_ENTRIES
     assert np.allclose((TokenTable.of([[[1, 2], [3]]]).public ** 2).sum(), (1 + 0.5) / 4 + 0.125, 2)
 
 
