@@ -59,7 +59,6 @@ from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
-from privsyn.models.images.loading import load_encoder
 from privsyn.models.language import embed_e5
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.prompts import context_length
@@ -67,6 +66,7 @@ from privsyn.models.language.text_variation import TextSettings
 from privsyn.models.loading import (
     describe_role,
     load_embedder,
+    load_image_encoder,
     load_measuring_encoder,
     load_role,
 )
@@ -608,7 +608,7 @@ def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pi
         return backends.image_embedder
     if why_no_encoder(ctx, plan) is not None:
         return None
-    return load_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
+    return load_image_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
 
 
 def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:

@@ -132,7 +132,7 @@ def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_n
     def damaged(*_):
         raise ModelError("damaged.")
 
-    monkeypatch.setattr("privsyn.stages.measure.load_encoder", damaged)
+    monkeypatch.setattr("privsyn.stages.measure.load_image_encoder", damaged)
     artifact, real = write_release(tmp_path)
     with pytest.raises(ModelError, match="damaged"):
         beside(ctx, planned, artifact, real[:held_out], None, Failures())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError, StorageError
-from privsyn.models.images.loading import load_encoder
+from privsyn.models.loading import load_image_encoder
 from privsyn.models.model_identity import locate
 from privsyn.models.model_store import fetch, find
 from privsyn.models.references import EFFICIENTNET_LITE0, ModelReference
@@ -35,7 +35,7 @@ def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder:
         np.arange(224), np.arange(224), np.arange(3), indexing="ij"
     )
     shade = rows * columns // 7 + 31 * colours + (rows // 32) * (columns // 16) * 5
-    encoder = load_encoder(NAMED, PerformanceConfig(device="cpu"))
+    encoder = load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
     [vector] = encoder.embed([(shade % 256).astype(np.uint8)])
     # Written down from that package's own layers, batch norms and all.
     assert np.argsort(-vector)[:6].tolist() == [109, 944, 7, 113, 971, 119]
@@ -55,14 +55,14 @@ def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
     shutil.copytree(folder, own)
     (own / "config.json").write_text(json.dumps({"model_type": "efficientnet-lite0"}))
     with pytest.raises(ModelError, match="damaged or altered") as caught:
-        load_encoder(NAMED, PerformanceConfig(device="cpu"))
+        load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
     assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
     (own / "source.json").unlink()
     from safetensors.numpy import save_file
 
     save_file({"a": np.zeros(1, np.float32)}, own / "model.safetensors")
     with pytest.raises(ModelError, match="does not fit efficientnet-lite0"):
-        load_encoder(NAMED, PerformanceConfig(device="cpu"))
+        load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
 
 
 def test_where_it_was_not_fetched_the_message_says_how(

@@ -14,8 +14,7 @@ import torch
 from privsyn.errors import ModelError
 from privsyn.models.images.diffusers_image import DiffusionImages
 from privsyn.models.images.image_folders import ImageFacts
-from privsyn.models.images.loading import load_image_embedder, load_image_model
-from privsyn.models.loading import describe_role, load_role
+from privsyn.models.loading import describe_role, load_image_embedder, load_image_model, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 

@@ -22,8 +22,7 @@ from privsyn.cli.project import models_app
 from privsyn.errors import ModelError
 from privsyn.models.images.guided_diffusion import convert
 from privsyn.models.images.image_folders import read_facts
-from privsyn.models.images.loading import load_image_model
-from privsyn.models.loading import describe_role
+from privsyn.models.loading import describe_role, load_image_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)

@@ -13,8 +13,7 @@ from privsyn.errors import ModelError
 from privsyn.models.fakes import FakeImageAPI, FakeImageEmbedder
 from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
 from privsyn.models.images.image_folders import BUILTIN_ENCODER
-from privsyn.models.images.loading import load_image_embedder
-from privsyn.models.loading import describe_role, load_role
+from privsyn.models.loading import describe_role, load_image_embedder, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_clip, save_vit
 
