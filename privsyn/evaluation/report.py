@@ -796,7 +796,7 @@ def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | 
     if why is not None:
         return f"{what} {why}."
     if not students:
-        return f"{what} this release has no student: privsyn distill {release_id}"
+        return f"{what} this release has no student. Train one: privsyn distill {release_id}"
     return (
         f"{what} {students[0].name} was not measured, or there was no text to measure it by: "
         f"privsyn distill {release_id}"

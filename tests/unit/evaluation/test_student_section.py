@@ -61,7 +61,11 @@ def test_what_its_number_means_is_said(changes, grade, said):
 @pytest.mark.parametrize(
     ("students", "why", "said"),
     [
-        ([], None, f"UNAVAILABLE, since this release has no student: privsyn distill {ID}"),
+        (
+            [],
+            None,
+            f"UNAVAILABLE, since this release has no student. Train one: privsyn distill {ID}",
+        ),
         ([], "no real records are held out", "UNAVAILABLE, since no real records are held out."),
         ([StudentMetrics("x", 1)], None, "x was not measured"),
     ],
