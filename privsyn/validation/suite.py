@@ -16,8 +16,7 @@ import logging
 import os
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -521,15 +520,6 @@ def masked(text: str, cfg: ValidationConfig) -> str:
         except (ValueError, RecursionError):
             pass
     return replaced(text)
-
-
-def masks(texts: Iterable[str]) -> dict[str, int]:
-    """Number of placeholders of each kind in texts, without zeros."""
-    counts = Counter[str]()
-    for text in texts:
-        for kind, placeholder in PLACEHOLDERS.items():
-            counts[kind] += text.count(placeholder)
-    return {kind: count for kind, count in counts.items() if count}
 
 
 def mask_rows(rows: Sequence[Mapping[str, Any]], cfg: ValidationConfig) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privsyn.data.sample import SHIPPED
 from privsyn.validation.settings import PATTERNS, ValidationConfig
-from privsyn.validation.suite import mask_rows, masked, masks
+from privsyn.validation.suite import mask_rows, masked
 
 CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
 
@@ -62,11 +62,10 @@ def test_a_masked_text_passes_the_suite_that_forbids(text: str) -> None:
     assert not found, (text, said)
 
 
-def test_rows_and_counts() -> None:
+def test_rows_are_masked_by_their_texts() -> None:
     rows = [{"id": "1", "text": "555-1234"}, {"id": "2", "file": "a.png"}]
     done = mask_rows(rows, CFG)
     assert done == [{"id": "1", "text": "[phone]"}, {"id": "2", "file": "a.png"}]
-    assert masks(row.get("text", "") for row in done) == {"phone": 1}
 
 
 def test_hardly_any_invented_message_is_changed_but_by_its_numbers() -> None:
