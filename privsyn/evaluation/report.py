@@ -269,13 +269,13 @@ def _next_step(value: Mapping[str, float], grade: Grade, about: Availability) ->
         free > _NEAR_ALL or (free >= real and real - rivals.get("chance", 0.0) > _TAUGHT)
     ):
         steps = (
-            f"Not worth any epsilon: {called} does about as well ({free:.2f}) as "
+            f"Not worth any epsilon: what is free ({called}) does about as well ({free:.2f}) as "
             f"{value.get(f'{first}.real_records', 0):.0f} real records ({real:.2f}). Take what "
             "costs nothing."
         )
     elif grade == "poor":
         steps = (
-            f"Not shown to be worth its epsilon: {called} gives {free:.2f} at no cost. Raise "
+            f"Not shown to be worth its epsilon: what is free ({called}) gives {free:.2f}. Raise "
             f"{about.tuning_hint}, or spend more epsilon, or take what costs nothing."
         )
     else:
