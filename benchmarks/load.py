@@ -1,29 +1,46 @@
-"""CPU seconds of a large ledger, and of a DAG processor over many projects.
+"""CPU seconds of a large ledger and of a DAG processor over many projects; many runs at once.
 
     PYTHONPATH=. python benchmarks/load.py ledger [--releases 5000]
     PYTHONPATH=. python benchmarks/load.py dags [--projects 50]
+    PYTHONPATH=. python benchmarks/load.py runs --ledger postgresql://USER@HOST/EMPTY [--runs 20]
 
 Figures are CPU seconds of the process (``resource``), which a busy machine does not change much.
 The ledger is SQLite; its releases are Gaussian noise of one event, written in one transaction.
+
+``runs`` makes releases of three projects that share a ledger, each in a process of its own, all at
+once and some of them twice, by the stages that Airflow's tasks run, without MLflow and DVC. What
+may be retried is, as there. Then it compares what was charged with what was released.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from privsyn.errors import PrivsynError
+from privsyn.ledger.ledger import Ledger
+from privsyn.release.facts import ReleaseFacts
+from privsyn.stages.base import open_context
+from privsyn.stages.run import run
+from privsyn.tracking import NullTracker
+from tests import preloaded
+from tests.integration.e2e.small_project import METHODS as METHODS_OF_TESTS
 from tests.integration.e2e.small_project import build_project
+from tests.system.dags.conftest import make_project
 
 METHODS = (
     "invisible_ink",
@@ -37,15 +54,21 @@ METHODS = (
 def main() -> None:
     """Print what either takes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("ledger", "dags"))
+    parser.add_argument("what", choices=("ledger", "dags", "runs"))
     parser.add_argument("--releases", type=int, default=5000)
     parser.add_argument("--projects", type=int, default=50)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--ledger", help="an empty database, for runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "ledger":
             of_ledger(Path(folder), arguments.releases)
-        else:
+        elif arguments.what == "dags":
             of_dags(Path(folder), arguments.projects)
+        elif arguments.ledger is None:
+            parser.error("runs needs --ledger")
+        else:
+            of_runs(Path(folder), arguments.ledger, arguments.runs)
 
 
 def timed(name: str, call: Callable[[], Any]) -> Any:
@@ -146,6 +169,70 @@ def of_dags(folder: Path, count: int) -> None:
     dags |= timed(f"privsyn_ledger of {count} projects", ledger_report_dags)
     broken = [name for name, dag in dags.items() if "broken" in dag.tags]
     print(f"{len(dags)} DAGs, broken: {len(broken)}; Python {sys.version.split()[0]}")
+
+
+def of_runs(folder: Path, ledger: str, count: int) -> None:
+    """Make so many releases of three projects at once, and audit what was charged."""
+    names, methods = ("clinic", "forum", "shop"), ("invisible_ink", "keyphrase_seeding")
+    for name in names:
+        (folder / name).mkdir()
+        params = make_project(folder / name).root / "params.yaml"
+        settings = yaml.safe_load(params.read_text())
+        settings["dataset"]["name"] = settings["account"]["name"] = name
+        settings["methods"]["keyphrase_seeding"] = METHODS_OF_TESTS["keyphrase_seeding"]
+        settings["privacy"]["epsilon"], settings["evaluate"] = 1.0, {"enabled": False}
+        settings["services"] = {"ledger": ledger}
+        params.write_text(yaml.safe_dump(settings))
+        # The same file under two accounts is refused.
+        private = params.with_name("private.jsonl")
+        private.write_text(private.read_text().replace("note", f"{name} note"))
+    places = [(folder / name / "params.yaml", method) for name in names for method in methods]
+    for module in preloaded.MODULES:  # once, and not in each fork
+        import_module(module)
+    forks = multiprocessing.get_context("fork")
+    ended, processes = forks.Queue(), []
+    began = time.monotonic()
+    for number in range(count):
+        params, method = places[number % len(places)]
+        arguments = (params, method, number // len(places) % 3, ended)
+        processes.append(forks.Process(target=_make, args=arguments))
+        processes[-1].start()
+    runs = [ended.get() for _ in processes]
+    print(f"{count} runs of {len(places)} kinds in {time.monotonic() - began:.0f} s")
+    for process in processes:
+        process.join()
+    _audit(ledger, folder, runs)
+
+
+def _make(params: Path, method: str, number: int, ended: Any) -> None:
+    """One run, tried again as Airflow would."""
+    began, tries = time.monotonic(), Counter[str]()
+    while not tries["ended"]:
+        try:
+            ctx = open_context(params, [f"privacy.draw={number}"], origin={"driver": "load"})
+            ctx.tracker = NullTracker()
+            run(ctx, method, published=False)
+            tries["ended"] += 1
+        except PrivsynError as error:
+            tries[type(error).__name__] += 1
+            tries["ended"] += not error.retryable
+            time.sleep(1.0)
+    ended.put((time.monotonic() - began, time.process_time(), tries))
+
+
+def _audit(ledger: str, folder: Path, runs: list[tuple[float, float, Counter[str]]]) -> None:
+    """Print how the runs ended, how long they took, and whether charges and releases agree."""
+    for name, taken in (("seconds", [one[0] for one in runs]), ("CPU s", [one[1] for one in runs])):
+        taken.sort()
+        print(f"{name} each: {taken[0]:.1f}, median {taken[len(taken) // 2]:.1f}, {taken[-1]:.1f}")
+    print(f"ends and retries: {dict(sum((one[2] for one in runs), Counter()))}")
+    book = Ledger(ledger)
+    book.verify()
+    charged = {(e.release_id, e.epsilon, str(e.state)) for e in book.releases.all()}
+    facts = [ReleaseFacts.read(place) for place in folder.glob("*/releases/*/")]
+    made = {(release.release_id, release.plan.epsilon, "COMMITTED") for release in facts}
+    print(f"charged {len(charged)}, released {len(made)}, the same: {charged == made}")
+    print(f"refusals: {len(book.releases.refusals())}; the chain holds, {len(book.history())} rows")
 
 
 if __name__ == "__main__":
