@@ -143,7 +143,7 @@ def distill(
     made = student_of(ReleaseFacts.read(folder))
     rows = {
         "student": Verbatim(folder.name),
-        "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",
+        "parameters": f"{made['parameters']:,}, with a vocabulary of {made['vocabulary']:,} tokens",
         "trained on": f"{made['texts']:,} synthetic texts, {made['tokens']:,} tokens, "
         f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
         "cost": "none: its parent's guarantee covers it",

@@ -1,4 +1,4 @@
-"""What an epsilon and a delta say, in words; and when they say little.
+"""What a guarantee means in words, cautions where it is weak, and advice on sizes and prompts.
 
 Public settings are all that is read. A caution is advice: what an account must not exceed is its
 policy, with ``account.limits``.
