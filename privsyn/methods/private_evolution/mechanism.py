@@ -157,12 +157,12 @@ def _sums(
 ) -> DiscreteGaussian | None:
     """Noise of the sums of vectors by label; None without them.
 
-    A record adds a vector of length one at most to its label's sum, so a unit moves the sums by m.
-    A unit that replaces another may move them by 2 m, since vectors may be opposite [E14].
+    What a unit adds to the sums of all labels is clipped to an L2 norm of sqrt(m). A unit that
+    replaces another may move them by twice that, since vectors may be opposite [E14].
     """
     if len(facts.labels) < 2 or not settings.mean_share:  # one label needs no telling apart
         return None
-    l2 = float(facts.adjacency.moves * facts.unit.max_records * LATTICE)
+    l2 = facts.adjacency.moves * root_up(facts.unit.max_records * LATTICE**2)
     return DiscreteGaussian(l2, _multiplier(settings, sigma, settings.mean_share) * l2)
 
 

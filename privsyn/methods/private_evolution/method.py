@@ -477,7 +477,7 @@ class _Private(Generic[T]):
 
         def drawn() -> NDArray[np.int64]:
             rows = [voters.vectors for voters in self._voters]
-            return sums.draw(exact_sums(rows, grid, LATTICE), noise)
+            return sums.draw(exact_sums(rows, self._units, grid, self._most, LATTICE), noise)
 
         noisy = journal.draw_array("means", drawn, len(sizes) * every.shape[1])
         labels = labels_of(noisy, every, grid, sizes)

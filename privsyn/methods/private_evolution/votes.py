@@ -12,6 +12,7 @@ float32 holds exactly, whatever the order in which FAISS and its BLAS add ([E3] 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,18 +146,26 @@ def clipped(one: int, most: int, squared: int) -> int:
     return one if squared <= most else math.isqrt(one * one * most // squared)
 
 
-def exact_sums(vectors: Sequence[NDArray[np.float32]], grid: Grid, one: int) -> NDArray[np.int64]:
+def exact_sums(
+    vectors: Sequence[NDArray[np.float32]], units: Sequence[str], grid: Grid, most: int, one: int
+) -> NDArray[np.int64]:
     """Sum of the directions of each label's rows, shape (labels * width,). Not yet private.
 
-    Guarantee: a row adds an integer vector of an L2 norm of at most ``one`` to its label's sum,
-    whatever the row holds, and that vector does not depend on the other rows [E14].
+    Guarantee: a row adds an integer vector of an L2 norm of at most ``one`` to its label's sum, and
+    a unit, with all its rows of all labels, one of at most ``one`` times the root of ``most``,
+    whatever the rows hold. These vectors do not depend on the rows of other units [E14].
 
     Args:
         vectors: The rows of each label, shape (records, width).
+        units: The unit of each row, over all labels.
         grid: Made from public candidates.
+        most: Most rows of a unit.
         one: Lattice steps of the unit norm.
     """
-    sums = np.zeros((len(vectors), len(grid.center)), np.int64)
+    width, counts = len(grid.center), Counter(units)
+    sums = np.zeros((len(vectors), width), np.int64)
+    shared: dict[str, dict[int, NDArray[np.int64]]] = {}  # by unit and label, (width,)
+    owners = iter(units)
     for label, rows in enumerate(vectors):
         for start in range(0, len(rows), _ROWS):
             part = directions(grid.round(rows[start : start + _ROWS]))
@@ -164,7 +173,20 @@ def exact_sums(vectors: Sequence[NDArray[np.float32]], grid: Grid, one: int) -> 
             # privacy: squares of integers, compared exactly; a row that rounding made too long
             # counts as none
             steps[np.einsum("ij,ij->i", steps, steps) > one * one] = 0
-            sums[label] += steps.sum(axis=0)
+            for row, unit in zip(steps, owners, strict=False):
+                if counts[unit] == 1:
+                    sums[label] += row
+                else:
+                    mine = shared.setdefault(unit, {})
+                    mine[label] = mine.get(label, 0) + row
+    bound = most * one * one
+    for mine in shared.values():
+        squared = sum(value * value for row in mine.values() for value in row.tolist())
+        for label, row in mine.items():
+            if squared > bound:  # privacy: toward zero, number by number: the norm is within it
+                shorter = [math.isqrt(value * value * bound // squared) for value in row.tolist()]
+                row = np.sign(row) * np.array(shorter, np.int64)
+            sums[label] += row
     return sums.ravel()
 
 

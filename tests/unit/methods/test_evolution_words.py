@@ -436,7 +436,8 @@ def test_the_shares_of_the_cost_are_those_of_the_settings():
     mechanism = METHOD.calibrate(cfg, TARGET, facts)
     costs = [event.count / event.noise_multiplier**2 for event in mechanism.event.events]
     assert np.array(costs) / sum(costs) == pytest.approx([0.3, 0.2, 0.5])
-    assert mechanism.means.sensitivity == 2 * 3 * LATTICE
+    assert mechanism.means.sensitivity == pytest.approx(2 * math.sqrt(3) * LATTICE)
+    assert Fraction(mechanism.means.sensitivity) ** 2 >= 4 * 3 * LATTICE**2
     alone = METHOD.calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ()))
     assert alone.means is None and len(alone.event.events) == 2  # noqa: PT018
 

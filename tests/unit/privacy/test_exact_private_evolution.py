@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -454,11 +455,48 @@ def test_catches_mean_vectors_with_the_sensitivity_of_votes(monkeypatch):
 def test_a_vector_has_length_one_at_most_whatever_the_others_are(others, one):
     """Also NaN, infinities, and rows far from all candidates."""
     grid = Grid.around(np.array([[0, 0, 1], [1, 0, 0.5], [-1, 2, 0]], np.float32))
-    few = exact_sums([np.array(others, np.float32).reshape(-1, 3)], grid, LATTICE)
-    more = exact_sums([np.array([*others, one], np.float32)], grid, LATTICE)
-    alone = exact_sums([np.array([one], np.float32)], grid, LATTICE)
-    assert (more - few == alone).all()
-    assert sum(int(step) ** 2 for step in alone) <= LATTICE**2
+
+    def sums(*rows):
+        vectors = np.array(rows, np.float32).reshape(-1, 3)
+        return exact_sums([vectors], [str(i) for i in range(len(rows))], grid, 1, LATTICE)
+
+    assert (sums(*others, one) - sums(*others) == sums(one)).all()
+    assert sum(int(step) ** 2 for step in sums(one)) <= LATTICE**2
+
+
+ROWS = st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), max_size=5)
+
+
+@given(st.tuples(ROWS, ROWS), st.tuples(ROWS, ROWS), st.integers(1, 5))
+def test_the_rows_of_a_unit_add_a_vector_of_root_m_at_most(others, mine, most):
+    """Over both labels together, whoever else is there, and only where they are too long."""
+    grid = Grid.around(np.array([[0, 0, 1], [1, 0, 0.5], [-1, 2, 0]], np.float32))
+
+    def sums(*parts):
+        vectors = [np.array([*chain(*rows)], np.float32).reshape(-1, 3) for rows in parts]
+        units = [
+            f"{label} {i}" if not place else "u"
+            for label, (rest, *own) in enumerate(parts)
+            for place, rows in enumerate((rest, *own))
+            for i in range(len(rows))
+        ]
+        return exact_sums(vectors, units, grid, most, LATTICE).astype(object)
+
+    alone = sums(([], mine[0]), ([], mine[1]))
+    moved = sums(*zip(others, mine, strict=True)) - sums(*((rest, []) for rest in others))
+    assert (moved == alone).all()
+    assert (alone**2).sum() <= most * LATTICE**2
+    whole = [exact_sums([np.array([r], np.float32)], ["u"], grid, 1, LATTICE) for r in mine[0]]
+    if mine[0] and not mine[1] and (sum(whole).astype(object) ** 2).sum() <= most * LATTICE**2:
+        assert (alone[:3] == sum(whole)).all()
+
+
+def test_a_clipped_unit_keeps_its_direction():
+    grid = Grid.around(np.array([[0, 0, 1], [1, 0, 0.5], [-1, 2, 0]], np.float32))
+    rows = np.array([[-3, 1, 0.5]] * 4, np.float32)
+    whole = exact_sums([rows], ["u"] * 4, grid, 16, LATTICE)
+    clipped = exact_sums([rows], ["u"] * 4, grid, 4, LATTICE)
+    assert clipped == pytest.approx(whole / 2, abs=1)
 
 
 def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
