@@ -82,6 +82,14 @@ def test_no_file_of_the_repository_is_a_link():
     assert modes == {"100644", "100755"}
 
 
+def test_no_release_of_a_trial_is_in_the_repository():
+    """A pointer to one stops every plan in a clone: its ledger does not know the release."""
+    known = subprocess.run(
+        ["git", "ls-files", "releases"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert known.stdout.split() == []
+
+
 def test_it_carries_the_tested_versions_of_every_python_it_allows(installed):
     """As requirements.lock has them, and within the bounds that it declares."""
     from packaging.requirements import Requirement
