@@ -7,7 +7,7 @@ import json
 import pytest
 
 from privsyn.config import parse_config
-from tests.unit.release.test_warnings import project
+from tests.unit.release.test_advice import project
 
 
 @pytest.mark.airflow
