@@ -198,7 +198,7 @@ def test_an_interrupted_kernel_goes_on_and_spends_no_more(make_project, monkeypa
         interrupted_at(patched, 3, stop)
         with pytest.raises(KeyboardInterrupt, match="repeat the call to resume") as caught:
             opened.release(planned, publish=False)
-    assert [frame.name for frame in caught.traceback][1:] == ["held"]
+    assert [frame.name for frame in caught.traceback][1:] == ["wrapper"]
     before = opened.ledger.accounts()["spent_share"][0]
     assert list(opened.ledger.entries()["state"]) == ["BEGUN"]
     finished = opened.release(planned, publish=False)
@@ -308,7 +308,7 @@ def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, mo
         target.write_text("half a frame")
         raise Killed
 
-    monkeypatch.setattr("privsyn.api.frames.keep", dies)
+    monkeypatch.setattr("privsyn.api.frames.write_version", dies)
     folder = tmp_path / "p"
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     with pytest.raises(Killed):
@@ -328,7 +328,7 @@ def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
     def broken(frame, columns, target):
         raise ValueError(f"cannot hold {frame['text'][0]}")
 
-    monkeypatch.setattr("privsyn.api.frames.keep", broken)
+    monkeypatch.setattr("privsyn.api.frames.write_version", broken)
     said = refused(lambda: project.using(frame_of(), version="v9"))
     assert "ValueError in test_python_api.py" in said
     assert CANARY not in said

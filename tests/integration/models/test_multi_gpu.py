@@ -229,7 +229,7 @@ def test_a_defect_in_another_process_is_no_reason_to_try_again(shared):
     assert trainer.clipped_sum(good * 2).any(), "and the process still serves"
 
 
-class Asked:
+class Commands:
     """A group whose rank 0 sends two commands."""
 
     place = Rank(1, 2, 1, 2)
@@ -237,7 +237,7 @@ class Asked:
     def __init__(self, *commands):
         self._commands, self.said = iter(commands), []
 
-    def asked(self):
+    def receive(self):
         return next(self._commands)
 
     def answer(self, said):
@@ -245,7 +245,7 @@ class Asked:
 
 
 def test_a_process_prints_kind_and_place_of_a_defect_alone(capsys):
-    group = Asked((Command.LOAD, b"Ann has flu"), (Command.STOP, b""))
+    group = Commands((Command.LOAD, b"Ann has flu"), (Command.STOP, b""))
     serve(group)
     (said,) = group.said
     assert said["error"] == "JSONDecodeError"

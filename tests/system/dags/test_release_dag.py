@@ -34,7 +34,7 @@ def runs(project):
     orders = [
         {"kill": True, "set": FEW},
         {"set": FEW},
-        {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
+        {"conf": {"privacy.draw": 1}, "set": ["privacy.epsilon=19.5"]},
         {"set": [*FEW, "schedule.invisible_ink.reannounce=true"]},
         *(
             {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
