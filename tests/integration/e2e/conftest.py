@@ -79,7 +79,7 @@ def driven(
         evaluate={"paid": {"epsilon": 0.5}},
         signing={"key": str(root / "keys" / "signing.pem"), "required": True},
     )
-    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
+    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(160, 80)])
     base.cli("stage", "plan", "--method", method)
     shutil.rmtree(base.root / "plans")
     copy_mlflow(base.root)
