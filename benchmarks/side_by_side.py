@@ -283,7 +283,9 @@ def table(results: Path, columns: Sequence[str] = COLUMNS) -> str:
             "gain": interval("vectors.gain", "+"),
             "as many real": number("vectors.real"),
             "MAUVE": number("mauve"),
-            "CPU s": f"{line['cpu']:,}" + (" after a kill" if line["resumed"] else ""),
+            "CPU s": "-"
+            if line["cpu"] is None  # a release by `privsyn run`
+            else f"{line['cpu']:,}" + (" after a kill" if line["resumed"] else ""),
         }
         rows.append([cells[column] for column in columns])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -303,11 +305,17 @@ def best(found: Mapping[str, float]) -> str:
 
 def own_settings(run: Mapping[str, Any]) -> str:
     """What of a run's settings is said nowhere else in its row, and is not that of METHODS."""
-    prefix = f"methods.{run['method']}."
+    prefixes = (f"methods.{run['method']}.", "account.")
     usual = METHODS[run["method"]]
-    said = (each.removeprefix(prefix).partition("=") for each in run["set_also"] if prefix in each)
-    changed = {key: yaml.safe_load(value) for key, _, value in said}
-    return ", ".join(f"{key} {value}" for key, value in changed.items() if usual.get(key) != value)
+    given = [
+        each.removeprefix(prefix).partition("=")
+        for each in run["set_also"]
+        for prefix in prefixes
+        if each.startswith(prefix)
+    ]
+    changed = {key: yaml.safe_load(value) for key, _, value in given}
+    own = [f"{key} {value}" for key, value in changed.items() if usual.get(key) != value]
+    return ", ".join(own if run.get("model", "smollm2") == "smollm2" else [run["model"], *own])
 
 
 def texts(results: Path, name: str, count: int) -> str:
