@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.methods.private_evolution.votes import clip_steps
+
 MOST_TOKENS = 1000
 """Most tokens of the table. The rarer a token, the less the noise leaves of it."""
 MOST_ENTRIES = 125_000
@@ -115,17 +117,13 @@ class TokenTable:
                 steps = [math.floor(value * one) for value in self._directed(present)]
                 # privacy: whole numbers, compared exactly; a row that rounding made too long counts
                 # as none
-                if sum(step * step for step in steps) <= one * one:
+                if steps and sum(step * step for step in steps) <= one * one:
                     row = rows.setdefault(owner, Counter())
                     for place, step in zip(present, steps, strict=True):
                         row[label * width + place] += step
         sums = np.zeros(len(texts) * width, np.int64)
         for row in rows.values():
-            squared, bound = sum(value * value for value in row.values()), most * one * one
-            for place, value in row.items():
-                # privacy: rounded down number by number, so the norm is within the bound [E15]
-                fits = squared <= bound
-                sums[place] += value if fits else math.isqrt(value * value * bound // squared)
+            sums[[*row]] += clip_steps([*row.values()], most, one)
         return sums
 
     def log_ratios(

@@ -146,6 +146,19 @@ def clipped(one: int, most: int, squared: int) -> int:
     return one if squared <= most else math.isqrt(one * one * most // squared)
 
 
+def clip_steps(steps: Sequence[int], most: int, one: int) -> list[int]:
+    """Whole numbers at an L2 norm of at most ``one`` times the root of ``most`` [E15].
+
+    They stay where their norm is within it; else each is rounded toward zero.
+    """
+    squared, bound = sum(step * step for step in steps), most * one * one
+    if squared <= bound:
+        return list(steps)
+    # privacy: rounded number by number, so the norm is within the bound; isqrt is exact
+    shorter = (math.isqrt(step * step * bound // squared) for step in steps)
+    return [short if step > 0 else -short for short, step in zip(shorter, steps, strict=True)]
+
+
 def exact_sums(
     vectors: Sequence[NDArray[np.float32]], units: Sequence[str], grid: Grid, most: int, one: int
 ) -> NDArray[np.int64]:
@@ -179,14 +192,9 @@ def exact_sums(
                 else:
                     mine = shared.setdefault(unit, {})
                     mine[label] = mine.get(label, 0) + row
-    bound = most * one * one
     for mine in shared.values():
-        squared = sum(value * value for row in mine.values() for value in row.tolist())
-        for label, row in mine.items():
-            if squared > bound:  # privacy: toward zero, number by number: the norm is within it
-                shorter = [math.isqrt(value * value * bound // squared) for value in row.tolist()]
-                row = np.sign(row) * np.array(shorter, np.int64)
-            sums[label] += row
+        whole = clip_steps(np.concatenate([*mine.values()]).tolist(), most, one)
+        sums[[*mine]] += np.reshape(whole, (len(mine), width))
     return sums.ravel()
 
 
