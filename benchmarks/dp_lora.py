@@ -34,12 +34,12 @@ from privsyn.models.training.lora import LoraTrainer
 TEMPLATE = PromptTemplate("\n{reference}", "\n")
 
 
-def load(name: str, arguments: argparse.Namespace) -> tuple[Any, Any]:
+def load(name: str, training: Training, arguments: argparse.Namespace) -> tuple[Any, Any]:
     """A model and a tokenizer."""
     language = "tiny" if name == "gpt2" else name  # its tokenizer
     cfg = ModelsConfig(language=language, dtype=arguments.dtype)
     base = load_role(cfg, "base", PerformanceConfig(device=arguments.device))
-    network, tokenizer = base._take()
+    network, tokenizer = base._take(training)
     if name == "gpt2":
         from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -52,11 +52,11 @@ def steps(
     name: str, batch: int, arguments: argparse.Namespace
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """A private step and an ordinary one over the same rows."""
-    network, tokenizer = load(name, arguments)
     training = Training(
         TEMPLATE, (None,), arguments.tokens - 1, 1.0, 1, min(batch, arguments.micro_batch),
         arguments.rank, 32.0, None,
     )  # fmt: skip
+    network, tokenizer = load(name, training, arguments)
     trainer = LoraTrainer(network, tokenizer, training, name, arguments.checkpointing)
     rng = np.random.default_rng(0)
     size = network.config.vocab_size
