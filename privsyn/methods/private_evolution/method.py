@@ -40,13 +40,6 @@ from privsyn.methods.base import (
     each,
 )
 from privsyn.methods.private_evolution.adaptation import TokenTable
-from privsyn.methods.private_evolution.candidates import (
-    first_candidates,
-    fresh_samples,
-    offspring_of,
-    variations,
-    vectors_of,
-)
 from privsyn.methods.private_evolution.mechanism import (
     LATTICE,
     PrivateEvolutionMechanism,
@@ -66,7 +59,7 @@ from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
-from privsyn.models.protocols import ManyShapes
+from privsyn.models.protocols import ManyShapes, VariationAPI
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -78,6 +71,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+CALL = 64
+"""Samples per request to the generator, so that progress shows. Each sample is a step."""
 SHEETS = 24
 """Most contact sheets of a release."""
 PARTS = 4
@@ -187,8 +182,8 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
                 try_embedder(kind.embedder, text)
             return
         kind = kind.with_steps(cfg.steps(1))
-        fresh = fresh_samples(kind.api, 1, label)
-        for sample in [*fresh, *variations(kind.api, fresh, label, cfg.degree(1))]:
+        fresh = _fresh_samples(kind.api, 1, label)
+        for sample in [*fresh, *_variations(kind.api, fresh, label, cfg.degree(1))]:
             if sample.pixels.min() == sample.pixels.max():
                 raise ModelError(
                     "models.image draws a blank image: its weights are damaged.",
@@ -232,7 +227,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
                 if on_progress is not None:
                     on_progress(done, count)
                 group = [sample for sample_label, sample in part if sample_label == label]
-                for sample in variations(kind.api, group, label, cfg.degree(cfg.rounds)):
+                for sample in _variations(kind.api, group, label, cfg.degree(cfg.rounds)):
                     yield label, kind.content(sample)
                     done += 1
 
@@ -266,7 +261,7 @@ def _evolve(
 
     def first(part: str, counts: Sequence[int]) -> list[list[T]]:
         makes = [
-            partial(first_candidates, kind.api, count, label, steps)
+            partial(_first_candidates, kind.api, count, label, steps)
             for count, label in zip(counts, labels, strict=True)
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
@@ -296,7 +291,7 @@ def _evolve(
                 _kept_array(
                     journal,
                     f"vectors/{t}/{place}",
-                    partial(vectors_of, kind, group, label, degree, settings.lookahead, steps),
+                    partial(_vectors_of, kind, group, label, degree, settings.lookahead, steps),
                 )
                 for place, (group, label) in enumerate(zip(population, labels, strict=True))
             ]
@@ -326,7 +321,7 @@ def _evolve(
         offspring: list[list[T]] = [[] for _ in labels]
         if times := 1 if wide == 1 else (wide - 1) * (t < total):  # [E9]
             makes = [
-                partial(offspring_of, kind.api, group * times, label, degree, steps)
+                partial(_offspring_of, kind.api, group * times, label, degree, steps)
                 for group, label in zip(parents, labels, strict=True)
             ]
             with steps.together(times * sum(sizes)):
@@ -530,6 +525,62 @@ def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> N
     """The ``count`` distinct parents with the most weight, ties at random [E7], [E9]; (count,)."""
     order = rng.permutation(len(weights))
     return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
+
+
+def _first_candidates(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
+    """The first candidates of a label."""
+    samples: list[T] = []
+    # Public: the candidates come from the generator alone, before any record is read.
+    while len(samples) < count:
+        batch = min(CALL, count - len(samples))
+        steps.next(batch)
+        samples += _fresh_samples(api, batch, label)
+    return samples
+
+
+def _fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
+    """Exactly ``count`` new samples of the generator."""
+    return _checked(api.random(count, label), count)
+
+
+def _variations(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
+) -> list[T]:
+    """One variation of each sample, in order."""
+    return _checked(api.vary(samples, label, degree), len(samples))
+
+
+def _offspring_of(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
+) -> list[T]:
+    """One variation of every sample, with progress."""
+    new: list[T] = []
+    for start in range(0, len(samples), CALL):
+        batch = samples[start : start + CALL]
+        steps.next(len(batch))
+        new += _variations(api, batch, label, degree)
+    return new
+
+
+def _vectors_of(
+    kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
+) -> NDArray[np.float32]:
+    """Vector of each candidate: the mean over k of its variations, or its own if k = 0 [E5].
+
+    Shape (candidates, width).
+    """
+    steps.next()
+    looks = (_offspring_of(kind.api, group, label, degree, steps) for _ in range(k))
+    vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
+    # float64: the mean must be the same in every process that computes it.
+    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
+
+
+def _checked(samples: list[T], count: int) -> list[T]:
+    # Votes are counted by position, so a missing sample would shift them.
+    if len(samples) != count:
+        raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
+    return samples
 
 
 def _population(

@@ -26,8 +26,7 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.methods.private_evolution.candidates import CALL
-from privsyn.methods.private_evolution.method import LATTICE, PARTS, PrivateEvolution
+from privsyn.methods.private_evolution.method import CALL, LATTICE, PARTS, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
