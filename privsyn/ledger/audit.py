@@ -7,12 +7,10 @@ certificates hold the number and hash of their rows for that.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
@@ -119,6 +117,8 @@ class _History:
         requests: Digest of a cost that was asked for -> account and release.
         certificates: Digest of a certificate -> account and release.
         decisions: What people decided, by release.
+        charges: What each charged release takes from lifetime and period cap, by account; where
+            the filters are computed again.
         at: Time of the last row.
         reserved: Reservations so far.
         late: Rows that a clock wrote which was well behind the row before.
@@ -137,6 +137,7 @@ class _History:
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     certificates: dict[str, tuple[str, str]] = field(default_factory=dict)
     decisions: dict[str, list[Decision]] = field(default_factory=dict)
+    charges: dict[str, dict[str, tuple[Charge, Charge]]] = field(default_factory=dict)
 
 
 def _replay(connection: Connection, *, costs: bool) -> _History:
@@ -329,10 +330,18 @@ def _move(row: Change, history: _History) -> None:
     elif before and row.account != before["account"]:
         _fail(f"history row {row.seq}: release {name} changes its account")
     if history.costs and row.change == State.BEGUN and before:
-        _check_begins(row, accounts[row.account], before, entries)
+        _check_begins(row, accounts[row.account], history)
     if row.change == State.COMMITTED:
         history.certificates[row.body["certificate_sha256"]] = (row.account, name)
-    entries[name] = {"release_id": name} | (before or {}) | values
+    entries[name] = entry = {"release_id": name} | (before or {}) | values
+    if history.costs and row.change == State.RESERVED:
+        event = row.body["event"]
+        history.charges.setdefault(row.account, {})[name] = (
+            Charge(entry["loss"] or 0.0, entry["mu_squared"], event),
+            Charge(entry["period_loss"] or 0.0, entry["mu_squared"], event),
+        )
+    elif history.costs and row.change == State.VOID:
+        del history.charges[row.account][name]
 
 
 def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> None:
@@ -343,12 +352,10 @@ def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> N
     except BudgetError as error:
         _fail(f"history row {row.seq}: {error.message.rstrip('.')}")
     lifetime, period = caps_of(account)
-    charged = _charged(row.account, history.entries)
-    _check_filter(
-        row, lifetime, row.body["loss"], [_charge(entry, "loss") for entry in charged], "cap"
-    )
+    charges = [charge for charge, _ in history.charges.get(row.account, {}).values()]
+    _check_filter(row, lifetime, row.body["loss"], charges, "cap")
     if period is not None:
-        recent = _recent(row, account, charged)
+        recent = _recent(row, account, history)
         _check_filter(row, period, row.body["period_loss"], recent, "period cap")
 
 
@@ -387,58 +394,49 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
     if policy is not None:
         days, cap = policy
         inside = [
-            charge_again(cap, entry["event"])
-            for entry in _inside(row, days, _charged(row.account, history.entries))
+            charge_again(cap, history.entries[name]["event"])
+            for name in _inside(row, days, history)
         ]
         cap = replace(cap, epsilon=cap.epsilon * (1 + SLACK))
         if not cap.fits(inside, cap.charge(event)):
             _fail(f"history row {row.seq}: release {release} does not fit the policy's period")
 
 
-def _check_begins(
-    row: Change, account: Mapping[str, Any], release: Mapping[str, Any], entries: Rows
-) -> None:
+def _check_begins(row: Change, account: Mapping[str, Any], history: _History) -> None:
     """A release that begins has room in its window beside all other releases that were drawn."""
     period = caps_of(account)[1]
     if period is None:
         return
-    others = [entry for entry in _charged(row.account, entries) if entry["state"] != State.RESERVED]
     period = replace(period, epsilon=period.epsilon * (1 + SLACK))
-    if not period.fits(_recent(row, account, others), _charge(release, "period_loss")):
+    _, request = history.charges[row.account][str(row.release_id)]
+    if not period.fits(_recent(row, account, history, begun=True), request):
         _fail(f"history row {row.seq}: release {row.release_id} does not fit the period cap")
 
 
-def _charged(account: str, entries: Rows) -> list[dict[str, Any]]:
+def _recent(
+    row: Change, account: Mapping[str, Any], history: _History, *, begun: bool = False
+) -> list[Charge]:
+    """Losses inside the period's window as a row was written, or of what had begun: see balances.
+
+    Of all releases so far, as every row is checked against the earlier ones.
+    """
+    charges, entries = history.charges.get(row.account, {}), history.entries
     return [
-        entry
-        for entry in entries.values()
-        if entry["account"] == account and entry["state"] != State.VOID
+        charges[name][1]
+        for name in _inside(row, account["period_days"], history)
+        if not begun or entries[name]["state"] != State.RESERVED
     ]
 
 
-def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
-    return Charge(entry[loss] or 0.0, entry["mu_squared"], _event(entry["event"]))
-
-
-@lru_cache(maxsize=4096)
-def _event(text: str) -> Mapping[str, Any]:
-    """A stored event, parsed once: every row is checked against all earlier ones."""
-    event: Mapping[str, Any] = json.loads(text)
-    return event
-
-
-def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any]]) -> list[Charge]:
-    """Losses inside the period's window as a row was written: see balances."""
-    return [
-        _charge(entry, "period_loss") for entry in _inside(row, account["period_days"], entries)
-    ]
-
-
-def _inside(row: Change, days: int, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _inside(row: Change, days: int, history: _History) -> list[str]:
     """By the clock of who wrote the row, which may have been behind the row's own time."""
     start = stamp(moment(row.body.get("clock", row.at)) - timedelta(days=days))
     still = (State.RESERVED, State.BEGUN)
-    return [entry for entry in entries if entry["state"] in still or entry["changed_at"] > start]
+    return [
+        name
+        for name in history.charges.get(row.account, {})
+        if (entry := history.entries[name])["state"] in still or entry["changed_at"] > start
+    ]
 
 
 def _check_filter(row: Change, cap: Cap, loss: float, charges: list[Charge], name: str) -> None:

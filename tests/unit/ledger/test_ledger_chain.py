@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
-from privsyn.ledger import chain, schema
+from privsyn.ledger import audit, chain, schema
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
@@ -50,6 +50,14 @@ def fill(ledger: Ledger, clock: Clock) -> Ledger:
     ledger.releases.lose("gone", "why")
     ledger.releases.void("void", "why")
     return ledger
+
+
+def test_verify_charges_a_release_once_and_not_anew_for_every_later_one(full, monkeypatch):
+    made, charge = [], audit.Charge
+    monkeypatch.setattr(audit, "Charge", lambda *given: made.append(given) or charge(*given))
+    full.verify()
+    # By lifetime and period cap: as it is asked for, and as later ones find it.
+    assert len(made) == 5 * 4
 
 
 def tamper(ledger: Ledger, *statements: str) -> None:
