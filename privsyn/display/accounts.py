@@ -217,6 +217,8 @@ class BudgetPage:
     now: datetime
     sheets: list[Sheet] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    # privacy: an address may hold a password
+    _edited: dict[str, VerificationError | None] = field(default_factory=dict, repr=False)
 
     def add(
         self,
@@ -242,27 +244,24 @@ class BudgetPage:
             LedgerUnavailable: The ledger cannot be read.
             VerificationError: The ledger was edited; its accounts are on the page, and so is that.
         """
-        ledger = ctx.ledger
-        edited = None
-        try:
-            # Checked first and raised last: an edited ledger must still be seen, with the warning
-            # above it.
-            ledger.check()
-        except VerificationError as error:
-            edited = error
-            self.problem(str(error))
-        for statement in ledger.accounts.statements():
+        # Checked first and raised last: an edited ledger must still be seen, with the warning above
+        # it. Once a page, as projects share a ledger and every row of it is gone through.
+        where = ctx.config.services.ledger or ctx.workspace.ledger_url
+        if where not in self._edited:
+            self._edited[where] = _edit_of(ctx.ledger)
+        edited = self._edited[where]
+        if edited is not None:
+            self.problem(str(edited))
+        for statement in ctx.ledger.accounts.statements(only=only):
             name = statement.spec.name
-            if only is not None and name not in only:
-                continue
-            steps = {step.entry.release_id: step for step in ledger.accounts.usage(name, ROWS)}
+            steps = {step.entry.release_id: step for step in statement.usage(ROWS)}
             usual = usual_release(statement.releases)
             fits: tuple[str, ...] = ()
             if usual is None:
                 fits = ("No release yet: the first one says what the usual size is.",)
             # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
-                preview = ledger.accounts.preview(statement.spec, load(usual.event))
+                preview = statement.preview(load(usual.event), self.now)
                 fits = tuple(_fits(statement, usual, preview, crons.get(name, ()), self.now))
             self.sheets.append(
                 Sheet(
@@ -289,6 +288,15 @@ class BudgetPage:
     def html(self) -> str:
         """The page, self-contained."""
         return render("budget.html", page=self, percent=percent, epsilon=_epsilon)
+
+
+def _edit_of(ledger: Ledger) -> VerificationError | None:
+    """What somebody edited in a ledger."""
+    try:
+        ledger.check()
+    except VerificationError as error:
+        return error
+    return None
 
 
 def crons_of(ctx: Context) -> dict[str, list[str]]:

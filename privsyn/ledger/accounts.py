@@ -15,7 +15,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import AccountMismatch, BudgetError, VerificationError
 from privsyn.ledger import audit, balances, chain, decisions, entries, schema
-from privsyn.ledger.balances import Balance, Preview, Statement, Step
+from privsyn.ledger.balances import Balance, Preview, Statement
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
@@ -254,22 +254,31 @@ class Accounts:
         row = balances.new_row(spec)
         balances.check_fits(row, [], release, event, guarantee, self._database.clock())
 
-    def statements(self, account: str | None = None) -> list[Statement]:
+    def statements(
+        self, account: str | None = None, *, only: Collection[str] | None = None
+    ) -> list[Statement]:
         """Accounts with their releases: cap, spent share, left; state, epsilon, time.
 
         Args:
-            account: Only this one; all if None.
+            account: This one, which has to exist; all if None.
+            only: Of all accounts those with these names; None: every one.
         """
         with self._database.read() as connection:
-            if connection is None and account is None:
-                return []
             if account is not None:
                 accounts = [account_row(connection, account)]
             else:
-                accounts = all_accounts(connection) if connection else []
-            releases = entries.entries_of(connection, account) if connection else []
-            refusals = entries.refusals_of(connection, account) if connection else []
-            decided = list(decisions.of_accounts(connection, account)) if connection else []
+                accounts = [
+                    row
+                    for row in (all_accounts(connection) if connection else [])
+                    if only is None or row["name"] in only
+                ]
+            if connection is None or not accounts:
+                return []
+            # One of many accounts is read without the others' releases.
+            one = accounts[0]["name"] if len(accounts) == 1 else None
+            releases = entries.entries_of(connection, one)
+            refusals = entries.refusals_of(connection, one)
+            decided = list(decisions.of_accounts(connection, one))
         now = self._database.clock()
         return [
             balances.statement(
@@ -281,18 +290,6 @@ class Accounts:
             )
             for row in accounts
         ]
-
-    def usage(self, account: str, most: int) -> list[Step]:
-        """How an account was filled, release by release, oldest first.
-
-        Args:
-            account: Its name.
-            most: The newest so many releases; each takes a sum over all before it.
-        """
-        with self._database.read() as connection:
-            row = account_row(connection, account)
-            releases = entries.entries_of(connection, account) if connection else []
-        return balances.usage(row, releases, most)
 
     def _open(self, connection: Connection, spec: AccountSpec) -> None:
         key = secrets.token_bytes(KEY_BYTES)

@@ -156,6 +156,7 @@ class Statement:
         releases: Its entries, oldest first.
         refusals: What it was asked for and refused, oldest first.
         decisions: What people approved or rejected, oldest first.
+        row: The account's terms as they are stored, without its key.
     """
 
     spec: AccountSpec
@@ -165,6 +166,18 @@ class Statement:
     releases: tuple[Entry, ...]
     refusals: tuple[Refusal, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    row: Row = field(default_factory=dict, repr=False, compare=False)
+
+    def usage(self, most: int) -> list[Step]:
+        """How the account was filled: the newest of its charged releases, at most so many."""
+        lifetime, _ = caps_of(self.row)
+        charged = [entry for entry in self.releases if entry.charged]
+        shares = lifetime.shares([Charge.of(entry) for entry in charged])
+        return list(map(Step, charged, shares[:-1], shares[1:]))[-most:]
+
+    def preview(self, event: Event, now: datetime) -> Preview:
+        """Outcome of reserving another release of this event; whoever asks checks the chain."""
+        return preview(self.row, self.releases, event, None, now)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -282,19 +295,6 @@ def _recent(days: int, charged: Sequence[Entry], now: datetime) -> list[Entry]:
     start = now - timedelta(days=days)
     inside = [entry for entry in charged if entry.open or entry.changed_at > start]
     return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
-
-
-def usage(row: Row, entries: Sequence[Entry], most: int) -> list[Step]:
-    """How an account was filled: the newest of its charged releases, at most so many."""
-    lifetime, _ = caps_of(row)
-    charged = [entry for entry in entries if entry.charged]
-    charges = [Charge.of(entry) for entry in charged]
-    first = max(0, len(charged) - most)
-    shares = [lifetime.share(charges[:count]) for count in range(first, len(charges) + 1)]
-    return [
-        Step(entry, before, after)
-        for entry, before, after in zip(charged[first:], shares[:-1], shares[1:], strict=True)
-    ]
 
 
 def preview(
@@ -481,4 +481,6 @@ def statement(
         releases=tuple(entries),
         refusals=tuple(refusals),
         decisions=tuple(decisions),
+        # privacy: whoever shows a statement has no use for the key of the partition
+        row={name: value for name, value in row.items() if name != "partition_key"},
     )

@@ -301,20 +301,27 @@ class Cap:
 
     def share(self, charges: Sequence[Charge]) -> float:
         """Spent part of the cap, 0 to 1, by the filter that is the least full."""
-        shares = (
-            [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
-        )
-        if self.gaussian_budget:
-            chances = self._chances(charges) / MOST_CHANCES if self._chance else 0.0
-            noise = math.fsum(map(_known, charges)) / self.gaussian_budget
-            wholes = (self.rooms.steps, self.rooms.responses)
-            rooms = [
-                used / whole
-                for used, whole in zip(self._used(charges), wholes, strict=True)
-                if whole
-            ]
-            shares.append(max(noise, chances, *rooms))
-        return min(1.0, *shares) if charges else 0.0
+        return self.shares(charges)[-1]
+
+    def shares(self, charges: Sequence[Charge]) -> list[float]:
+        """The share before the first charge and after each, in one pass: an account has many."""
+        wholes = (MOST_CHANCES if self._chance else 0, self.rooms.steps, self.rooms.responses)
+        spent: Fraction | float = Fraction(0)
+        noise: Fraction | float = Fraction(0)
+        counts = [0, 0, 0]
+        shares = [0.0]
+        for charge in charges:
+            spent += self._exact(charge.loss) if math.isfinite(charge.loss) else math.inf
+            rules = [float(spent) / self.budget] if self.budget else []
+            if self.gaussian_budget:
+                mu_squared = _known(charge)
+                noise += Fraction(mu_squared) if math.isfinite(mu_squared) else math.inf
+                takes = (self._chances([charge]) if self._chance else 0, *self._used([charge]))
+                counts = [count + more for count, more in zip(counts, takes, strict=True)]
+                used = [count / whole for count, whole in zip(counts, wholes, strict=True) if whole]
+                rules.append(max([float(noise) / self.gaussian_budget, *used]))
+            shares.append(min([1.0, *rules]))
+        return shares
 
     def spent_epsilon(self, charges: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, that a filter proves of the charges; at most the cap."""

@@ -96,6 +96,16 @@ def test_another_address_of_a_ledger_shows_no_other_project_s_account(
     assert "lab-account" in seen("clinic", "lab")
 
 
+def test_a_ledger_that_projects_share_is_gone_through_once_a_page(seen, monkeypatch):
+    from privsyn.ledger import audit
+
+    checked, check = [], audit.check_account
+    monkeypatch.setattr(audit, "check_account", lambda *a: checked.append(a) or check(*a))
+    html = seen("clinic", "lab", "alone")
+    assert "lab-account" in html
+    assert len(checked) == 2
+
+
 def test_links_stay_below_the_path_of_the_server(seen):
     html = seen("alone", base="/airflow")
     assert 'href="/airflow/dags/privsyn_invisible_ink/runs/' in html

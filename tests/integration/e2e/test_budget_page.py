@@ -15,6 +15,7 @@ from privsyn.display.accounts import BudgetPage, crons_of, file_reports, usual_r
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
+from privsyn.ledger import caps
 from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
@@ -79,10 +80,19 @@ def test_bars_end_where_the_account_stands(ctx: Context) -> None:
 
 
 def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Context) -> None:
-    steps = ctx.ledger.accounts.usage("letters", 3)
+    (statement,) = ctx.ledger.accounts.statements()
+    steps = statement.usage(3)
     assert [step.entry.release_id for step in steps] == [release_id(n) for n in (9, 10, 11)]
-    assert steps == ctx.ledger.accounts.usage("letters", 100)[-3:]
+    assert steps == statement.usage(100)[-3:]
     assert steps[0].before > 0
+
+
+def test_the_picture_takes_one_pass_over_the_charges(ctx: Context, monkeypatch) -> None:
+    (statement,) = ctx.ledger.accounts.statements()
+    seen, known = [], caps._known
+    monkeypatch.setattr(caps, "_known", lambda charge: seen.append(charge) or known(charge))
+    assert len(statement.usage(12)) == 12
+    assert len(seen) == 12
 
 
 def test_what_fits_and_until_when(ctx: Context) -> None:

@@ -372,11 +372,13 @@ def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock)
     )
     assert labs.releases == ()
     assert ledger.accounts.statements("labs") == [labs]
+    assert ledger.accounts.statements(only={"labs", "unknown"}) == [labs]
     told = json.loads(json.dumps([clinic.as_dict(), labs.as_dict()]))
     assert told[0]["balance"]["cap"] == {"epsilon": 3.0, "delta": 1e-6}
     assert told[0]["releases"][0]["epsilon"] == 1.0
     key = ledger.accounts.find("clinic").partition_key.reveal().hex()
     assert key not in json.dumps(told)
+    assert key not in repr([vars(clinic), vars(labs)])
 
 
 MIXED = Composed((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
