@@ -214,6 +214,8 @@ def _make(params: Path, method: str, number: int, ended: Any) -> None:
             run(ctx, method, published=False)
             tries["ended"] += 1
         except PrivsynError as error:
+            if tries[type(error).__name__] == 0:
+                print(f"process {os.getpid()}, {type(error).__name__}: {error}", flush=True)
             tries[type(error).__name__] += 1
             tries["ended"] += not error.retryable
             time.sleep(1.0)

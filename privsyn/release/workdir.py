@@ -94,10 +94,13 @@ HELD_OUT = "held-out"
 PARTITION = "partition"
 """The part that sorts the records; it draws nothing."""
 
+CERTIFICATE = "certificate"
+"""The part that merges the others into the release's folder and ends with its commit."""
+
 
 def part_name(part: int | str) -> str:
     """What the ledger calls a part of a release."""
-    return PARTITION if part == PARTITION else f"shard-{part}"
+    return str(part) if part in (PARTITION, CERTIFICATE) else f"shard-{part}"
 
 
 def journal_file(scratch: Path, part: int | str) -> Path:

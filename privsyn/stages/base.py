@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from privsyn.config import Config, load_config
 from privsyn.data.address import Address, Source
@@ -22,10 +22,10 @@ from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.errors import ConfigError, VerificationError
+from privsyn.errors import ConfigError, PrivsynError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account
-from privsyn.ledger.entries import Entry
+from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
@@ -412,6 +412,35 @@ def open_plan(ctx: Context, plan: Plan | OpenPlan) -> OpenPlan:
     if isinstance(plan, OpenPlan):
         return plan if plan.ctx is ctx else OpenPlan(ctx, plan.plan)
     return OpenPlan(ctx, plan)
+
+
+Stage = TypeVar("Stage", bound=Callable[..., Any])
+
+
+def again_if_finished(stage: Stage) -> Stage:
+    """Run a stage once more that failed because another process finished the release meanwhile.
+
+    Of two runs of one release the slower one looks, and what it looked at is committed and wiped
+    before it comes to use it. The second time it finds the release finished.
+    """
+
+    @wraps(stage)
+    def twice(ctx: Context, plan: Plan | OpenPlan, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return stage(ctx, plan, *args, **kwargs)
+        except PrivsynError as error:
+            # What may be retried is, by the caller: a store that is down would be waited for twice.
+            if error.retryable or not _is_finished(ctx, plan.id):
+                raise
+        return stage(ctx, plan, *args, **kwargs)
+
+    return cast("Stage", twice)
+
+
+def _is_finished(ctx: Context, release_id: str) -> bool:
+    with suppress(PrivsynError):  # the error at hand matters more
+        return ctx.ledger.releases.get(release_id).state is State.COMMITTED
+    return False
 
 
 def find_workdir(ctx: Context, entry: Entry) -> Workdir:

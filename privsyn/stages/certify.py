@@ -30,9 +30,24 @@ from privsyn.release.release_store import set_times
 from privsyn.release.settings import KEY_VARIABLE
 from privsyn.release.signature import load
 from privsyn.release.verification import locate
-from privsyn.release.workdir import EXHIBITS, MODEL, TRAIN, Workdir, samples
+from privsyn.release.workdir import (
+    CERTIFICATE,
+    EXHIBITS,
+    MODEL,
+    TRAIN,
+    Workdir,
+    part_name,
+    samples,
+)
 from privsyn.stages.audit import withheld
-from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
+from privsyn.stages.base import (
+    Context,
+    OpenPlan,
+    again_if_finished,
+    find_workdir,
+    open_plan,
+    wipe_workdir,
+)
 from privsyn.stages.draw import draw_accuracy
 from privsyn.stages.lineage import certified, traced
 from privsyn.validation.suite import mask_rows
@@ -41,6 +56,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
 
+@again_if_finished
 def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     """Write the release folder and commit its digests to the ledger.
 
@@ -53,6 +69,7 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
 
     Raises:
         DataError: A shard is missing, or the committed artifact is no longer here.
+        LeaseHeld: Another live process certifies this release.
         ReleaseLost: The release's scratch is gone.
     """
     release = open_plan(ctx, plan)
@@ -66,26 +83,27 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
             store(ctx, folder)
             certified(ctx, plan, folder)
             return folder
+        if entry.state != "BEGUN":
+            raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
         folder = ctx.workspace.release(plan.id)
-        # A folder with a certificate but no commit is a crash between the two: it is only
-        # committed.
-        if not (folder / layout.CERTIFICATE).is_file():
-            if entry.state != "BEGUN":
-                raise ReleaseLost(
-                    f"release {plan.id} is {entry.state}: there is nothing to certify."
-                )
-            work = find_workdir(ctx, entry)
-            work.resume()
-            with work:
-                _write(release, work, folder)
-        facts = ReleaseFacts.read(folder)
-        artifact = folder / facts.file
-        # The digest goes into the chain for good, so it must be that of the file now.
-        if sha256_file(artifact) != facts.sha256:
-            raise VerificationError(f"{artifact} was changed before its release was committed.")
-        if ctx.workspace.store is not None:  # it outlives this machine before it is committed
-            ctx.workspace.store.put_draft(folder)
-        ctx.ledger.releases.commit(plan.id, facts.sha256, facts.certificate_sha256)
+        # Two that build one folder would take each other's files away, and what is committed then
+        # may lack some.
+        with ctx.ledger.leases.acquire(plan.id, part_name(CERTIFICATE)) as lease:
+            # A folder with a certificate but no commit is a crash between the two: it is only
+            # committed.
+            if not (folder / layout.CERTIFICATE).is_file():
+                work = find_workdir(ctx, entry)
+                work.resume()
+                with work:
+                    _write(release, work, folder)
+            facts = ReleaseFacts.read(folder)
+            artifact = folder / facts.file
+            # The digest goes into the chain for good, so it must be that of the file now.
+            if sha256_file(artifact) != facts.sha256:
+                raise VerificationError(f"{artifact} was changed before its release was committed.")
+            if ctx.workspace.store is not None:  # it outlives this machine before it is committed
+                ctx.workspace.store.put_draft(folder)
+            ctx.ledger.releases.commit(plan.id, facts.sha256, facts.certificate_sha256, lease=lease)
         store(ctx, folder)
         # privacy: the scratch holds records; nothing needs them once the ledger has the commit.
         wipe_workdir(ctx, ctx.ledger.releases.get(plan.id))

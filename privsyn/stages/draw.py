@@ -50,7 +50,7 @@ from privsyn.release.workdir import (
     part_name,
     samples,
 )
-from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
+from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
 from privsyn.stages.lineage import traced
 
 
@@ -97,6 +97,7 @@ def _kind(plan: Plan) -> dict[str, object]:
     return {"method": plan.method, "models": models}
 
 
+@again_if_finished
 def begun(ctx: Context, plan: Plan | OpenPlan) -> Workdir | None:
     """The workdir of a begun release, resumed; None where the release is already committed.
 
@@ -265,6 +266,7 @@ def _from_outside(error: Exception) -> bool:
     return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
 
 
+@again_if_finished
 def generate(
     ctx: Context, plan: Plan | OpenPlan, shard: int, backends: Backends | None = None
 ) -> Path | None:
@@ -395,6 +397,7 @@ def _draw(
     return kind, rows, shown
 
 
+@again_if_finished
 def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = None) -> Path | None:
     """Train the release's model, resuming from its last checkpoint.
 

@@ -24,11 +24,12 @@ from privsyn.release.workdir import (
     part_name,
 )
 from privsyn.section import Section
-from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan
+from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
 from privsyn.stages.check import refuse_empty, store_counts
 from privsyn.stages.lineage import traced
 
 
+@again_if_finished
 def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
 

@@ -25,16 +25,20 @@ from privsyn.errors import (
     BudgetExceeded,
     ConfigError,
     DataError,
+    LeaseHeld,
     ModelError,
     ReleaseLost,
     ValidationFailed,
     VerificationError,
 )
+from privsyn.ledger.leases import Leases
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
+from privsyn.release.workdir import Workdir
+from privsyn.stages import certify as certify_stage
 from privsyn.stages.audit import held_out
 from privsyn.stages.certify import certify, export
 from privsyn.stages.draw import generate
@@ -316,6 +320,65 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     assert (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
     folder = certify(resumed, again)
     assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_release_is_certified_by_one_process_at_a_time(make_project, fake, monkeypatch):
+    """Else the second takes the folder away that the first is building."""
+    project = make_project()
+    ctx, merged, refused = project.context(), certify_stage._merged, []
+
+    def at_once(*arguments):
+        monkeypatch.setattr(certify_stage, "_merged", merged)
+        with pytest.raises(LeaseHeld) as held:
+            certify(project.context(), planned)
+        refused.append(held.value.retryable)
+        return merged(*arguments)
+
+    monkeypatch.setattr(certify_stage, "_merged", at_once)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    folder = finish(ctx, planned, fake)
+    assert refused == [True]
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+
+
+@pytest.mark.parametrize(
+    ("late", "kind", "call"),
+    [
+        ("partition", Workdir, "begin"),
+        ("generate", Workdir, "resume"),
+        ("generate", Leases, "acquire"),
+        ("certify", Leases, "acquire"),
+    ],
+)
+def test_a_stage_of_a_release_that_another_run_finishes_meanwhile_finds_it(
+    make_project, fake, monkeypatch, late, kind, call
+):
+    """It has looked, and before it goes on the other run commits and wipes what it looked at."""
+    project = make_project()
+    ctx, real = project.context(), getattr(kind, call)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    parts = partition(ctx, planned)
+    for shard in range(parts):
+        generate(ctx, planned, shard, fake)
+    if late == "generate":  # not drawn yet, as far as it sees
+        monkeypatch.setattr(Workdir, "finished", lambda *_: False)
+
+    def overtaken(*arguments):
+        monkeypatch.setattr(kind, call, real)
+        certify(project.context(), planned)
+        return real(*arguments)
+
+    monkeypatch.setattr(kind, call, overtaken)
+    stages = {
+        "partition": lambda: partition(ctx, planned) == 0,
+        "generate": lambda: generate(ctx, planned, 0, fake) is None,
+        "certify": lambda: certify(ctx, planned) == ctx.workspace.release(planned.id),
+    }
+    assert stages[late]()
+    assert settle(ctx, planned) == "COMMITTED"
+    assert ctx.workspace.scratches() == []
 
 
 def test_scratch_that_is_gone_loses_the_release(make_project, fake):
