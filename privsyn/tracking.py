@@ -4,10 +4,11 @@ There is one run per release, found by its release id, with one nested run per s
 any process, continues the same runs. The store is inside the trust boundary: runs have start and
 end times and internal metrics, so it is never published.
 
-**If MLflow is down.** Before a private draw a driver calls ``check()`` and refuses, so nothing is
-spent. From the first draw on it writes through ``BestEffort``: the release continues and one
-warning is logged. Every entry is keyed by the release, so a stage that runs again adds what is
-missing. The record of what was spent is in the certificate and the ledger, not in the tracker.
+**If MLflow is down.** Before a release begins a driver calls ``check()`` and refuses, so nothing is
+spent. From then on it writes through ``BestEffort``: the release continues and one warning is
+logged. Every entry is keyed by the release, so a stage that runs again, or ``privsyn lineage
+sync``, adds what is missing. The record of what was spent is in the certificate and the ledger, not
+in the tracker.
 """
 
 from __future__ import annotations
@@ -141,7 +142,10 @@ class BestEffort:
             return call()
         except PrivsynError as error:
             self._down = True
-            log.warning("lineage is not written, the release continues: %s", error)
+            log.warning(
+                "lineage is not written, the release continues: %s Then: privsyn lineage sync",
+                error,
+            )
             return otherwise
 
     def check(self) -> None:

@@ -105,8 +105,9 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
 def sync(ctx: Context, release_id: str | None = None) -> list[str]:
     """Write the missing lineage of one finished release, or of all that lie here.
 
-    Everything is read from the release's folder and the ledger, and what is there already stays as
-    it is. Costs nothing and opens no private file.
+    Everything is read from the release's folders and the ledger, and what is there already stays as
+    it is. What was measured here of a release goes into its nested run, which is internal. Costs
+    nothing and opens no private file.
 
     Args:
         ctx: Config and ledger.
@@ -149,4 +150,5 @@ def _release(ctx: Context, folder: Path, plan: Plan) -> None:
     holds = layout.passed(folder)
     if holds is not None:
         lineage.validated(ctx, plan, folder, passed=holds)
+    lineage.measured(ctx, plan)
     lineage.ended(ctx, plan.id)

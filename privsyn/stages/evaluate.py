@@ -23,7 +23,8 @@ from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import ACCURACY, WARNING, fallen, traced, validated
+from privsyn.stages.lineage import ACCURACY, fallen, traced, validated
+from privsyn.stages.lineage import measured as trace_measured
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
@@ -119,13 +120,12 @@ def _measure(
     ruler = next((metric.note for metric in metrics if metric.name == ACCURACY), "")
     words, fell = verdict(numbers), fallen(ctx, plan, numbers, ruler)
     audited: AuditResult | None = None
-    plots: list[Path] = []
     with failures.within(_AUDIT):
         audited = audit_release(ctx, plan, artifact.parent)
     if _AUDIT in failures.errors:  # and is withheld where it blocks, as one that could not be made
         audited = AuditResult(f"it failed ({failures.errors[_AUDIT]})")
     with failures.within("plots"):
-        plots = plot_into(folder)
+        plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
         folder / layout.EVALUATION,
@@ -140,14 +140,8 @@ def _measure(
         },
         mode=0o600,
     )
-    with ctx.lineage.stage_run(plan.id, "evaluate") as run:  # which ends, published or not
-        ctx.lineage.log_metrics(run, numbers)
-        if fell:
-            ctx.lineage.set_tags(run, {WARNING: fell})
-        for plot in plots:
-            ctx.lineage.log_artifact(run, plot, "plots")
-        for file in report(ctx, plan):
-            ctx.lineage.log_artifact(run, file)
+    report(ctx, plan)
+    trace_measured(ctx, plan)
 
 
 def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:

@@ -196,6 +196,29 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     announce(ctx, plan, folder)
 
 
+def measured(ctx: Context, plan: Plan) -> None:
+    """Write what a release was measured to be, from its internal folder, if it was.
+
+    Into the nested run of ``evaluate``, which ends anew. The audit's numbers stay in the folder.
+    """
+    folder = ctx.workspace.internal(plan.id)
+    try:
+        content = read_json(folder / layout.EVALUATION)
+        values = {one["name"]: one["value"] for one in content["metrics"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    with ctx.lineage.stage_run(plan.id, "evaluate") as run:
+        numbers = {name: value for name, value in values.items() if not name.startswith("audit.")}
+        ctx.lineage.log_metrics(run, numbers)
+        if fell := content.get("warning"):
+            ctx.lineage.set_tags(run, {WARNING: fell})
+        for plot in sorted(folder.glob("*.png")):
+            ctx.lineage.log_artifact(run, plot, "plots")
+        for name in (layout.INSIDE_PAGE, layout.INSIDE_NUMBERS):
+            if (folder / name).is_file():
+                ctx.lineage.log_artifact(run, folder / name)
+
+
 def announce(ctx: Context, plan: Plan, folder: Path) -> None:
     """Register the model of a valid release, if it has one and it may be published."""
     if ReleaseFacts.read(folder).has_model:

@@ -40,7 +40,8 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         PaidBefore: Another version of privsyn made a release of the same settings, and
             ``privacy.again`` does not name it. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
-        TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
+        TrackingUnavailable: MLflow cannot be reached, and the release has not begun. Nothing is
+            reserved.
         StorageError: The store of releases does not take the plan. It is reserved: run again.
     """
     release = open_plan(ctx, plan)
@@ -50,11 +51,13 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     if ctx.vault is not None:
         # Whatever could fail later fails here, before the cost is set aside.
         ctx.vault.key  # noqa: B018  it can be read here
-    ctx.tracker.check()
-    ctx.open_account()
     known = ctx.ledger.releases.find(plan.id)
+    new = known is None or known.state in ("VOID", "RESERVED")
+    if new:  # what is paid for goes on without lineage, which is written later
+        ctx.tracker.check()
+    ctx.open_account()
     # A started release has its records in buckets already, and the private file may be gone.
-    if known is None or known.state in ("VOID", "RESERVED"):
+    if new:
         method = release.method
         load_suite(
             ctx.config.validation,

@@ -36,6 +36,10 @@ def release(ctx, files=FILES):
     """A release whose scratch holds a model, as the stage train leaves it."""
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
+    return planned, finish(ctx, planned, files)
+
+
+def finish(ctx, planned, files=FILES):
     shards = partition(ctx, planned)
     folder = ctx.workspace.scratch(planned.id) / MODEL
     for name, content in files.items():
@@ -44,7 +48,7 @@ def release(ctx, files=FILES):
         (folder / name).chmod(0o600)
     for shard in range(shards):
         generate(ctx, planned, shard, Backends({"language": stand_in()}))
-    return planned, certify(ctx, planned)
+    return certify(ctx, planned)
 
 
 def student(ctx, planned, files=FILES):
@@ -282,8 +286,11 @@ def test_lineage_lost_in_an_outage_is_written_when_the_stages_run_again(make_pro
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     tracker.down = True
-    tracker.check = lambda: None  # release reserves once more, which asks
-    release(ctx)
+    with pytest.raises(TrackingUnavailable):  # nothing is spent yet
+        reserve(ctx, planned)
+    assert ctx.ledger.releases.get(planned.id).state == "RESERVED"
+    finish(ctx, planned)
+    reserve(project.context(tracker=tracker), planned)  # as where a task after it is cleared
     validate(ctx, planned)
     settle(ctx, planned)
     tracker.down = False
@@ -303,6 +310,11 @@ def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path,
     validate(ctx, planned)
     publish(ctx, planned)
     settle(ctx, planned)
+    numbers = {"vectors.accuracy": 0.5, "audit.epsilon": 0.25}
+    metrics = [{"name": name, "value": value} for name, value in numbers.items()]
+    inside = ctx.workspace.internal(planned.id)
+    write_json_atomic(inside / layout.EVALUATION, {"metrics": metrics})
+    write_json_atomic(inside / layout.INSIDE_NUMBERS, {})
     with pytest.raises(DataError, match="is not here"):
         sync(project.context(tracker=tracker), "invisible_ink-0000000000000000")
     tracker.down = True
@@ -318,6 +330,11 @@ def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path,
     assert run.data.tags["privsyn.dvc_revision"]
     inputs = {item.dataset.name: item.tags[0].value for item in run.inputs.dataset_inputs}
     assert inputs == {"letters": "private", planned.id: "synthetic"}
+    measured = tracker._client.get_run(tracker._oldest(planned.id, "evaluate"))
+    assert measured.data.metrics == {"vectors.accuracy": 0.5}
+    assert measured.data.tags["privsyn.class"] == "internal"
+    files = [item.path for item in tracker._client.list_artifacts(measured.info.run_id)]
+    assert (files, measured.info.status) == ([layout.INSIDE_NUMBERS], "FINISHED")
 
 
 def test_a_published_release_that_is_evaluated_again_leaves_no_run_open(make_project, tracker):
