@@ -37,6 +37,17 @@ from privsyn.ledger.entries import ENDED, Change
 from privsyn.ledger.schema import migrate, stamp, version
 
 CONNECT_SECONDS = 5
+SILENT: dict[str, int] = {
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""When a connection counts as broken whose server does not answer the kernel: after about a minute.
+
+In seconds, the last in milliseconds. The system's default is hours: a firewall or a balancer that
+drops an idle connection says nothing, and a task would hang on it.
+"""
 
 TIMEOUT = 15.0
 """Longest wait for another process's write, in seconds."""
@@ -83,6 +94,7 @@ class Database:
             )
             event.listen(self._engine, "begin", _begin_sqlite)
         else:
+            silent = {name: value for name, value in SILENT.items() if name not in self._url.query}
             try:
                 self._engine = sa.create_engine(
                     self._url,
@@ -91,7 +103,8 @@ class Database:
                     # after waiting for the head's lock a statement must see what the holder wrote
                     isolation_level="READ COMMITTED",
                     # utf8: of a database without an encoding the driver else hands out bytes
-                    connect_args={"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"},
+                    connect_args={"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"}
+                    | silent,
                 )
             except (ImportError, NoSuchModuleError):
                 raise ConfigError(

@@ -1,12 +1,15 @@
-"""A shard is drawn while the ledger's PostgreSQL restarts, and while it is away."""
+"""A release is made while the ledger's PostgreSQL restarts, is away, or breaks commits off."""
 
 from __future__ import annotations
 
 import base64
+import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,17 +17,21 @@ import pytest
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.data.journal import parsed
 from privsyn.errors import LedgerUnavailable
+from privsyn.ledger.ledger import Ledger
+from privsyn.methods.base import Backends
 from privsyn.release import verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
 from privsyn.vault import VARIABLE
 from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
-from tests.integration.ledger.postgres_server import Server, postgres_server
+from tests.integration.ledger.postgres_server import Server, postgres_server, severed
 
 PART = "shard-0"
 TOKENS = 64
@@ -156,6 +163,68 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     assert (entry.release_id, dict(entry.event)) == (planned.id, planned.event)
     assert ctx.ledger.accounts.balance("letters").spent == spent
     assert on_file() == []
+
+
+@pytest.mark.slow
+def test_any_commit_may_be_lost_or_its_answer(
+    postgres_url: str, make_project: Callable[..., Project], fake: Backends
+) -> None:
+    """A run for each commit of a release, at which its connection breaks off."""
+    runs = commits = 0
+
+    def fault() -> str | None:
+        nonlocal commits
+        commits += 1
+        return ("before", "after")[runs % 2] if commits == runs else None
+
+    with severed(postgres_url, fault) as url:
+        project = make_project(services={"ledger": url}, evaluate={"enabled": False})
+
+        def run() -> Path:
+            ctx = project.context()
+            day = ctx.clock()
+            ctx.clock = lambda: day + timedelta(minutes=2 * runs)  # leases have run out
+            planned = plan(ctx, "invisible_ink", open_account=True)
+            reserve(ctx, planned)
+            for shard in range(partition(ctx, planned)):
+                generate(ctx, planned, shard, fake)
+            certify(ctx, planned)
+            folder = validate(ctx, planned)
+            settle(ctx, planned)
+            return folder
+
+        while not commits or commits >= runs:
+            runs, commits = runs + 1, 0
+            try:
+                folder = run()
+            except LedgerUnavailable as away:
+                said = str(away)
+                assert "cannot be used: consuming input failed: server closed" in said
+    assert runs > 20
+    ledger = Ledger(postgres_url)
+    ledger.verify()
+    [entry] = ledger.releases.all()
+    assert (entry.state, entry.release_id) == ("COMMITTED", folder.name)
+    assert all(check.passed for check in verification.verify(folder, ledger))
+    changes = [row.change for row in ledger.history()]
+    assert [changes.count(once) for once in ("RESERVED", "BEGUN", "COMMITTED")] == [1, 1, 1]
+    assert project.context().workspace.scratches() == []
+
+
+def test_a_server_that_falls_silent_is_given_up_in_a_minute(postgres_url: str) -> None:
+    """A balancer drops an idle connection without a word; the system's default is hours."""
+    for more, wanted in (("", [20, 10, 3, 60_000]), ("&keepalives_idle=70", [70, 10, 3, 60_000])):
+        connection = Ledger(postgres_url + more).database.connect()
+        with connection, socket.socket(fileno=os.dup(connection.connection.fileno())) as own:
+            assert wanted == [own.getsockopt(socket.IPPROTO_TCP, name) for name in KEEPALIVE]
+
+
+KEEPALIVE = (
+    socket.TCP_KEEPIDLE,
+    socket.TCP_KEEPINTVL,
+    socket.TCP_KEEPCNT,
+    socket.TCP_USER_TIMEOUT,
+)
 
 
 def keys_of(ctx: Context, planned: Plan, sealed: list[bytes]) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from tests.integration.vault.s3_server import free_port
 
@@ -93,6 +96,53 @@ def postgres_server() -> Iterator[Server]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def severed(url: str, fault: Callable[[], str | None]) -> Iterator[str]:
+    """Address of the same database through a proxy that breaks connections off at their commits.
+
+    Args:
+        url: Of the database, by TCP.
+        fault: Asked at each commit. ``before``: the server never hears of it. ``after``: it does,
+            and its answer is lost. None: the commit passes.
+    """
+    there = make_url(url)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            with suppress(OSError):  # closed
+                while True:
+                    threading.Thread(target=passes, args=door.accept()[:1], daemon=True).start()
+
+        def passes(client: socket.socket) -> None:
+            server = socket.create_connection((there.host or "127.0.0.1", there.port or 5432))
+            back = threading.Thread(target=answers, args=(server, client), daemon=True)
+            back.start()
+            with client, server, suppress(OSError):
+                while said := client.recv(1 << 16):
+                    broken = fault() if b"COMMIT" in said else None
+                    if broken != "before":
+                        if broken:  # a proxy that is gone hands no answer back
+                            client.shutdown(socket.SHUT_WR)
+                        server.sendall(said)
+                    if broken:
+                        break
+                with suppress(OSError):
+                    server.shutdown(socket.SHUT_WR)
+                back.join()  # the server has done what it was told
+
+        def answers(server: socket.socket, client: socket.socket) -> None:
+            with suppress(OSError):
+                while said := server.recv(1 << 16):
+                    with suppress(OSError):
+                        client.sendall(said)
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield there.set(port=door.getsockname()[1]).render_as_string(hide_password=False)
+        door.shutdown(socket.SHUT_RDWR)
 
 
 def _binaries() -> Path:
