@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 
 from privsyn.airflow.failures import StageFailed, TaskRetries
 from privsyn.airflow.links import REPORT, address, share_report
@@ -131,6 +135,13 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             failure = error
         except PrivsynError as error:
             failure = StageFailed.of(error)
+        except AirflowTaskTimeout:
+            # privacy: it strikes anywhere, also where an error that quotes a record is being
+            # handled, and Airflow would print that with the stack.
+            failure = StageFailed(
+                f"{self.stage} took longer than its execution_timeout, {self.execution_timeout}.",
+                advice="Raise it, or try again: what was drawn costs nothing more.",
+            )
         except Exception as error:
             # A missing package is no defect: its message is ours and says what to install.
             missing = MissingExtra.of(error)

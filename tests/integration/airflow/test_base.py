@@ -2,7 +2,9 @@
 
 import json
 import logging
+import time
 import traceback
+from datetime import timedelta
 
 import pytest
 
@@ -55,6 +57,33 @@ def fail_with(error):
 def decision(operator, raised):
     """What Airflow does next, by the policy that it asks."""
     return operator.retry_policy.evaluate(raised, 1, 3, {}).action.value
+
+
+def test_a_task_that_takes_too_long_says_so_without_a_stack(caplog):
+    """Airflow prints the stack of its own exception, with the error that was being handled."""
+    from airflow.sdk.execution_time.timeout import timeout
+
+    from privsyn.airflow.base import StageOperator
+
+    class Slow(StageOperator):
+        stage = "slow"
+
+        def open(self, context):
+            return None
+
+        def run_stage(self, ctx, context):
+            try:
+                raise ValueError(SECRET)
+            except ValueError:
+                time.sleep(60)
+
+    operator = Slow(task_id="slow", retries=3, execution_timeout=timedelta(seconds=0.2))
+    with pytest.raises(SystemExit) as caught, timeout(0.2):
+        operator.execute({})
+    assert caught.value.__context__ is None
+    assert "took longer than its execution_timeout, 0:00:00.2" in caught.value.text
+    assert SECRET not in caplog.text + "".join(traceback.format_exception(caught.value))
+    assert decision(operator, caught.value) == "retry"
 
 
 class Store(dict):

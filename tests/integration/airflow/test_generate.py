@@ -136,6 +136,17 @@ def test_on_kill_ends_it_and_what_it_started(operator, failure, caplog):
     assert gone(pid)
 
 
+def test_it_ends_with_its_execution_timeout(run, caplog):
+    from airflow.sdk.exceptions import AirflowTaskTimeout
+    from airflow.sdk.execution_time.timeout import timeout
+
+    code = "import os, time; print('child', os.getpid(), flush=True); time.sleep(60)"
+    with caplog.at_level(logging.INFO), pytest.raises(AirflowTaskTimeout), timeout(2):
+        run(code)
+    (pid,) = (m.split()[1] for m in caplog.messages if m.startswith("child"))
+    assert gone(pid)
+
+
 def test_it_dies_with_a_task_that_is_killed(tmp_path):
     """SIGKILL of the task's process: nothing of ours can run any more, only the kernel."""
     file = tmp_path / "pid"
