@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -341,15 +342,36 @@ class BucketStore:
         except (NotFoundError, FileNotFoundError):
             raise missing(self.where, name) from None
         except (BaseError, OSError) as error:
-            kind = type(error).__name__
-            denied = kind in ("PermissionDeniedError", "UnauthenticatedError")
+            reason = _reason(error)
+            denied = reason[:3] in ("401", "403")
             raise StorageError(
-                # The type of the error alone: a server's answer may hold signed URLs or keys.
-                f"cannot {action} {name or 'objects'} in {self.where}: {kind}.",
+                f"cannot {action} {name or 'objects'} in {self.where}: {reason}.",
                 hint="Check the credentials in the environment and what they may do."
                 if denied
                 else "Check that the store is up, its address and the credentials; run again.",
             ) from None
+
+
+_NO_ANSWER = {
+    "ConnectionRefused": "connection refused",
+    "dns error": "the host's name is unknown",
+    "kind: Timeout": "no answer in time",
+    "kind: Connect": "no connection",
+}
+"""What the library's words for a request without an answer mean."""
+
+
+def _reason(error: Exception) -> str:
+    """Why a request failed: its status, else one of our words, else the type of the error.
+
+    privacy: the library quotes the server's answer, which may hold signed URLs or keys.
+    """
+    text = str(error)
+    if status := re.search(r"status code: (\d{3})", text):
+        known = {code.value: f" {code.phrase}" for code in HTTPStatus}
+        return status[1] + known.get(int(status[1]), "")
+    kind = type(error).__name__
+    return next((words for sign, words in _NO_ANSWER.items() if sign in text), kind)
 
 
 def _state(item: Any) -> str:

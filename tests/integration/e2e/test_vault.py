@@ -35,6 +35,7 @@ from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
+from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workdir import GIVEN_UP, VaultWorkdir
 from privsyn.stages.base import find_workdir
 from privsyn.stages.certify import certify
@@ -42,7 +43,9 @@ from privsyn.stages.cleanup import sweep
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
+from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
 from privsyn.testing import NeverDraws
 from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
 from tests.integration.e2e.small_project import (
@@ -550,3 +553,76 @@ def test_vault_key_command_makes_a_key_that_opens(machines, monkeypatch, tmp_pat
     file.write_text("too short")
     with pytest.raises(ConfigError, match="not 32 bytes in base64"):
         home.context(f"services.vault_key={file}").vault.key  # noqa: B018
+
+
+@pytest.mark.slow
+def test_a_store_that_slows_down_delays_a_release_and_no_more(cluster, tmp_path):
+    """Vault and releases in one bucket, which answers each fourth request with 503 SlowDown."""
+    make, place, faults = cluster
+    [home] = make(1)
+    stored = f"services.releases={place}-releases"
+    faults.busy = 4
+    ctx = home.context(stored)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, models())
+    certify(ctx, planned)
+    validate(ctx, planned)
+    assert settle(ctx, planned) == "COMMITTED"
+    shutil.rmtree(home.root / "releases")
+    folder = restore(home.context(stored), planned.id)
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    faults.busy = 0
+    assert open_store(place, "services.vault").names() == []
+    assert len(faults.seen) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["reserve", "certify", "commit", "validate"])
+def test_a_store_of_releases_that_goes_away_is_no_half_release(cluster, monkeypatch, stage):
+    """It is away from one moment on, and back for the next try."""
+    make, place, faults = cluster
+    [home] = make(1, evaluate={"enabled": False})
+    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 0})
+    monkeypatch.setattr(object_store, "AGAIN_SECONDS", ())
+    ctx = home.context(f"services.releases={place}-releases")
+    commit = Releases.commit
+
+    def committed(*arguments, **more):
+        if stage == "certify":
+            raise AssertionError("committed what only this disk holds")
+        entry = commit(*arguments, **more)
+        faults.fail = 1000 if stage == "commit" else 0
+        return entry
+
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    if stage != "reserve":
+        reserve(ctx, planned)
+        for shard in range(partition(ctx, planned)):
+            generate(ctx, planned, shard, models())
+    late = {"reserve": reserve, "certify": certify, "commit": certify, "validate": validate}[stage]
+    if stage == "validate":
+        certify(ctx, planned)
+    faults.fail = 0 if stage == "commit" else 1000
+    with monkeypatch.context() as patch:
+        patch.setattr(Releases, "commit", committed)
+        with pytest.raises(StorageError, match=r"cannot \w+ .* in s3://") as refused:
+            late(ctx, planned)
+    assert refused.value.retryable
+    faults.fail = 0
+    store = ReleaseStore(f"{place}-releases")
+    assert not (stage == "validate" and store._locate(planned.id)[0] == "releases")
+
+    ctx = home.context(f"services.releases={place}-releases")
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, models())
+    certify(ctx, planned)
+    folder = validate(ctx, planned)
+    assert settle(ctx, planned) == "COMMITTED"
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    place_of, manifest = store._locate(planned.id)
+    assert (place_of, "validation.json" in manifest.files) == ("releases", True)
+    assert open_store(place, "services.vault").names() == []
+    assert [row.change for row in ctx.ledger.history()].count("RESERVED") == 1

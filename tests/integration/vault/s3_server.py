@@ -57,6 +57,7 @@ class Faulty:
 
     Attributes:
         fail: Answers 500 to this many requests.
+        busy: Answers 503 SlowDown to each so-many-th request; 0: to none.
         cut: Breaks this many uploads off in the middle.
         stale: Answers that nothing is there to this many reads.
         slow: Seconds every answer takes.
@@ -64,7 +65,7 @@ class Faulty:
 
     def __init__(self, target: str) -> None:
         self.target = target.removeprefix("http://")
-        self.fail = self.cut = self.stale = 0
+        self.fail = self.busy = self.cut = self.stale = 0
         self.slow = 0.0
         self.seen: list[str] = []
 
@@ -79,16 +80,23 @@ class Faulty:
             request.connection.close()
             return True
         missing = self.stale > 0 and request.command == "GET"
-        if not self.fail and not missing:
+        slow_down = bool(self.busy) and len(self.seen) % self.busy == 0
+        if not (self.fail or missing or slow_down):
             return False
         request.rfile.read(length)
+        code, body = 500, b""
         if self.fail:
             self.fail -= 1
-        else:
+        elif missing:
             self.stale -= 1
-        request.send_response(404 if missing else 500)
-        request.send_header("Content-Length", "0")
+            code = 404
+        else:
+            code, body = 503, b"<Error><Code>SlowDown</Code><Message>Slow down.</Message></Error>"
+        request.send_response(code)
+        request.send_header("Content-Length", str(len(body)))
         request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body)
         return True
 
     def passes(self, request: BaseHTTPRequestHandler) -> None:

@@ -11,7 +11,7 @@ import pytest
 from privsyn import object_store
 from privsyn.errors import ConfigError, StorageError
 from privsyn.object_store import NoSuchObject, open_store
-from tests.integration.vault.s3_server import BUCKET, Faulty, proxied, s3_server
+from tests.integration.vault.s3_server import BUCKET, Faulty, free_port, proxied, s3_server
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +107,18 @@ def test_a_store_that_stays_down_is_tried_again_by_the_next_run(faulty: Faulty, 
     monkeypatch.setattr(object_store, "AGAIN_SECONDS", ())
     store = open_store(f"s3://{BUCKET}/down", "services.vault")
     faulty.fail = 100
-    with pytest.raises(StorageError, match=r"cannot write r1/x in s3://.*: \w+\.") as refused:
+    wanted = r"cannot write r1/x in s3://.*: 500 Internal Server Error\. Check that the store is up"
+    with pytest.raises(StorageError, match=wanted) as refused:
         store.put("r1/x", io.BytesIO(b"one"))
     assert refused.value.retryable
     assert "not-to-be-told" not in str(refused.value)
+    faulty.fail, faulty.busy = 0, 1
+    with pytest.raises(StorageError, match=r"cannot list r1 in s3://.*: 503 Service Unavailable\."):
+        store.names("r1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    gone = open_store(f"s3://{BUCKET}/down", "services.vault")
+    with pytest.raises(StorageError, match=r"cannot read r1/x in s3://.*: connection refused\."):
+        gone.exists("r1/x")
 
 
 @pytest.mark.parametrize(
