@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SERVICE = {
     "build", "image", "restart", "depends_on", "environment", "volumes", "command", "entrypoint",
-    "ports", "healthcheck", "init", "mem_limit", "stop_grace_period", "configs",
+    "ports", "healthcheck", "init", "mem_limit", "stop_grace_period", "configs", "logging",
 }  # fmt: skip
 """What of the compose specification the services may use."""
 
@@ -59,6 +59,7 @@ def test_services_are_what_compose_knows(compose: dict[str, Any]) -> None:
 def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
         if service["restart"] == "no":  # it does its work once, and others wait for its end
             continue
         assert service["restart"] == "unless-stopped", name
