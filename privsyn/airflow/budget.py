@@ -125,5 +125,11 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
         ]
     whole = [f"{prefix}{task}" for task in WHOLE]
     left = [task for task in whole if task in tasks and task not in measures and not done(task)]
-    failed = (task for task, state in states.items() if state in FAILED)
-    return left + sorted(task for task in failed if task not in [*left, *measures])
+    failed = {_cleared_by(task, tasks) for task, state in states.items() if state in FAILED}
+    return left + sorted(failed - {*left, *measures})
+
+
+def _cleared_by(task: str, tasks: Collection[str]) -> str:
+    """The name to clear a task by: Airflow reports the parts of a mapped one as ``generate_0``."""
+    whole, _, number = task.rpartition("_")
+    return whole if number.isdigit() and task not in tasks and whole in tasks else task

@@ -60,6 +60,12 @@ def test_a_published_release_that_could_not_be_measured_is_whole(state):
     ]
 
 
+def test_a_part_that_failed_is_named_as_the_task_to_clear():
+    """Airflow reports the parts of a mapped task as tasks of their own, which none can clear."""
+    states = {"generate_0": "failed", "generate_1": "failed", "certify": "upstream_failed"}
+    assert undone(WHOLE | states, tasks=(*TASKS, "generate")) == ["certify", "generate"]
+
+
 def test_a_student_that_is_not_published_is_seen():
     tasks = (*TASKS, "publish_student")
     for state in ("failed", "upstream_failed", "skipped", None):
