@@ -1,11 +1,13 @@
 """CPU seconds of a large ledger and of a DAG processor over many projects; many runs at once.
 
-    PYTHONPATH=. python benchmarks/load.py ledger [--releases 5000]
+    PYTHONPATH=. python benchmarks/load.py ledger [--releases 5000] [--accounts 1]
+        [--ledger postgresql://USER@HOST/EMPTY]
     PYTHONPATH=. python benchmarks/load.py dags [--projects 50]
     PYTHONPATH=. python benchmarks/load.py runs --ledger postgresql://USER@HOST/EMPTY [--runs 20]
 
 Figures are CPU seconds of the process (``resource``), which a busy machine does not change much.
-The ledger is SQLite; its releases are Gaussian noise of one event, written in one transaction.
+The ledger is SQLite unless an empty database is named. Its releases are Gaussian noise of fifty
+sizes, written in one transaction. ``privsyn ...`` are processes as a user starts them.
 
 ``runs`` makes releases of three projects that share a ledger, each in a process of its own, all at
 once and some of them twice, by the stages that Airflow's tasks run, without MLflow and DVC. What
@@ -19,11 +21,13 @@ import multiprocessing
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -56,13 +60,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("ledger", "dags", "runs"))
     parser.add_argument("--releases", type=int, default=5000)
+    parser.add_argument("--accounts", type=int, default=1)
     parser.add_argument("--projects", type=int, default=50)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--ledger", help="an empty database, for runs")
+    parser.add_argument("--ledger", help="an empty database, for ledger and runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.what == "ledger":
-            of_ledger(Path(folder), arguments.releases)
+            of_ledger(Path(folder), arguments.releases, arguments.accounts, arguments.ledger)
         elif arguments.what == "dags":
             of_dags(Path(folder), arguments.projects)
         elif arguments.ledger is None:
@@ -72,68 +77,99 @@ def main() -> None:
 
 
 def timed(name: str, call: Callable[[], Any]) -> Any:
-    """The result of a call, whose CPU seconds are printed."""
-    began = time.process_time()
+    """The result of a call, whose CPU seconds, children's included, are printed."""
+    began, wall = _cpu_seconds(), time.monotonic()
     result = call()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    took = time.process_time() - began
-    print(f"{name:44} {took:7.2f} CPU s, at most {memory:.0f} MB", flush=True)
+    took, wall = _cpu_seconds() - began, time.monotonic() - wall
+    print(f"{name:44} {took:7.2f} CPU s, {wall:7.2f} s, at most {memory:.0f} MB", flush=True)
     return result
 
 
-def of_ledger(folder: Path, count: int) -> None:
+def _cpu_seconds() -> float:
+    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def of_ledger(folder: Path, count: int, accounts: int, ledger: str | None) -> None:
     """Plan, reserve, show, page, metrics and verify over a ledger of so many releases."""
     from privsyn.display.accounts import BudgetPage, crons_of, exposition, gauges
     from privsyn.stages.plan import plan, preview
     from privsyn.stages.reserve import reserve
 
-    account = {"epsilon": 1000.0, "delta": 1e-6}
-    project = build_project(folder / "project", account=account)
-    ctx = project.context()
+    changes: dict[str, Any] = {
+        "account": {"epsilon": 1000.0, "delta": 1e-6},
+        "services": {"ledger": ledger} if ledger else {},
+        "evaluate": {"enabled": False},
+    }
+    project = build_project(folder / "project", **changes)
+    made = run(project.context(), "invisible_ink", published=False)
+    ctx = project.context("privacy.draw=1")
     ctx.clock = lambda: datetime.now(UTC)
     planned = plan(ctx, "invisible_ink", open_account=True)
-    timed(f"fill with {count:,} releases", lambda: _fill(ctx, planned, count))
+    timed(f"fill with {count:,} releases", lambda: _fill(ctx, planned, count, accounts))
     # The first of each pays for imports and caches, as each process does.
     seen = timed("plan", lambda: preview(ctx, plan(ctx, "invisible_ink")))
     print(f"  fits: {seen.fits}, share {seen.balance.share:.4f}")
     timed("plan once more", lambda: preview(ctx, plan(ctx, "invisible_ink")))
     timed("reserve", lambda: reserve(ctx, planned))
+    timed("begin", lambda: ctx.ledger.releases.begin(planned.id, "/s", "nonce"))
     timed("show", lambda: len(ctx.ledger.accounts.statements()))
-    page = BudgetPage(ctx.clock())
-    timed(
-        "budget page",
-        lambda: (
-            page.add(ctx, runs=None, reports=lambda _: None, crons=crons_of(ctx)),
-            len(page.html()),
-        ),
-    )
+    page, crons = BudgetPage(ctx.clock()), crons_of(ctx)
+
+    def drawn() -> None:
+        for account in ctx.ledger.accounts.all():  # as of so many projects of an Airflow
+            only = {account.name}
+            page.add(ctx, runs=None, reports=lambda _: None, crons=crons, only=only)
+        page.html()
+
+    timed("budget page", drawn)
     timed("metrics", lambda: exposition(gauges(ctx)))
     timed("verify", ctx.ledger.verify)
+    for command in (
+        ("plan", "-S", "privacy.draw=2"),
+        ("ledger", "show"),
+        ("ledger", "page", "budget.html"),
+        ("verify", made.release_id),
+        ("ledger", "verify"),
+    ):
+        name = " ".join(("privsyn", *command))
+        process = [sys.executable, "-m", "privsyn", *command]
+        timed(name, lambda process=process: _quiet(process, project.root))
 
 
-def _fill(ctx: Any, planned: Any, count: int) -> None:
+def _quiet(process: list[str], root: Path) -> None:
+    subprocess.run(process, cwd=root, check=True, stdout=subprocess.DEVNULL)
+
+
+def _fill(ctx: Any, planned: Any, count: int, accounts: int) -> None:
     from privsyn.dp.accountant import guarantee
     from privsyn.dp.events import Gaussian, dump
     from privsyn.ledger.caps import caps_of
     from privsyn.ledger.entries import State
-    from privsyn.ledger.spec import account_row
+    from privsyn.ledger.spec import account_row, spec_of
 
-    event = Gaussian(20.0)
-    cost = guarantee(event, planned.delta)
     database = ctx.ledger.database
+    with database.read() as connection:
+        own = account_row(connection, planned.account)
+    names = [planned.account, *(f"other-{number}" for number in range(1, accounts))]
+    for name in names[1:]:
+        ctx.ledger.accounts.open(replace(spec_of(own), name=name, dataset=name))
+    events = [Gaussian(20.0 + number) for number in range(50)]
+    charges = [caps_of(own)[0].charge(event) for event in events]
+    costs = [guarantee(event, planned.delta) for event in events]
     with database.write() as connection:
-        lifetime, _ = caps_of(account_row(connection, planned.account))
-        charge = lifetime.charge(event)
-        body = {
-            "method": "keyphrase_seeding",
-            "event": dump(event),
-            "loss": charge.loss,
-            "period_loss": None,
-            "mu_squared": charge.mu_squared,
-            "epsilon": cost.epsilon,
-            "delta": cost.delta,
-        }
         for number in range(count):
+            charge, cost = charges[number % 50], costs[number % 50]
+            body = {
+                "method": "keyphrase_seeding",
+                "event": dump(events[number % 50]),
+                "loss": charge.loss,
+                "period_loss": None,
+                "mu_squared": charge.mu_squared,
+                "epsilon": cost.epsilon,
+                "delta": cost.delta,
+            }
             name, begun = f"r-{number}", {"scratch": "/s", "host": "h", "nonce": f"{number}"}
             digests = {"artifact_sha256": "a" * 64, "certificate_sha256": "b" * 64}
             for state, content in (
@@ -141,7 +177,7 @@ def _fill(ctx: Any, planned: Any, count: int) -> None:
                 (State.BEGUN, begun),
                 (State.COMMITTED, digests),
             ):
-                database.append(connection, planned.account, name, state, content)
+                database.append(connection, names[number % accounts], name, state, content)
 
 
 def of_dags(folder: Path, count: int) -> None:
