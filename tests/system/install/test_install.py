@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,9 +67,15 @@ def installed(
     done(
         *(*uv, "pip", "install", "--python", root / "venv"),
         *("--resolution", RESOLUTION[request.param], "--constraint", held),
+        # Of the wheel alone every bound would be indirect, and its newest end taken both times.
+        *("--requirements", ROOT / "pyproject.toml", "--extra", "airflow"),
         f"privsyn[airflow] @ {wheel.as_uri()}",
         cwd=root,
     )
+    frozen = done(*uv, "pip", "freeze", "--python", root / "venv", cwd=root)
+    bound = re.search(r'"pandas>=([0-9.]+)', (ROOT / "pyproject.toml").read_text())
+    assert bound
+    assert (f"pandas=={bound[1]}." in frozen) == (request.param == "oldest"), frozen
     return root / "venv" / "bin"
 
 
