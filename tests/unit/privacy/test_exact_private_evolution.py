@@ -503,7 +503,7 @@ def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
     """The broken variant of the lookahead: k votes per record, noise for one."""
     monkeypatch.setattr(
         private_evolution,
-        "vectors_of",
+        "_vectors_of",
         lambda kind, group, label, degree, k, steps: np.stack(
             [kind.embedder.embed(kind.api.vary(group, label, degree)) for _ in range(k)]
         ),
