@@ -117,13 +117,13 @@ def of_ledger(folder: Path, count: int, accounts: int, ledger: str | None) -> No
     timed("show", lambda: len(ctx.ledger.accounts.statements()))
     page, crons = BudgetPage(ctx.clock()), crons_of(ctx)
 
-    def drawn() -> None:
+    def draw_page() -> None:
         for account in ctx.ledger.accounts.all():  # as of so many projects of an Airflow
             only = {account.name}
             page.add(ctx, runs=None, reports=lambda _: None, crons=crons, only=only)
         page.html()
 
-    timed("budget page", drawn)
+    timed("budget page", draw_page)
     timed("metrics", lambda: exposition(gauges(ctx)))
     timed("verify", ctx.ledger.verify)
     for command in (

@@ -35,20 +35,29 @@ def make(kind):
     return error
 
 
-def fail_with(error):
-    """Run an operator whose stage raises; returns what Airflow catches."""
+def operator_that(does, **arguments):
+    """An operator whose stage does something else."""
     from privsyn.airflow.base import StageOperator
 
-    class Failing(StageOperator):
-        stage = "failing"
+    class Other(StageOperator):
+        stage = "other"
 
         def open(self, context):
             return None
 
         def run_stage(self, ctx, context):
-            raise error
+            does()
 
-    operator = Failing(task_id="failing", retries=3)
+    return Other(task_id="other", **arguments)
+
+
+def fail_with(error):
+    """Run an operator whose stage raises; returns what Airflow catches."""
+
+    def fail():
+        raise error
+
+    operator = operator_that(fail, retries=3)
     with pytest.raises(SystemExit) as caught:
         operator.execute({})
     return caught.value, decision(operator, caught.value)
@@ -63,21 +72,13 @@ def test_a_task_that_takes_too_long_says_so_without_a_stack(caplog):
     """Airflow prints the stack of its own exception, with the error that was being handled."""
     from airflow.sdk.execution_time.timeout import timeout
 
-    from privsyn.airflow.base import StageOperator
+    def wait():
+        try:
+            raise ValueError(SECRET)
+        except ValueError:
+            time.sleep(60)
 
-    class Slow(StageOperator):
-        stage = "slow"
-
-        def open(self, context):
-            return None
-
-        def run_stage(self, ctx, context):
-            try:
-                raise ValueError(SECRET)
-            except ValueError:
-                time.sleep(60)
-
-    operator = Slow(task_id="slow", retries=3, execution_timeout=timedelta(seconds=0.2))
+    operator = operator_that(wait, retries=3, execution_timeout=timedelta(seconds=0.2))
     with pytest.raises(SystemExit) as caught, timeout(0.2):
         operator.execute({})
     assert caught.value.__context__ is None
