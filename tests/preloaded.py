@@ -261,7 +261,10 @@ def main() -> None:
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except BaseException:  # as Python: a pool that closes its pipe at this moment fails no program
+        traceback.print_exc()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
