@@ -239,7 +239,7 @@ class CertifyOperator(StageOperator):
         """See StageOperator."""
         from privsyn.release.facts import ReleaseFacts
         from privsyn.stages.certify import certify
-        from privsyn.stages.lineage import paid_fell
+        from privsyn.stages.lineage import paid_drop
 
         planned = self.planned()
         folder = certify(ctx, planned)
@@ -251,8 +251,8 @@ class CertifyOperator(StageOperator):
             "certificate_sha256": facts.certificate_sha256,
         }
         summary = f"{answer['rows']} {planned.things} in {folder}"
-        if fell := paid_fell(ctx, planned):
-            log.warning("%s: %s", self.stage, fell)
+        if warning := paid_drop(ctx, planned):
+            log.warning("%s: %s", self.stage, warning)
         return answer, summary
 
 

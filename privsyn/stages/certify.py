@@ -49,7 +49,7 @@ from privsyn.stages.base import (
     wipe_workdir,
 )
 from privsyn.stages.draw import draw_accuracy
-from privsyn.stages.lineage import certified, traced
+from privsyn.stages.lineage import log_certificate, trace_stage
 from privsyn.validation.suite import mask_rows
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     """
     release = open_plan(ctx, plan)
     plan = release.plan
-    with traced(ctx, plan.id, "certify"):
+    with trace_stage(ctx, plan.id, "certify"):
         entry = ctx.ledger.releases.get(plan.id)
         # A crash after the commit: finish what followed it, at no cost.
         if entry.state == "COMMITTED":
             wipe_workdir(ctx, entry)
             folder = find(ctx, plan)
             store(ctx, folder)
-            certified(ctx, plan, folder)
+            log_certificate(ctx, plan, folder)
             return folder
         if entry.state != "BEGUN":
             raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
@@ -107,7 +107,7 @@ def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
         store(ctx, folder)
         # privacy: the scratch holds records; nothing needs them once the ledger has the commit.
         wipe_workdir(ctx, ctx.ledger.releases.get(plan.id))
-        certified(ctx, plan, folder)
+        log_certificate(ctx, plan, folder)
         return folder
 
 

@@ -98,7 +98,7 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
             wipe(scratch)
     wipe_workdir(ctx, entry)
     if entry.state is not State.VOID:
-        lineage.ended(ctx, name)
+        lineage.end_run(ctx, name)
     return True
 
 
@@ -135,7 +135,7 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
         publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
         # Further records have no run of their own: their certificate is in their parent's.
         if name in publisher.published() and (not facts.is_derived or STUDENTS in facts.derived):
-            lineage.published(ctx, name, publisher.revision(name))
+            lineage.log_revision(ctx, name, publisher.revision(name))
     return names
 
 
@@ -146,9 +146,9 @@ def _release(ctx: Context, folder: Path, plan: Plan) -> None:
             f"the ledger does not know release {plan.id}.", hint="Is services.ledger the right one?"
         )
     lineage.open_release(ctx, plan, entry)
-    lineage.certified(ctx, plan, folder)
+    lineage.log_certificate(ctx, plan, folder)
     holds = layout.passed(folder)
     if holds is not None:
-        lineage.validated(ctx, plan, folder, passed=holds)
-    lineage.measured(ctx, plan)
-    lineage.ended(ctx, plan.id)
+        lineage.log_validation(ctx, plan, folder, passed=holds)
+    lineage.log_measures(ctx, plan)
+    lineage.end_run(ctx, plan.id)

@@ -51,7 +51,7 @@ from privsyn.release.workdir import (
     samples,
 )
 from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
-from privsyn.stages.lineage import traced
+from privsyn.stages.lineage import trace_stage
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def generate(
         is already committed.
     """
     release = open_plan(ctx, plan)
-    with traced(ctx, release.id, "generate", shard):
+    with trace_stage(ctx, release.id, "generate", shard):
         work = begun(ctx, release)
         if work is None:
             return None
@@ -416,7 +416,7 @@ def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = No
         method trains none or the release is committed.
     """
     release = open_plan(ctx, plan)
-    with traced(ctx, release.id, "train"):
+    with trace_stage(ctx, release.id, "train"):
         if not isinstance(release.method, TrainsModel):
             return None
         work = begun(ctx, release)

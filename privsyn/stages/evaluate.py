@@ -23,8 +23,13 @@ from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import ACCURACY, fallen, traced, validated
-from privsyn.stages.lineage import measured as trace_measured
+from privsyn.stages.lineage import (
+    ACCURACY,
+    accuracy_drop,
+    log_measures,
+    log_validation,
+    trace_stage,
+)
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
@@ -72,7 +77,7 @@ def evaluate(
         PolicyBroken: The account is held to a policy that allows no internal metrics.
         PrivsynError: One that is retryable, where ``retried`` is set.
     """
-    with traced(ctx, plan.id, "evaluate"):
+    with trace_stage(ctx, plan.id, "evaluate"):
         if not (ctx.config.evaluate.enabled and open_plan(ctx, plan).source.has_holdout):
             refuse_withheld(ctx, plan)
             return None
@@ -87,7 +92,7 @@ def evaluate(
             if layout.passed(artifact.parent):
                 lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
                 if ctx.config.evaluate.audit == "block":  # validate could not say it yet
-                    validated(ctx, plan, lies, passed=True)
+                    log_validation(ctx, plan, lies, passed=True)
                 refuse_withheld(ctx, plan)
             return folder
         except (PolicyBroken, ValidationFailed):
@@ -118,12 +123,14 @@ def _measure(
     metrics, plot_into = beside(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     ruler = next((metric.note for metric in metrics if metric.name == ACCURACY), "")
-    words, fell = verdict(numbers), fallen(ctx, plan, numbers, ruler)
+    words, warning = verdict(numbers), accuracy_drop(ctx, plan, numbers, ruler)
     audited: AuditResult | None = None
     with failures.within(_AUDIT):
         audited = audit_release(ctx, plan, artifact.parent)
     if _AUDIT in failures.errors:  # and is withheld where it blocks, as one that could not be made
         audited = AuditResult(f"it failed ({failures.errors[_AUDIT]})")
+    for old in folder.glob("*.png"):  # one that is not drawn anew is of an earlier measurement
+        old.unlink()
     with failures.within("plots"):
         plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
@@ -133,7 +140,7 @@ def _measure(
             "release_id": plan.id,
             **({"verdict": words} if words else {}),
             **({"audit": audited.to_json()} if audited else {}),
-            **({"warning": fell} if fell else {}),
+            **({"warning": warning} if warning else {}),
             **({"failed": failures.errors} if failures.errors else {}),
             **({_SETTINGS: digest} if digest else {}),
             "metrics": [metric.to_json() for metric in metrics],
@@ -141,7 +148,7 @@ def _measure(
         mode=0o600,
     )
     report(ctx, plan)
-    trace_measured(ctx, plan)
+    log_measures(ctx, plan)
 
 
 def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:

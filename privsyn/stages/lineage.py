@@ -41,7 +41,9 @@ SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 
 
 @contextmanager
-def traced(ctx: Context, release_id: str, stage: str, shard: int | None = None) -> Iterator[None]:
+def trace_stage(
+    ctx: Context, release_id: str, stage: str, shard: int | None = None
+) -> Iterator[None]:
     """The nested run of a stage. A store that is down never stops a stage.
 
     A stage that finds its work done, because the release exists, leaves the nested run of the one
@@ -53,7 +55,7 @@ def traced(ctx: Context, release_id: str, stage: str, shard: int | None = None) 
         stage: Name of the stage, and of its run.
         shard: Parallel shards have runs of their own, with the number behind the name.
     """
-    if _done(ctx, release_id, stage):
+    if _is_done(ctx, release_id, stage):
         yield
         return
     name, server = stage if shard is None else f"{stage}-{shard}", ctx.config.models.server
@@ -79,7 +81,7 @@ DRAWING = ("partition", "train", "generate", "certify")
 """Stages with nothing left to do once a release is committed; the others once it is published."""
 
 
-def _done(ctx: Context, release_id: str, stage: str) -> bool:
+def _is_done(ctx: Context, release_id: str, stage: str) -> bool:
     if stage in DRAWING:
         return ctx.ledger.releases.get(release_id).state is State.COMMITTED
     return ctx.workspace.pointer(release_id).is_file()
@@ -99,7 +101,7 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
     )
     if entry.state is not State.COMMITTED:  # else these say who made it, and certify set its class
         origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
-        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin | _shown(ctx, plan))
+        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin | _page_tags(ctx, plan))
     ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
     _note_run(ctx, plan.id, run)
 
@@ -128,7 +130,7 @@ def noted_run(workspace: Workspace, release_id: str) -> str | None:
     return noted if isinstance(noted, str) and noted.startswith("/#/") else None
 
 
-def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
+def _page_tags(ctx: Context, plan: Plan) -> dict[str, object]:
     """What MLflow's own pages show of a run: who, from where, and in a sentence."""
     origin = ctx.origin
     driver, url = origin.get("driver", "privsyn"), origin.get("url")
@@ -139,11 +141,11 @@ def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
         f"{plan.delta:g} per {plan.unit}, {plan.adjacency.value}, charged to the account "
         f"`{plan.account}`. Made by {by}. Nested runs are internal."
     )
-    shown: dict[str, object] = {NOTE: text, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
-    return shown | ({USER: origin["user"]} if origin.get("user") else {})
+    tags: dict[str, object] = {NOTE: text, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
+    return tags | ({USER: origin["user"]} if origin.get("user") else {})
 
 
-def certified(ctx: Context, plan: Plan, folder: Path) -> None:
+def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
     """Write what a certified release is: digests, counts of the draw, certificate."""
     facts = ReleaseFacts.read(folder)
     run = ctx.lineage.release_run(plan.id)
@@ -152,8 +154,8 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     log_synthetic(ctx, facts)
     ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in facts.drawn.items()})
     ctx.lineage.log_metrics(run, _accuracy(facts))
-    if fell := paid_fell(ctx, plan):
-        ctx.lineage.set_tags(run, {WARNING: fell})
+    if warning := paid_drop(ctx, plan):
+        ctx.lineage.set_tags(run, {WARNING: warning})
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
 
 
@@ -170,7 +172,7 @@ def log_synthetic(ctx: Context, facts: ReleaseFacts) -> None:
     ctx.lineage.log_dataset(ctx.lineage.release_run(facts.name), facts.name, digest, "synthetic")
 
 
-def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
+def log_validation(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
     Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine, and
@@ -196,7 +198,7 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     announce(ctx, plan, folder)
 
 
-def measured(ctx: Context, plan: Plan) -> None:
+def log_measures(ctx: Context, plan: Plan) -> None:
     """Write what a release was measured to be, from its internal folder, if it was.
 
     Into the nested run of ``evaluate``, which ends anew. The audit's numbers stay in the folder.
@@ -210,8 +212,8 @@ def measured(ctx: Context, plan: Plan) -> None:
     with ctx.lineage.stage_run(plan.id, "evaluate") as run:
         numbers = {name: value for name, value in values.items() if not name.startswith("audit.")}
         ctx.lineage.log_metrics(run, numbers)
-        if fell := content.get("warning"):
-            ctx.lineage.set_tags(run, {WARNING: fell})
+        if warning := content.get("warning"):
+            ctx.lineage.set_tags(run, {WARNING: warning})
         for plot in sorted(folder.glob("*.png")):
             ctx.lineage.log_artifact(run, plot, "plots")
         for name in (layout.INSIDE_PAGE, layout.INSIDE_NUMBERS):
@@ -225,7 +227,7 @@ def announce(ctx: Context, plan: Plan, folder: Path) -> None:
         register(ctx, folder, plan.method)
 
 
-def published(ctx: Context, name: str, revision: DvcRevision) -> None:
+def log_revision(ctx: Context, name: str, revision: DvcRevision) -> None:
     """Write where a release or a student is to be had."""
     ctx.lineage.set_tags(
         ctx.lineage.release_run(name),
@@ -233,7 +235,7 @@ def published(ctx: Context, name: str, revision: DvcRevision) -> None:
     )
 
 
-def ended(ctx: Context, name: str) -> None:
+def end_run(ctx: Context, name: str) -> None:
     """End the run of a release, by where the release lies."""
     released = ctx.workspace.release(name).is_dir()
     ctx.lineage.finish(ctx.lineage.release_run(name), "FINISHED" if released else "FAILED")
@@ -327,7 +329,7 @@ class Point:
         return f"{self.value:.3f}{interval}" if interval else f"{self.value:.4g}"
 
 
-def paid_fell(ctx: Context, plan: Plan) -> str | None:
+def paid_drop(ctx: Context, plan: Plan) -> str | None:
     """A warning where the accuracy that a release paid for fell since the release before.
 
     Public: both numbers are in certificates. Before it is the newest earlier release by the same
@@ -336,14 +338,16 @@ def paid_fell(ctx: Context, plan: Plan) -> str | None:
     now = _paid(ctx, plan.id)
     if now is None:
         return None
-    for earlier in _before(ctx, plan):
+    for earlier in _earlier(ctx, plan):
         before = _paid(ctx, earlier.release_id)
         if before is not None:
-            return _below(now, before, PAID)
+            return _drop(now, before, PAID)
     return None
 
 
-def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = "") -> str | None:
+def accuracy_drop(
+    ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = ""
+) -> str | None:
     """A warning where accuracy fell by more than the intervals since the release before. Internal.
 
     Before it is the newest earlier release by the same method on the same account that was measured
@@ -357,7 +361,7 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = 
     """
     if not {ACCURACY, LOW, HIGH} <= numbers.keys():
         return None
-    for earlier in _before(ctx, plan):
+    for earlier in _earlier(ctx, plan):
         with suppress(OSError, ValueError, LookupError, TypeError):
             metrics = read_json(ctx.workspace.internal(earlier.release_id) / layout.EVALUATION)[
                 "metrics"
@@ -366,7 +370,7 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = 
             rulers = {metric.get("note", ruler) for metric in metrics if metric["name"] == ACCURACY}
             if rulers != {ruler}:
                 continue
-            return _below(
+            return _drop(
                 Point(plan.id, numbers[ACCURACY], numbers[LOW], numbers[HIGH]),
                 Point(earlier.release_id, before[ACCURACY], before[LOW], before[HIGH]),
                 "accuracy",
@@ -374,7 +378,7 @@ def fallen(ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = 
     return None
 
 
-def _before(ctx: Context, plan: Plan) -> list[Entry]:
+def _earlier(ctx: Context, plan: Plan) -> list[Entry]:
     """Finished releases before one by its method on its account, newest first."""
     number = ctx.ledger.releases.get(plan.id).number
     return [
@@ -384,7 +388,7 @@ def _before(ctx: Context, plan: Plan) -> list[Entry]:
     ]
 
 
-def _below(now: Point, before: Point, name: str) -> str | None:
+def _drop(now: Point, before: Point, name: str) -> str | None:
     if now.high is None or before.low is None or now.high >= before.low:
         return None
     return (

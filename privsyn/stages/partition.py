@@ -26,7 +26,7 @@ from privsyn.release.workdir import (
 from privsyn.section import Section
 from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
 from privsyn.stages.check import refuse_empty, store_counts
-from privsyn.stages.lineage import traced
+from privsyn.stages.lineage import trace_stage
 
 
 @again_if_finished
@@ -55,7 +55,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
     """
     release = open_plan(ctx, plan)
     plan = release.plan
-    with traced(ctx, plan.id, "partition"):
+    with trace_stage(ctx, plan.id, "partition"):
         entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
             return 0

@@ -19,8 +19,7 @@ from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find, sign, store
-from privsyn.stages.lineage import announce, ended, traced
-from privsyn.stages.lineage import published as trace_published
+from privsyn.stages.lineage import announce, end_run, log_revision, trace_stage
 
 
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
         PublishError: DVC or its remote refused.
     """
-    with traced(ctx, plan.id, "publish"):
+    with trace_stage(ctx, plan.id, "publish"):
         folder = find(ctx, plan)
         refuse_withheld(ctx, plan)
         if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
@@ -62,8 +61,8 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         )
         facts = ReleaseFacts.read(folder)
         announce(ctx, plan, folder)
-        trace_published(ctx, plan.id, revision)
-        ended(ctx, plan.id)
+        log_revision(ctx, plan.id, revision)
+        end_run(ctx, plan.id)
         return {
             "release_id": plan.id,
             "version": plan.dataset.version,

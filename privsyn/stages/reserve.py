@@ -20,7 +20,7 @@ from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
 from privsyn.stages.certify import check_key
-from privsyn.stages.lineage import ended, open_release
+from privsyn.stages.lineage import end_run, open_release
 from privsyn.stages.plan import plan as make_plan
 from privsyn.validation.suite import load_suite
 
@@ -129,7 +129,7 @@ def settle(ctx: Context, plan: Plan) -> str:
         ctx.lineage.finish(ctx.lineage.release_run(plan.id), "KILLED")
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
-        ended(ctx, plan.id)
+        end_run(ctx, plan.id)
         wipe_workdir(ctx, entry)
     return str(entry.state)
 

@@ -22,7 +22,7 @@ from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find, key_id, sign, store, unsign
-from privsyn.stages.lineage import traced, validated
+from privsyn.stages.lineage import log_validation, trace_stage
 from privsyn.validation.suite import ValidationResult, read_schema, validate_file
 
 
@@ -40,7 +40,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     Raises:
         ValidationFailed: Names the failed expectations. The cost stays charged.
     """
-    with traced(ctx, plan.id, "validate"):
+    with trace_stage(ctx, plan.id, "validate"):
         folder = find(ctx, plan)
         result, _ = examine(ctx, plan, folder, plan.row_bounds)
         released = result.success and not withheld(ctx, plan)
@@ -48,7 +48,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
         # dvc.yaml wants the reports of this stage before evaluate can have spoken.
         if ctx.as_filed and result.success and not held_back(ctx, plan):
             copy_reports(ctx, plan.method, folder)
-        validated(ctx, plan, folder, passed=result.success)
+        log_validation(ctx, plan, folder, passed=result.success)
         if not result.success:
             share = ctx.config.validation.min_share
             raise ValidationFailed(

@@ -284,7 +284,7 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     revision = publish_folder(ctx, planned.parent, folder)
     facts = ReleaseFacts.read(folder)
     register_student(ctx, planned, folder)
-    lineage.published(ctx, planned.id, revision)
+    lineage.log_revision(ctx, planned.id, revision)
     return {
         "release_id": planned.id,
         "parent": planned.parent.id,

@@ -739,8 +739,12 @@ def test_a_release_is_measured_once_per_settings(make_project):
     run(project.context("evaluate.perplexity_texts=0"), "invisible_ink", published=False)
     changed = file.stat().st_mtime_ns
     assert changed != seen
+    assert file.with_name("lengths.png").is_file()
+    file.with_name("of-before.png").write_bytes(b"")
     evaluate(project.context("evaluate.perplexity_texts=0"), planned, again=True)
     assert file.stat().st_mtime_ns != changed
+    assert file.with_name("lengths.png").is_file()
+    assert not file.with_name("of-before.png").exists(), "a picture of an earlier measurement"
 
 
 def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(

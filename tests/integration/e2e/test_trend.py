@@ -10,7 +10,7 @@ import pytest
 
 from privsyn.methods.base import Backends
 from privsyn.stages.evaluate import evaluate, log_line
-from privsyn.stages.lineage import fallen, paid_fell
+from privsyn.stages.lineage import accuracy_drop, paid_drop
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.small_project import build_project, stand_ins
 from tests.integration.e2e.test_report import released
@@ -46,25 +46,25 @@ def plan(number: int, method: str = "invisible_ink") -> SimpleNamespace:
 
 
 def test_a_fall_beyond_the_intervals_is_said(ctx) -> None:
-    warning = fallen(ctx, plan(2), numbers(0.5, 0.45, 0.55))
+    warning = accuracy_drop(ctx, plan(2), numbers(0.5, 0.45, 0.55))
     assert warning is not None
     assert f"0.500 [0.450, 0.550] is below 0.700 [0.650, 0.750] of {release_id(1)}" in warning
 
 
 @pytest.mark.parametrize("now", [(0.6, 0.55, 0.65), (0.7, 0.65, 0.75), (0.9, 0.8, 0.95)])
 def test_within_the_intervals_nothing_fell(ctx, now) -> None:
-    assert fallen(ctx, plan(2), numbers(*now)) is None
+    assert accuracy_drop(ctx, plan(2), numbers(*now)) is None
 
 
 def test_only_earlier_releases_of_the_method_count(ctx) -> None:
-    assert fallen(ctx, plan(0), numbers(0.1, 0.05, 0.15)) is None
-    assert fallen(ctx, plan(2, "private_prediction"), numbers(0.1, 0.05, 0.15)) is None
-    assert fallen(ctx, plan(2), {"fid": 1.0}) is None
+    assert accuracy_drop(ctx, plan(0), numbers(0.1, 0.05, 0.15)) is None
+    assert accuracy_drop(ctx, plan(2, "private_prediction"), numbers(0.1, 0.05, 0.15)) is None
+    assert accuracy_drop(ctx, plan(2), {"fid": 1.0}) is None
 
 
 def test_a_release_that_was_not_measured_is_passed_over(ctx) -> None:
     (ctx.workspace.internal(release_id(1)) / "evaluation.json").write_text("{")
-    warning = fallen(ctx, plan(2), numbers(0.5, 0.45, 0.55))
+    warning = accuracy_drop(ctx, plan(2), numbers(0.5, 0.45, 0.55))
     assert warning is not None
     assert release_id(0) in warning
 
@@ -80,7 +80,7 @@ def test_the_warning_stays_inside(tmp_path: Path, monkeypatch) -> None:
     written: list[tuple[str, dict[str, object]]] = []
     project, _, planned, folder = released(tmp_path / "project")
     silent = log_line(folder)
-    monkeypatch.setattr("privsyn.stages.evaluate.fallen", lambda *_: "accuracy fell")
+    monkeypatch.setattr("privsyn.stages.evaluate.accuracy_drop", lambda *_: "accuracy fell")
     ctx = project.context(tracker=Tags())
     assert log_line(evaluate(ctx, planned, backends=Backends(stand_ins()))) == silent
     assert json.loads((folder / "evaluation.json").read_text())["warning"] == "accuracy fell"
@@ -99,9 +99,9 @@ def paid(ctx, number: int, accuracy: float) -> None:
 def test_a_paid_accuracy_that_fell_beyond_its_interval_is_warned_of(ctx) -> None:
     for number, accuracy in enumerate((0.9, 0.8, 0.6)):
         paid(ctx, number, accuracy)
-    warning = paid_fell(ctx, plan(2))
+    warning = paid_drop(ctx, plan(2))
     assert warning is not None
     assert f"0.600 [0.550, 0.650] is below 0.800 [0.750, 0.850] of {release_id(1)}" in warning
-    assert paid_fell(ctx, plan(1)) is None, "the intervals meet"
-    assert paid_fell(ctx, plan(0)) is None
-    assert paid_fell(ctx, plan(2, "private_prediction")) is None
+    assert paid_drop(ctx, plan(1)) is None, "the intervals meet"
+    assert paid_drop(ctx, plan(0)) is None
+    assert paid_drop(ctx, plan(2, "private_prediction")) is None

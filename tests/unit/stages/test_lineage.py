@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.ledger.entries import State
-from privsyn.stages.lineage import traced
+from privsyn.stages.lineage import trace_stage
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def ctx(seen):
 
 
 def draw(ctx, shard):
-    with traced(ctx, "toy-1", "generate", shard):
+    with trace_stage(ctx, "toy-1", "generate", shard):
         return shard
 
 
@@ -44,7 +44,7 @@ def test_a_shard_has_a_run_of_its_own(ctx, seen):
 
 
 def test_a_stage_without_shards_is_called_what_it_is(ctx, seen):
-    with traced(ctx, "toy-1", "certify"):
+    with trace_stage(ctx, "toy-1", "certify"):
         seen.append("work")
     assert seen == [("toy-1", "certify"), "work"]
 
@@ -56,5 +56,5 @@ def test_a_stage_whose_work_is_done_leaves_the_run_alone(ctx, seen):
 
 
 def test_a_failure_goes_through_the_run(ctx, seen):
-    with pytest.raises(ValueError, match="the stage"), traced(ctx, "toy-1", "certify"):
+    with pytest.raises(ValueError, match="the stage"), trace_stage(ctx, "toy-1", "certify"):
         raise ValueError("the stage")
