@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
-# joblib asks this once a process for the cores that scikit-learn may use.
-COUNTS_CORES = {"lscpu"}
+# joblib asks the first once a process for the cores that scikit-learn may use. matplotlib asks the
+# second for fonts, on a machine whose list of them it has not written yet.
+LIBRARIES_ASK = {"lscpu", "fc-list"}
 REFUSED = {"airflow", "dvc"}
 ELSEWHERE = "a test that does belongs in tests/integration, or in tests/system where Airflow runs"
 _watching = False
@@ -17,7 +18,7 @@ _watching = False
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     """An audit hook: Python has no way to take one back, so it looks at whether a test runs."""
-    if not _watching or (event == "subprocess.Popen" and arguments[0] in COUNTS_CORES):
+    if not _watching or (event == "subprocess.Popen" and arguments[0] in LIBRARIES_ASK):
         return
     if event in STARTS:
         raise RuntimeError(f"{event}: tests/unit starts no process; {ELSEWHERE}")
