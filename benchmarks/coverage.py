@@ -186,7 +186,7 @@ def mauve(moved: float) -> Law:
     def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
         ours, theirs = rng.multinomial(size, first), rng.multinomial(size, second)
         value = area(ours, theirs)
-        return value, *mauve_interval(value, ours, theirs)
+        return value, *mauve_interval(value, ours, theirs, scale=5)
 
     return drawn
 

@@ -27,7 +27,7 @@ from privsyn.data.images import to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.sample import write_digits
-from privsyn.dp.accountant import Guarantee, shown
+from privsyn.dp.accountant import Guarantee, format_epsilon
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
@@ -143,7 +143,7 @@ def main() -> None:
             start = time.perf_counter()
             populations = evolve(cfg, epsilon, train, loaded, own)
             seconds = round(time.perf_counter() - start)
-            rows = curves[f"epsilon {shown(epsilon, 3)}"] = []
+            rows = curves[f"epsilon {format_epsilon(epsilon, 3)}"] = []
             for round_, pairs in enumerate(populations):
                 vectors = embedder.embed([one for one, _ in pairs])
                 rows.append(

@@ -187,7 +187,7 @@ def measure(folder: Path, method: str, settings: Sequence[str]) -> dict[str, Any
         "verdict": found.get("verdict"),
         "metrics": {m["name"]: round(m["value"], 4) for m in found["metrics"]},
         "texts": len(rows),
-        "drawn": dict(ReleaseFacts.read(artifact.parent).drawn),
+        "drawn": dict(ReleaseFacts.read(artifact.parent).draw_counts),
         "shown": [[row.get("label"), row["text"]] for row in rows[:: max(1, len(rows) // 10)]][:10],
     }
 

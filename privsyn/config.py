@@ -206,7 +206,7 @@ class AlertsConfig(Section):
 
     @field_validator("notifiers")
     @classmethod
-    def _classes_are_named(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    def _check_classes(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
         for notifier in value:
             if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", str(notifier.get("class"))):
                 raise ValueError(
@@ -308,7 +308,7 @@ class Config(Section):
             ConfigError: The method is unknown, or one of its settings is out of bounds.
         """
         model, prefix = settings_model(name), f"methods.{name}."
-        return _validated(model, self._values(name, model, prefix), prefix=prefix)
+        return _validate(model, self._values(name, model, prefix), prefix=prefix)
 
     def preset(self, name: str) -> str | None:
         """The preset that a method's section names; None where it names none."""
@@ -394,10 +394,10 @@ def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"params.yaml {_DEEP}") from None
     sections = merged.get("methods")
     for name, section in (sections if isinstance(sections, dict) else {}).items():
-        sections[name] = _named(section)
+        sections[name] = _as_section(section)
     for item in overrides:
         _override(merged, item)
-    config: Config = _validated(Config, merged, prefix="")
+    config: Config = _validate(Config, merged, prefix="")
     for name in config.methods:
         config.method(name)  # a wrong section is refused even if another method runs
     for place, name in enumerate(config.pipeline):
@@ -434,10 +434,10 @@ def _override(raw: dict[str, Any], item: str) -> None:
         if not isinstance(child, dict):
             child = node[part] = {}
         node = child
-    node[parts[-1]] = _named(value) if node is raw.get("methods") else _number(value)
+    node[parts[-1]] = _as_section(value) if node is raw.get("methods") else _number(value)
 
 
-def _named(section: Any) -> Any:
+def _as_section(section: Any) -> Any:
     """The section of a method; a word in its place is the name of a preset."""
     return {PRESET: section} if isinstance(section, str) else section
 
@@ -449,7 +449,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
+def _validate(model: type[BaseModel], raw: Any, prefix: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -160,11 +160,11 @@ def require_generate() -> None:
     """
     for module, extra in EXTRAS.items():
         # Not `images`: a release of texts does without.
-        if extra in ("generate", "pipeline") and not installed(module):
+        if extra in ("generate", "pipeline") and not is_installed(module):
             raise MissingExtra(module, "generate")
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module can be found, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None

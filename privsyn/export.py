@@ -229,7 +229,7 @@ def export(
             f"{target} is inside the release itself.", hint="Name another folder with --out."
         )
     # What leaves must be the release that was certified, so it is verified first.
-    verification.raise_failed(folder, verification.verify(folder, ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ledger))
     refuse_unreleased(folder, ctx)
     facts = ReleaseFacts.read(folder)
     verification.refuse_predictable(folder, facts.certificate)
@@ -238,7 +238,7 @@ def export(
             f"{folder} is a model, not records.", hint=f"transformers reads {folder / layout.MODEL}"
         )
     if ledger is not None:
-        ledger.approvals.check_published(
+        ledger.approvals.check_publication(
             facts.release_id, facts.certificate_sha256, name=facts.name
         )
     # Beside the target under a hidden name: nobody hands on half an export.
@@ -250,7 +250,7 @@ def export(
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, inside / name)
         # The copy is verified again: the original may have changed since the first check.
-        verification.raise_failed(inside, verification.verify(inside, ledger))
+        verification.raise_on_failure(inside, verification.verify(inside, ledger))
         with (inside / layout.ARTIFACT).open(encoding="utf-8") as stream:
             rows = [json.loads(line) for line in stream]
         FORMATS[form](rows, building, inside)

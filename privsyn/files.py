@@ -134,7 +134,7 @@ def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDis
     [('words', 'file')]
     """
     for name, field in model.model_fields.items():
-        yield from _marked(field.annotation, tuple(field.metadata), f"{prefix}{name}")
+        yield from _marks(field.annotation, tuple(field.metadata), f"{prefix}{name}")
 
 
 def values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, OnDisk]]:
@@ -145,7 +145,7 @@ def values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, On
             if isinstance(part, BaseModel):
                 yield from values(part, f"{prefix}{name}.")
             elif isinstance(part, str | os.PathLike):
-                for place, mark in _marked(field.annotation, tuple(field.metadata), name):
+                for place, mark in _marks(field.annotation, tuple(field.metadata), name):
                     if place == name and str(part) not in mark.words:
                         yield f"{prefix}{name}", str(part), mark
 
@@ -161,7 +161,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _marked(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
+def _marks(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
     for item in metadata:
         # The outermost mark counts: a setting can say more than the type it is made of.
         if isinstance(item, OnDisk):
@@ -170,14 +170,14 @@ def _marked(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[t
     kinds = (annotation, get_origin(annotation))  # os.PathLike[str] is not a class
     if get_origin(annotation) is Annotated:
         inner, *extra = get_args(annotation)
-        yield from _marked(inner, tuple(extra), name)
+        yield from _marks(inner, tuple(extra), name)
     elif any(isinstance(kind, type) and issubclass(kind, os.PathLike) for kind in kinds):
         yield name, OnDisk("unmarked")  # a test refuses such settings
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield from marks(annotation, f"{name}.")
     else:
         for part in get_args(annotation):
-            yield from _marked(part, (), name)
+            yield from _marks(part, (), name)
 
 
 def _local(value: Any) -> Any:

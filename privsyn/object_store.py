@@ -127,7 +127,7 @@ def check_url(url: str, setting: str) -> None:
         raise ConfigError(f"{setting} has no bucket or folder.", hint=hint)
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     path = PurePosixPath(name)
     # Names are made of ids that others may have written: none may lead out of the store.
     if path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./-]*", name):
@@ -136,7 +136,7 @@ def _checked(name: str) -> str:
 
 
 def _some(folder: str) -> str:
-    if not _checked(folder).strip("./"):
+    if not _check_name(folder).strip("./"):
         # An empty name is a prefix of every object.
         raise ValueError("refusing to delete a whole store")
     return folder
@@ -151,7 +151,7 @@ class FolderStore:
 
     def put(self, name: str, source: IO[bytes]) -> None:
         """Store the bytes of a file as a file of the folder."""
-        target = self._folder / _checked(name)
+        target = self._folder / _check_name(name)
         try:
             # Level by level: mkdir gives its mode to the last folder alone, and parents would be
             # readable.
@@ -167,7 +167,7 @@ class FolderStore:
 
     def get(self, name: str, target: IO[bytes]) -> None:
         """Write a file's bytes to ``target``."""
-        file = self._folder / _checked(name)
+        file = self._folder / _check_name(name)
         try:
             with file.open("rb") as stream:
                 while part := stream.read(PART_BYTES):
@@ -179,11 +179,11 @@ class FolderStore:
 
     def exists(self, name: str) -> bool:
         """Whether the file exists."""
-        return (self._folder / _checked(name)).is_file()
+        return (self._folder / _check_name(name)).is_file()
 
     def names(self, folder: str = "") -> list[str]:
         """Names of all files in a folder, sorted."""
-        paths = (self._folder / _checked(folder)).rglob("*")
+        paths = (self._folder / _check_name(folder)).rglob("*")
         return sorted(f.relative_to(self._folder).as_posix() for f in paths if f.is_file())
 
     def folders(self) -> list[str]:
@@ -194,7 +194,7 @@ class FolderStore:
 
     def remove(self, name: str) -> None:
         """Delete a file."""
-        wipe(self._folder / _checked(name))
+        wipe(self._folder / _check_name(name))
 
     def delete(self, folder: str) -> None:
         """Delete a folder and all in it."""
@@ -243,7 +243,7 @@ class BucketStore:
         def once() -> None:
             # A failed attempt has read some of the file.
             source.seek(0)
-            self._store.put(_checked(name), source, chunk_size=PART_BYTES, max_concurrency=2)
+            self._store.put(_check_name(name), source, chunk_size=PART_BYTES, max_concurrency=2)
 
         self._again("write", name, once, StorageError, AGAIN_SECONDS)
 
@@ -254,7 +254,7 @@ class BucketStore:
             # A failed attempt may have written a part.
             target.seek(0)
             target.truncate()
-            for part in self._store.get(_checked(name)).stream(PART_BYTES):
+            for part in self._store.get(_check_name(name)).stream(PART_BYTES):
                 target.write(part)
 
         self._again("read", name, once, NoSuchObject, STALE_SECONDS)
@@ -262,35 +262,35 @@ class BucketStore:
     def exists(self, name: str) -> bool:
         """Whether the object exists."""
         try:
-            with self._translated("read", name):
-                self._store.head(_checked(name))
+            with self._translate_errors("read", name):
+                self._store.head(_check_name(name))
         except NoSuchObject:
             return False
         return True
 
     def names(self, folder: str = "") -> list[str]:
         """Names of all objects in a folder, sorted."""
-        with self._translated("list", folder):
-            listed = self._store.list(prefix=_checked(folder) or None)
+        with self._translate_errors("list", folder):
+            listed = self._store.list(prefix=_check_name(folder) or None)
             return sorted(item["path"] for chunk in listed for item in chunk)
 
     def folders(self) -> list[str]:
         """Names of the top folders, sorted."""
-        with self._translated("list", ""):
+        with self._translate_errors("list", ""):
             paths = self._store.list_with_delimiter()["common_prefixes"]
             return sorted(PurePosixPath(name).name for name in paths)
 
     def remove(self, name: str) -> None:
         """Delete an object."""
         # Deleting twice is fine: a wipe that was killed is run again from its start.
-        with suppress(NoSuchObject), self._translated("delete", name):
-            self._store.delete(_checked(name))
+        with suppress(NoSuchObject), self._translate_errors("delete", name):
+            self._store.delete(_check_name(name))
 
     def delete(self, folder: str) -> None:
         """Delete all objects in a folder."""
         paths = self.names(_some(folder))
         if paths:
-            with self._translated("delete", folder):
+            with self._translate_errors("delete", folder):
                 self._store.delete(paths)
 
     def _again(
@@ -304,7 +304,7 @@ class BucketStore:
         """Do something repeatable, with retries after these pauses for this error."""
         for pause in (*pauses, None):
             try:
-                with self._translated(action, name):
+                with self._translate_errors(action, name):
                     return once()
             except passing:
                 # The last attempt: its error is what the user gets.
@@ -314,26 +314,26 @@ class BucketStore:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """An object's bytes in one request, so all are of one version."""
-        with self._translated("read", name):
+        with self._translate_errors("read", name):
             for part in self._store.get(name).stream(PART_BYTES):
                 yield bytes(part)
 
     def state(self, name: str) -> str | None:
         """A text that changes when the object does, from the store; None if there is no object."""
         try:
-            with self._translated("read", name):
+            with self._translate_errors("read", name):
                 return _state(self._store.head(name))
         except NoSuchObject:
             return None
 
     def states(self, folder: str) -> dict[str, str]:
         """Name -> state of all objects in a folder and its subfolders."""
-        with self._translated("list", folder):
+        with self._translate_errors("list", folder):
             listed = self._store.list(prefix=folder or None)
             return {item["path"]: _state(item) for chunk in listed for item in chunk}
 
     @contextmanager
-    def _translated(self, action: str, name: str) -> Iterator[None]:
+    def _translate_errors(self, action: str, name: str) -> Iterator[None]:
         self._store  # noqa: B018  raises if the library or a setting is missing
         from obstore.exceptions import BaseError, NotFoundError
 

@@ -132,7 +132,7 @@ def in_git(root: Path) -> bool:
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
-def ignored(file: Path) -> bool:
+def is_ignored(file: Path) -> bool:
     """Whether a .gitignore excludes a file; False without git."""
     try:
         done = subprocess.run(
@@ -235,7 +235,7 @@ def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
     return [
         f"{name}@{method}"
         for name, stage in stages.items()
-        if method in _named(params, stage.get("foreach"))
+        if method in _items(params, stage.get("foreach"))
         and all((root / path).exists() for path in _files(stage.get("do") or {}, method))
     ]
 
@@ -248,7 +248,7 @@ def _files(stage: Mapping[str, Any], method: str) -> list[str]:
     return [path.replace("${item}", method).replace("${key}", method) for path in paths]
 
 
-def _named(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
+def _items(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
     """Items of a stage's ``foreach``: a list, a mapping, or a reference to one in params.yaml."""
     if isinstance(foreach, str) and (place := re.fullmatch(r"\$\{([\w.]+)\}", foreach)):
         value: Any = params
@@ -352,7 +352,7 @@ class DvcPublisher:
                 hint="Run git init, or switch it off.",
             )
         release_dir = release_dir.resolve()
-        release_id = self._checked(release_dir)
+        release_id = self._check_folder(release_dir)
         pointer = self._pointer(release_id)
         day = _day(release_dir)
         with self._turn():
@@ -360,7 +360,7 @@ class DvcPublisher:
             # Before `dvc add`, which would write the new hash into the pointer.
             _refuse_other_bytes(release_dir, pointer)
             self._dvc.run("add", _relative(release_dir, self.root))
-            revision = self._sealed(release_dir, pointer)
+            revision = self._seal(release_dir, pointer)
             stages = current_stages(self.root, method, release_dir) if method else []
             if stages:
                 # --force: DVC would ask whether changed outputs are meant, and there is nobody to
@@ -435,7 +435,7 @@ class DvcPublisher:
         """
         pointer = self._pointer(release_id)
         if not pointer.is_file():
-            near = nearest(release_id, self.published())
+            near = nearest(release_id, self.published_ids())
             raise DataError(
                 f"release {release_id!r} was not published here: {_relative(pointer, self.root)} "
                 "is missing.",
@@ -448,11 +448,11 @@ class DvcPublisher:
             remote=self.remote or "default",
         )
 
-    def published(self) -> list[str]:
+    def published_ids(self) -> list[str]:
         """Ids of the releases with a pointer file here, sorted."""
         return sorted(path.stem for path in (self.root / "releases").glob("*.dvc"))
 
-    def _checked(self, release_dir: Path) -> str:
+    def _check_folder(self, release_dir: Path) -> str:
         """Check that a folder may be published; returns its release id."""
         if release_dir.parent != self.root / "releases":
             raise DataError(
@@ -494,7 +494,7 @@ class DvcPublisher:
             raise DataError(f"release id {release_id!r} must match {NAME}.")
         return self.root / "releases" / f"{release_id}.dvc"
 
-    def _sealed(self, release_dir: Path, pointer: Path) -> DvcRevision:
+    def _seal(self, release_dir: Path, pointer: Path) -> DvcRevision:
         """Write the digests that must never change into the new pointer."""
         content = _read_pointer(pointer)
         # Digests must be of the bytes that DVC has stored, and another process may have written

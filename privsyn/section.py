@@ -97,10 +97,11 @@ def explain(
                 f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
             )
         elif key.split(".")[0] == "services":  # no value: a URL may hold a password
-            lines.append(f"{key}: {_wanted(model, problem)}.")
+            lines.append(f"{key}: {_requirement(model, problem)}.")
         else:
             lines.append(
-                f"{key}={_shown(problem['input'])}: {_wanted(model, problem)}." + _quoting(problem)
+                f"{key}={_value_text(problem['input'])}: {_requirement(model, problem)}."
+                + _quoting(problem)
             )
     return " ".join(lines)
 
@@ -121,7 +122,7 @@ _KEYS = 30
 _NAMES = re.compile(r"[\w. -]*")
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
 
@@ -147,7 +148,7 @@ def _quoting(problem: Any) -> str:
     return ""
 
 
-def _wanted(model: type[BaseModel], problem: Any) -> str:
+def _requirement(model: type[BaseModel], problem: Any) -> str:
     """What a setting requires, in words of params.yaml."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in ("tuple_type", "list_type"):
@@ -264,7 +265,7 @@ _MOST = 4
 """Most settings of one name that are listed."""
 
 
-def settings_called(
+def settings_ending_in(
     model: type[BaseModel], name: str, further: Mapping[str, type[BaseModel]]
 ) -> str:
     """Settings of all sections that end in a name, in words; empty if there is no such setting."""

@@ -42,7 +42,7 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
 
     folder = Path(folder)
     # privacy: the run's tags will say that these bytes have the guarantee, so they are checked.
-    verification.raise_failed(folder, verification.verify(folder, None))
+    verification.raise_on_failure(folder, verification.verify(folder, None))
     facts = ReleaseFacts.read(folder)
     run = run_id or (active.info.run_id if (active := mlflow.active_run()) else None)
     if run is None:

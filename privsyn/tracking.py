@@ -108,7 +108,7 @@ class Tracker(Protocol):
 
 
 @contextmanager
-def staged(tracker: Tracker, release_id: str, stage: str) -> Iterator[str]:
+def stage_run_of(tracker: Tracker, release_id: str, stage: str) -> Iterator[str]:
     """``Tracker.stage_run`` by means of the other calls.
 
     Only the class of an error is recorded: its text might quote a value. An unreachable store never
@@ -162,7 +162,7 @@ class BestEffort:
 
     def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
         """A stage's run that ends with the block."""
-        return staged(self, release_id, stage)
+        return stage_run_of(self, release_id, stage)
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
         """End a run."""
@@ -251,7 +251,7 @@ class NullTracker:
 
     def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
         """A block without a run."""
-        return staged(self, release_id, stage)
+        return stage_run_of(self, release_id, stage)
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
         """Writes nothing."""
@@ -430,7 +430,7 @@ class MlflowTracker:
 
     def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
         """A stage's run that ends with the block."""
-        return staged(self, release_id, stage)
+        return stage_run_of(self, release_id, stage)
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
         """End a run unless it already has this status."""

@@ -54,10 +54,10 @@ from privsyn.data.artifacts import (
 )
 from privsyn.data.journal import (
     Draws,
-    damaged,
+    damage_error,
     header_of,
     line_of,
-    parsed,
+    parse_line,
     public_entry,
     refuse_other,
 )
@@ -105,7 +105,7 @@ class ReleaseKey:
         from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
         # Bound to the release's id: a wrapped key moved to another release does not unwrap.
-        return aes_key_wrap(_derived(by, b"", b"wrap " + self.release_id.encode()), self._key)
+        return aes_key_wrap(_derive(by, b"", b"wrap " + self.release_id.encode()), self._key)
 
     @classmethod
     def unwrapped(cls, release_id: str, wrapped: bytes, by: bytes) -> ReleaseKey:
@@ -116,7 +116,7 @@ class ReleaseKey:
         """
         from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 
-        wrapping = _derived(by, b"", b"wrap " + release_id.encode())
+        wrapping = _derive(by, b"", b"wrap " + release_id.encode())
         try:
             return cls(release_id, aes_key_unwrap(wrapping, wrapped))
         except InvalidUnwrap:
@@ -153,7 +153,7 @@ class ReleaseKey:
         salt, prefix = head[len(_MAGIC) : len(_MAGIC) + _SALT], head[len(_MAGIC) + _SALT :]
         # An object that was cut off within its head.
         if not head.startswith(_MAGIC) or len(prefix) != _PREFIX:
-            raise _changed(name)
+            raise _tampering_error(name)
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
         segment, number = source.read(SEGMENT_BYTES + _TAG), 0
         while True:
@@ -162,7 +162,7 @@ class ReleaseKey:
             try:
                 target.write(box.decrypt(nonce, segment, bound))
             except InvalidTag:
-                raise _changed(name) from None
+                raise _tampering_error(name) from None
             if not following:
                 return
             segment, number = following, number + 1
@@ -189,25 +189,25 @@ class ReleaseKey:
             box = AESGCM(self._part_key(part))
             return box.decrypt(sealed[:_NONCE], sealed[_NONCE:], bound)
         except (InvalidTag, ValueError):
-            raise _changed(f"entry {number} of {part}") from None
+            raise _tampering_error(f"entry {number} of {part}") from None
 
     @property
     def seed(self) -> str:
         """The secret that assigns units to buckets. It is gone with the key."""
-        return _derived(self._key, b"", b"allocation").hex()
+        return _derive(self._key, b"", b"allocation").hex()
 
     def digest(self, value: bytes) -> str:
         """A keyed digest of 30 hexadecimal digits, which shows nothing without the key."""
         # Keyed: without the key a digest of a guessed draw proves nothing.
-        key = _derived(self._key, b"", b"digest")
+        key = _derive(self._key, b"", b"digest")
         return hashlib.blake2b(value, key=key, digest_size=15).hexdigest()
 
     def _object_key(self, salt: bytes) -> bytes:
-        return _derived(self._key, salt, b"object")
+        return _derive(self._key, salt, b"object")
 
     def _part_key(self, part: str) -> bytes:
         if part not in self._part_keys:  # cached: it is used for every token
-            self._part_keys[part] = _derived(self._key, b"", b"entries of " + part.encode())
+            self._part_keys[part] = _derive(self._key, b"", b"entries of " + part.encode())
         return self._part_keys[part]
 
     def _bound(self, *words: str) -> bytes:
@@ -220,7 +220,7 @@ def key_id(key: bytes) -> str:
     return hmac.digest(key, b"privsyn vault key", "sha256")[:8].hex()
 
 
-def _derived(key: bytes, salt: bytes, purpose: bytes) -> bytes:
+def _derive(key: bytes, salt: bytes, purpose: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -233,7 +233,7 @@ def _segment_nonce(prefix: bytes, number: int, *, last: bool) -> bytes:
     return prefix + number.to_bytes(4, "big") + bytes([last])
 
 
-def _changed(name: str) -> VerificationError:
+def _tampering_error(name: str) -> VerificationError:
     return VerificationError(
         f"the vault's {name} differs from what was stored: it was changed, cut off or replaced.",
         hint="Restore it, or mark the release as lost: its cost stays charged.",
@@ -273,7 +273,7 @@ def load_key(file: Path | None) -> DeploymentKey:
     """
     value = os.environ.get(VARIABLE)
     if value:
-        return DeploymentKey(_decoded(value.encode(), VARIABLE), VARIABLE)
+        return DeploymentKey(_decode(value.encode(), VARIABLE), VARIABLE)
     if file is None:
         raise ConfigError(
             f"services.vault needs a key, and neither {VARIABLE} nor services.vault_key is set.",
@@ -287,7 +287,7 @@ def load_key(file: Path | None) -> DeploymentKey:
             f"{setting}: {file} does not exist.",
             hint="Copy the deployment's key here; only the first time: privsyn keys new --vault",
         ) from None
-    return DeploymentKey(_decoded(content, f"{setting}={file}"), setting)
+    return DeploymentKey(_decode(content, f"{setting}={file}"), setting)
 
 
 def new_key(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> str:
@@ -313,7 +313,7 @@ def new_key(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False)
     return key_id(key)
 
 
-def _decoded(text: bytes, where: str) -> bytes:
+def _decode(text: bytes, where: str) -> bytes:
     try:
         # validate: without it foreign letters are skipped and a damaged key would decode.
         key = base64.b64decode(text.strip(), validate=True)
@@ -533,7 +533,7 @@ class LedgerJournal(Draws):
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
         made = draws.create(vault.release_id, part, vault.key.seal_entry(part, 0, line))
         where = f"{part} of {vault.release_id}"
-        first, _ = parsed(where, 1, vault.key.open_entry(part, 0, made), 0)
+        first, _ = parse_line(where, 1, vault.key.open_entry(part, 0, made), 0)
         refuse_other(where, first, expected)
 
     @classmethod
@@ -583,7 +583,7 @@ class LedgerJournal(Draws):
         self._rows.close()
 
     def _load(self, sealed: list[bytes], header: Mapping[str, Any]) -> None:
-        bodies = self._opened(sealed)
+        bodies = self._open_lines(sealed)
         if not bodies:
             raise ReleaseLost(
                 f"journal {self.where} is gone; its draws cannot be replayed.",
@@ -591,14 +591,14 @@ class LedgerJournal(Draws):
                 "charged.",
             )
         refuse_other(self.where, bodies[0], header_of(header))
-        self._replay(bodies[1:], lambda number: damaged(self.where, number + 2))
+        self._replay(bodies[1:], lambda number: damage_error(self.where, number + 2))
         self._next, self._durable = len(bodies), len(bodies) - 1
 
-    def _opened(self, sealed: list[bytes]) -> list[dict[str, Any]]:
+    def _open_lines(self, sealed: list[bytes]) -> list[dict[str, Any]]:
         bodies = []
         for number, body in enumerate(sealed):
             line = self._vault.key.open_entry(self._lease.part, number, body)
-            value, self._crc = parsed(self.where, number + 1, line, self._crc)
+            value, self._crc = parse_line(self.where, number + 1, line, self._crc)
             bodies.append(value)
         return bodies
 
@@ -626,7 +626,7 @@ class LedgerJournal(Draws):
         self._vault.put_bytes(self._object(name, digest), value)
         return digest
 
-    def _stored(self, name: str, digest: str) -> bytes:
+    def _read_stored(self, name: str, digest: str) -> bytes:
         try:
             content = self._vault.get_bytes(self._object(name, digest))
         except NoSuchObject:
@@ -655,7 +655,7 @@ def public_file(draws: SealedDraws, vault: ReleaseVault, part: str, key: str) ->
     crc = 0
     for number, body in enumerate(_rows(draws, vault, part)):
         line = vault.key.open_entry(part, number, body)
-        value, crc = parsed(f"{part} of {vault.release_id}", number + 1, line, crc)
+        value, crc = parse_line(f"{part} of {vault.release_id}", number + 1, line, crc)
         if value.get("k") == entry:
             return vault.get_bytes(object_name(part, name, value["v"]))
     return None

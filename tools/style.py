@@ -4,9 +4,9 @@
     python tools/style.py --update   # write today's counts to tools/style_allowed.json
     python tools/style.py --list     # every place
 
-Three checks: banned names of variables and arguments, banned phrases in Python and Markdown files,
-and class names that are defined twice. Moving code between packages does not raise a total, so it
-passes.
+Checks: banned names of variables, arguments and functions, banned phrases in Python and Markdown
+files, and class names that are defined twice. Moving code between packages does not raise a total,
+so it passes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ ALLOWED = Path(__file__).with_name("style_allowed.json")
 
 # Participles that stand for a thing. Name the thing: `message`, `match`, `requested`, `limit`.
 NAMES = frozenset("said told found asked wanted kept held heard unheard unseen own".split())
+# As names of functions these, too: a verb, what it returns, or `is_...`.
+FUNCTIONS = NAMES | frozenset(
+    "begun called charged compared counted covered done drawn failed finished gone graded judged "
+    "known left listed made measured named noted opened parsed passed planned published requested "
+    "settled shared shown stated stored taken tried used validated written".split()
+)
 MODULES = frozenset("pinned alone beside held stored spread pace utils helpers".split())
 PHRASES = (
     r"such a one",
@@ -74,6 +80,8 @@ def violations() -> Iterator[tuple[str, Path, int, str]]:
             if name in NAMES:
                 yield "name", path, line, name
         for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name.strip("_") in FUNCTIONS:
+                yield "function", path, node.lineno, node.name
             if isinstance(node, ast.ClassDef):
                 classes[node.name].append((path, node.lineno))
         yield from phrases(path, content)

@@ -109,9 +109,9 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         self, context: Mapping[str, Any], event: dict[str, Any], digest: str = ""
     ) -> None:
         """Record the answer."""
-        StageOperator.execute(self, context, partial(self._answered, event=event, digest=digest))
+        StageOperator.execute(self, context, partial(self._decide, event=event, digest=digest))
 
-    def _answered(
+    def _decide(
         self, ctx: StageContext, context: Mapping[str, Any], *, event: dict[str, Any], digest: str
     ) -> tuple[None, str]:
         from privsyn.stages.approval import decide
@@ -168,13 +168,13 @@ class ApproveSpendOperator(AskOperator):
         """See AskOperator."""
         from privsyn.stages.approval import spending
 
-        return spending(ctx, self.planned())
+        return spending(ctx, self.read_plan())
 
     def subject_of(self, ctx: StageContext) -> Question:
         """See AskOperator."""
-        from privsyn.stages.approval import requested
+        from privsyn.stages.approval import cost_question
 
-        return requested(ctx, self.planned().id)
+        return cost_question(ctx, self.read_plan().id)
 
 
 class ApprovePublishOperator(AskOperator):
@@ -186,19 +186,19 @@ class ApprovePublishOperator(AskOperator):
         """See AskOperator."""
         from privsyn.stages.approval import publishing
 
-        return publishing(ctx, self.made(ctx))
+        return publishing(ctx, self.release_folder(ctx))
 
     def subject_of(self, ctx: StageContext) -> Question:
         """See AskOperator."""
         from privsyn.stages.approval import publication
 
-        return publication(ctx, self.made(ctx))
+        return publication(ctx, self.release_folder(ctx))
 
-    def made(self, ctx: StageContext) -> Path:
+    def release_folder(self, ctx: StageContext) -> Path:
         """The folder that would be published."""
         from privsyn.release.verification import locate
 
-        name = self.planned().id
+        name = self.read_plan().id
         return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)
 
 
@@ -207,10 +207,10 @@ class ApproveStudentOperator(ApprovePublishOperator):
 
     stage: ClassVar[str] = "approve_student"
 
-    def made(self, ctx: StageContext) -> Path:
+    def release_folder(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
         from privsyn.release.verification import locate
         from privsyn.students.release import plan_student
 
-        name = plan_student(ctx, self.planned()).id
+        name = plan_student(ctx, self.read_plan()).id
         return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)

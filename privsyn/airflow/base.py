@@ -125,7 +125,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
             ctx = self.open(context)
-            with connected(self._connection):
+            with connection_environment(self._connection):
                 result, summary = (stage or self.run_stage)(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
@@ -188,7 +188,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         dated = [] if version is None else [f"dataset.version={json.dumps(version)}"]
         return [*environment_overrides(), *overrides(context["params"], known), *dated]
 
-    def planned(self) -> Plan:
+    def read_plan(self) -> Plan:
         """The plan of the release.
 
         Raises:
@@ -325,7 +325,7 @@ _KINDS = {
 
 
 @contextmanager
-def connected(connection_id: str | None) -> Iterator[None]:
+def connection_environment(connection_id: str | None) -> Iterator[None]:
     """Set a connection's credentials in the environment for a block, and restore it afterwards.
 
     Args:

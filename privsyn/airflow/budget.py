@@ -29,12 +29,12 @@ class PlanOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.dp.accountant import shown
+        from privsyn.dp.accountant import format_epsilon
         from privsyn.stages.plan import plan
 
         planned = plan(ctx, self.method, open_account=True)
         summary = (
-            f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
+            f"{planned.id}: epsilon {format_epsilon(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
         )
         # Also kept on the operator: the OpenLineage listener reads it after the task.
@@ -53,7 +53,7 @@ class ReserveBudgetOperator(StageOperator):
         from privsyn.stages.plan import room
         from privsyn.stages.reserve import reserve
 
-        planned = self.planned()
+        planned = self.read_plan()
         entry = reserve(ctx, planned)
         left = room(ctx, planned)
         summary = (
@@ -79,7 +79,7 @@ class SettleBudgetOperator(StageOperator):
         """See StageOperator."""
         from privsyn.stages.reserve import settle
 
-        planned = self.planned()
+        planned = self.read_plan()
         state = settle(ctx, planned)
         if undone := _undone(context["ti"], context["dag"].task_ids):
             raise StageFailed(
@@ -111,7 +111,7 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
     task_states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states = {task: state for task, state in task_states.items() if task.startswith(prefix)}
 
-    def done(task: str) -> bool:
+    def is_done(task: str) -> bool:
         # Skipped is fine only where the task said itself that there was nothing new to publish. A
         # task that somebody's mark has skipped did nothing.
         if states.get(task) == "skipped":
@@ -119,12 +119,12 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
         return bool(states.get(task) == "success")
 
     measures: list[str] = []
-    if done(f"{prefix}publish"):  # a release is published whether or not it could be measured
+    if is_done(f"{prefix}publish"):  # a release is published whether or not it could be measured
         measures = [
             f"{prefix}{task}" for task in MEASURES if states.get(f"{prefix}{task}") in FAILED
         ]
     whole = [f"{prefix}{task}" for task in WHOLE]
-    left = [task for task in whole if task in tasks and task not in measures and not done(task)]
+    left = [task for task in whole if task in tasks and task not in measures and not is_done(task)]
     failed = {_cleared_by(task, tasks) for task, state in states.items() if state in FAILED}
     return left + sorted(failed - {*left, *measures})
 

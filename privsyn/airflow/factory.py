@@ -131,7 +131,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             "version_from": schedule.version,
         }
         | retry_arguments(schedule)
-        | alerted(config, project),
+        | alert_arguments(config, project),
         params=form(config, method, room_of(config, project.root)),
         render_template_as_native_obj=True,
     ) as dag:
@@ -186,7 +186,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
     return dag
 
 
-def alerted(config: Config, project: Project) -> dict[str, Any]:
+def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
     """Airflow's arguments of tasks that send alerts; empty without notifiers."""
     if not (config.alerts.tell and config.alerts.notifiers):
         return {}

@@ -235,14 +235,14 @@ def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Mess
                 context,
             )
     elif task.stage == "settle":
-        yield from _settled(context, alerts)
+        yield from _messages_at_end(context, alerts)
 
 
-def _settled(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
+def _messages_at_end(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
     """What the end of a run tells: its teardown runs whatever became of the release."""
     from privsyn.stages.plan import copies_left
 
-    planned, ctx = context["task"].planned(), context["task"].open(context)
+    planned, ctx = context["task"].read_plan(), context["task"].open(context)
     if "lost" in alerts.tell and ctx.ledger.releases.get(planned.id).state == "LOST":
         yield _message(
             "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
@@ -259,7 +259,7 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
     ti = context["ti"]
     try:
         # An alert about a plan that failed must still be sent, only without a release.
-        plan: Any = context["task"].planned()
+        plan: Any = context["task"].read_plan()
     except PrivsynError:  # a failed plan leaves none
         plan = None
     return Message(

@@ -18,7 +18,7 @@ from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
 from privsyn.config import OVERRIDES
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.models.gpus import card_locks, leased, visible_cards
+from privsyn.models.gpus import card_locks, lease, visible_cards
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -44,7 +44,7 @@ class PartitionOperator(StageOperator):
         """See StageOperator."""
         from privsyn.stages.partition import partition
 
-        planned = self.planned()
+        planned = self.read_plan()
         shards = partition(ctx, planned)
         store = context["task_state_store"]
         if shards:
@@ -107,19 +107,19 @@ class ChildOperator(StageOperator):
             log.info("%s: waiting for a GPU; all %d are in use", self.stage, len(cards))
 
         count = performance.processes if self.trains else 1
-        with leased(cards, count, card_locks(), waiting) as mine:
+        with lease(cards, count, card_locks(), waiting) as mine:
             log.info("%s: uses GPU %s", self.stage, ", ".join(mine))
             yield {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
 
-    def drawn(self, ctx: StageContext) -> bool:
+    def is_drawn(self, ctx: StageContext) -> bool:
         """Whether the release is committed, so that no process need start to find that out."""
         # The ledger decides and not the folder: a folder may be a copy that was never committed.
-        entry = ctx.ledger.releases.find(self.planned().id)
+        entry = ctx.ledger.releases.find(self.read_plan().id)
         return entry is not None and entry.state == "COMMITTED"
 
     def plan_file(self, ctx: StageContext) -> str:
         """The release's plan as a file for the child."""
-        planned = self.planned()
+        planned = self.read_plan()
         file = ctx.workspace.state / "plans" / f"{planned.id}.json"
         write_json_atomic(file, planned.model_dump(mode="json"))
         return str(file)
@@ -158,7 +158,7 @@ class ChildOperator(StageOperator):
             try:
                 # Line by line until the end of output: a full pipe would block the child.
                 for line in child.stdout or ():
-                    error = _reported(line)
+                    error = _error_of(line)
                     reported = error or reported
                     if not error and line.strip():
                         event = {"event": "progress", "stage": self.stage}
@@ -180,7 +180,7 @@ class PreflightOperator(ChildOperator):
         """See StageOperator."""
         from privsyn.stages.preflight import due
 
-        planned = self.planned()
+        planned = self.read_plan()
         if not due(ctx, planned):
             return None, f"{planned.id} has started or is finished: nothing to check"
         with self.environment(ctx, context) as environment:
@@ -197,7 +197,7 @@ class TrainOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        if self.drawn(ctx):
+        if self.is_drawn(ctx):
             return None, "the release exists: nothing to train"
         with self.environment(ctx, context) as environment:
             self.run_child(environment, "stage", "train", "--plan", self.plan_file(ctx))
@@ -221,7 +221,7 @@ class GenerateShardOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        if self.drawn(ctx):
+        if self.is_drawn(ctx):
             return None, "the release exists: nothing to draw"
         file, shard = self.plan_file(ctx), str(int(self.shard))
         with self.environment(ctx, context) as environment:
@@ -241,7 +241,7 @@ class CertifyOperator(StageOperator):
         from privsyn.stages.certify import certify
         from privsyn.stages.lineage import paid_drop
 
-        planned = self.planned()
+        planned = self.read_plan()
         folder = certify(ctx, planned)
         facts = ReleaseFacts.read(folder)
         answer = {
@@ -256,7 +256,7 @@ class CertifyOperator(StageOperator):
         return answer, summary
 
 
-def _reported(line: str) -> dict[str, str] | None:
+def _error_of(line: str) -> dict[str, str] | None:
     """The error a child reports as its last line, if this is one."""
     # What the command line prints where PRIVSYN_ORIGIN is set: one JSON object as its last line.
     if not line.startswith('{"error"'):

@@ -80,9 +80,9 @@ class UnfinishedReleasesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.cleanup import unfinished
+        from privsyn.stages.cleanup import unfinished_releases
 
-        stale = [entry.standing for entry in unfinished(ctx, hours=float(self.hours))]
+        stale = [entry.standing for entry in unfinished_releases(ctx, hours=float(self.hours))]
         if stale:
             raise BudgetError(
                 f"releases are charged and not finished: {', '.join(stale)}.",

@@ -80,7 +80,7 @@ def lineage_of(operator: Any, dag_id: str, *, failed: bool = False) -> OperatorL
         failed: The task failed: nothing is told of what it found or wrote.
     """
     try:
-        plan = operator.planned()
+        plan = operator.read_plan()
     except PrivsynError:  # a failed plan leaves none
         return None
     flow, project = operator.flow, _project(operator, dag_id)

@@ -14,7 +14,7 @@ from airflow.sdk import Param, get_parsing_context
 
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.events import Gaussian
 from privsyn.dp.filters import gaussian_budget
 from privsyn.dp.risk import Risk, of_profile, risk
@@ -87,12 +87,12 @@ def form(config: Config, method: str, room: Room | None = None) -> dict[str, Par
     if room is not None:
         # Never below the default, or a schedule could not be parsed: the ledger refuses that run.
         needed = max(room.left, room.paid, config.privacy.epsilon)
-        most = min(most, float(shown(needed, digits=3)))
+        most = min(most, float(format_epsilon(needed, digits=3)))
     privacy["privacy.epsilon"].schema["maximum"] = most
     if limits.delta is not None:
         privacy["privacy.delta"].schema["maximum"] = limits.delta
     for key, caution in _cautions(config, room).items():
-        privacy[key] = _described(privacy[key], caution)
+        privacy[key] = _with_description(privacy[key], caution)
     version = {"version": config.dataset.version}
     values = config.method(method).model_dump(mode="json")
     # What depends on the model and on the number of texts comes first, in params.yaml too.
@@ -132,7 +132,7 @@ def room_of(config: Config, root: Path) -> Room | None:
         # Whatever is wrong with the ledger, the DAG must be there, and its tasks say what it is.
         _silent.add(server)
         return None
-    paid = [entry.epsilon for entry in account.releases if entry.charged]
+    paid = [entry.epsilon for entry in account.releases if entry.is_charged]
     return Room(account.balance.left_epsilon, max(paid, default=0.0))
 
 
@@ -174,7 +174,7 @@ def _cautions(config: Config, room: Room | None) -> dict[str, str]:
     nobody = " ".join(of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file))
     return {
         "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. "
-        f"{_risk(config)} {_left(config, room)} {nobody}".rstrip(),
+        f"{_risk(config)} {_room_left(config, room)} {nobody}".rstrip(),
         "privacy.delta": delta,
     }
 
@@ -202,7 +202,7 @@ def _risk(config: Config) -> str:
     )
 
 
-def _left(config: Config, room: Room | None) -> str:
+def _room_left(config: Config, room: Room | None) -> str:
     page = "Browse > Privacy budget"
     if room is None:
         return f"What is left of the account: {page}."
@@ -214,7 +214,7 @@ def _left(config: Config, room: Room | None) -> str:
     return f"{left} That is less than the default. A release that exists costs nothing."
 
 
-def _described(param: Param, more: str) -> Param:
+def _with_description(param: Param, more: str) -> Param:
     schema = dict(param.schema)
     description = f"{schema.pop('description', None) or param.description} {more}"
     return Param(param.value, description=description, **schema)

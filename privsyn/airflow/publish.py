@@ -29,7 +29,7 @@ class ValidateOperator(StageOperator):
         """See StageOperator."""
         from privsyn.stages.validate import validate
 
-        planned = self.planned()
+        planned = self.read_plan()
         # Noted first: the page is there, and most wanted, when the suite fails.
         self.note_report(ctx, context, planned)
         self.note_lineage(ctx, planned)
@@ -50,12 +50,12 @@ class EvaluateOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.evaluate import evaluate, log_line, not_measured
+        from privsyn.stages.evaluate import evaluate, failure_reason, log_line
 
-        planned = self.planned()
+        planned = self.read_plan()
         self.note_lineage(ctx, planned)
         folder = evaluate(ctx, planned, retried=True)
-        if reason := not_measured(folder):
+        if reason := failure_reason(folder):
             raise StageFailed(
                 f"not measured: {reason}. The release is published anyway.",
                 advice="Fix the cause and clear this task, or run: privsyn report --measure "
@@ -92,7 +92,7 @@ class PublishOperator(StageOperator):
         """See StageOperator."""
         from privsyn.stages.publish import is_published, publish
 
-        planned = self.planned()
+        planned = self.read_plan()
         self.note_report(ctx, context, planned)
         self.note_lineage(ctx, planned)
         if not self.reannounce and is_published(ctx, planned):
@@ -149,7 +149,7 @@ class DistillOperator(ChildOperator):
         """See StageOperator. Returns the student's name."""
         from privsyn.students.release import plan_student
 
-        planned = self.planned()
+        planned = self.read_plan()
         student = plan_student(ctx, planned)
         with self.environment(ctx, context) as environment:
             # Published and measured by tasks of their own, which can be retried alone.
@@ -174,7 +174,7 @@ class BaselineOperator(ChildOperator):
         config = ctx.config.method(STUDENTS)
         if "private" not in config.baselines:
             raise AirflowSkipException("methods.distill.baselines does not name private.")
-        method, changes = private_baseline(ctx.config, self.planned(), config.student)
+        method, changes = private_baseline(ctx.config, self.read_plan(), config.student)
         extra = [f"methods.{method}.{name}={value}" for name, value in changes.items()]
         with self.environment(ctx, context, extra) as environment:
             self.run_child(environment, "run", "--method", method, "--no-publish")
@@ -193,7 +193,7 @@ class EvaluateStudentOperator(StageOperator):
         from privsyn.students.evaluate import evaluate_student
         from privsyn.students.release import plan_student
 
-        folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
+        folder = evaluate_student(ctx, plan_student(ctx, self.read_plan()).id)
         return None, log_line(folder)
 
 
@@ -219,9 +219,9 @@ class PublishStudentOperator(StageOperator):
         from privsyn.publishing import DvcPublisher
         from privsyn.students.release import plan_student, publish_student
 
-        planned = plan_student(ctx, self.planned())
+        planned = plan_student(ctx, self.read_plan())
         self.student = planned.id
-        if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published():
+        if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published_ids():
             refuse_repetition(self.outlets, context, planned.id)
         answer = publish_student(ctx, planned)
         facts = {"epsilon": planned.parent.epsilon, "delta": planned.parent.delta}

@@ -57,7 +57,7 @@ def refuse_misfits(
             kinds = [part.strip() for part in str(parameter.annotation).split("|")]
             if not any(_fits(one, kind) for kind in kinds):
                 raise ConfigError(
-                    f"{name}: {key}={_shown(one)} must be {_in_words(kinds)}.",
+                    f"{name}: {key}={_value_text(one)} must be {_in_words(kinds)}.",
                     hint=_next_step(work, key, one, kinds),
                 )
 
@@ -88,7 +88,7 @@ def _unbound(
         has = (placed and places <= len(given)) or key in named
         free = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if not has and not free and parameter.default is parameter.empty:
-            return ConfigError(f"{name} needs the argument {key}.", hint=_documented(work, key))
+            return ConfigError(f"{name} needs the argument {key}.", hint=_argument_doc(work, key))
     if len(given) > places:
         return ConfigError(
             f"{name} takes {places - 1} argument(s) without a name, not {len(given) - 1}.",
@@ -173,7 +173,7 @@ def _in_words(kinds: Collection[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value where it is a word or a number; of anything else what it is."""
     # privacy: a long text may be a record that was passed in the wrong place.
     if value is None or isinstance(value, bool | int | float):
@@ -193,10 +193,10 @@ def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection
         shown = isinstance(item, bool | int | float)
         advice = f"write {str(item)!r}" if shown else "write it as a string"
         return f"{key}[{place}] is of type {type(item).__name__}: {advice}."
-    return _documented(work, key)
+    return _argument_doc(work, key)
 
 
-def _documented(work: Callable[..., Any], key: str) -> str:
+def _argument_doc(work: Callable[..., Any], key: str) -> str:
     """What the function's documentation says of an argument, on one line."""
     lines = inspect.getdoc(work) or ""
     match = re.search(rf"(?m)^    {key}: (.*(?:\n {{8}}.*)*)", lines)
@@ -207,7 +207,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def guarded(work: Callable[P, T]) -> Callable[P, T]:
+def guard(work: Callable[P, T]) -> Callable[P, T]:
     """A function of the API whose exceptions carry no frame, cause or context.
 
     Errors of privsyn keep their class and message. A foreign exception is a Defect, which says its

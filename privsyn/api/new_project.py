@@ -102,7 +102,7 @@ def params(
             values = IMAGES if preset != PAPER else {"modality": "image", "population": 5000}
             for key, value in values.items():
                 text = _with_setting(text, f"methods.private_evolution.{key}", value)
-        for key, value in answers.stated().items():
+        for key, value in answers.deployment_settings().items():
             text = _with_setting(text, key, value)
     # Before a line is written: a misspelled setting leaves the file as it was.
     config = parse_config(yaml.safe_load(text), settings)
@@ -398,7 +398,7 @@ class ProjectAnswers:
             "privacy.delta": delta_for(self.public_size),
         }
 
-    def stated(self) -> dict[str, Any]:
+    def deployment_settings(self) -> dict[str, Any]:
         """The settings of ``deployment`` that follow, by dotted name; those stated alone."""
         fields = {field: getattr(self, field) for field in _STATED}
         fields["curators"] = [self.curators] if self.curators else None
@@ -516,14 +516,14 @@ def ask_for(
         elif sure and proposal:
             answer = proposal
         else:
-            option = _EITHER[prefix] if field == "unit" else named(field)
+            option = _EITHER[prefix] if field == "unit" else option_name(field)
             raise ConfigError(f"{option} is missing.", hint=question)
         options[field] = None if answer == "" or nothing(answer) else answer
 
     def nothing(answer: str) -> bool:
         return answer.casefold() in NOTHING and (header is None or answer not in header)
 
-    def named(field: str) -> str:
+    def option_name(field: str) -> str:
         if ask is not None and field not in given:
             return field.replace("_", " ")  # an answer, and no option that anybody wrote
         return prefix + (field.replace("_", "-") if prefix == OPTION else field)
@@ -532,12 +532,12 @@ def ask_for(
         """Refuse an answer that would not do: at once, while it can be given again."""
         for field, value in answers.items():
             if field in _CHECKS and value is not None:
-                _CHECKS[field](named(field), value)
+                _CHECKS[field](option_name(field), value)
         if header is None:
             return
         if answers.get("text", "text") in ("", None, *NOTHING) and answers["text"] not in header:
             raise ConfigError(
-                f"{named('text')}={answers['text']!r} names no column.",
+                f"{option_name('text')}={answers['text']!r} names no column.",
                 hint="A project of texts needs one, or a form over several.",
             )
         if "unit" in answers and ask is not None and answers["unit"] in ("", "-"):
@@ -562,7 +562,7 @@ def ask_for(
     header: Header | None = None
     for field in ("label", "unit"):
         if options.get(field) == "":  # else who is protected would be left open by a slip
-            raise ConfigError(f"{named(field)} is empty.", hint=_EMPTY[field, prefix])
+            raise ConfigError(f"{option_name(field)} is empty.", hint=_EMPTY[field, prefix])
     if images:
         refuse(options)
         options["text"] = None
@@ -572,7 +572,7 @@ def ask_for(
         if path.is_dir():
             options.setdefault("unit", "file")
     else:
-        header = read_header(table or path, setting=named("data"))
+        header = read_header(table or path, setting=option_name("data"))
         columns, delimiter = header.names, header.delimiter
         refuse(options)
         usual = "\t" if split_suffix(table or path)[0] == ".tsv" else ","

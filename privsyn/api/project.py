@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from privsyn.api import frames, new_project
-from privsyn.api.guard import guarded, refuse_undotted
+from privsyn.api.guard import guard, refuse_undotted
 from privsyn.api.released import Release
 from privsyn.config import as_overrides, environment_overrides
 from privsyn.data.address import is_address
@@ -43,7 +43,7 @@ class LedgerTables(Displayable):
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
 
-    @guarded
+    @guard
     def accounts(self) -> pd.DataFrame:
         """An account a row: its terms, the share spent, and the room for one more release.
 
@@ -69,7 +69,7 @@ class LedgerTables(Displayable):
         ]
         return pd.DataFrame(rows, columns=_ACCOUNTS)
 
-    @guarded
+    @guard
     def entries(self, account: str | None = None) -> pd.DataFrame:
         """A release a row, oldest first.
 
@@ -95,7 +95,7 @@ class LedgerTables(Displayable):
         ]
         return pd.DataFrame(rows, columns=_ENTRIES)
 
-    @guarded
+    @guard
     def verify(self) -> LedgerAudit:
         """Check the hash chain of the whole ledger, and that it knows the releases that are here.
 
@@ -141,7 +141,7 @@ class Project(Displayable):
         self._context(())  # a project that does not load is none
 
     @classmethod
-    @guarded
+    @guard
     def open(cls, folder: str | Path = ".", *, day: Date | None = None, **settings: Any) -> Project:
         """The project of a folder that holds params.yaml.
 
@@ -157,7 +157,7 @@ class Project(Displayable):
         return cls(Path(folder), as_overrides(settings), day)
 
     @classmethod
-    @guarded
+    @guard
     def create(
         cls,
         folder: str | Path,
@@ -266,7 +266,7 @@ class Project(Displayable):
             new_project.write(root, written, lambda: frames.write_version(frame, columns, target))
         return cls(root)
 
-    @guarded
+    @guard
     def using(self, data: str | Path | pd.DataFrame | Rows, *, version: str) -> Project:
         """The same project over another state of its data: the next month's, say.
 
@@ -295,7 +295,7 @@ class Project(Displayable):
         changes = as_overrides({"dataset.path": path, "dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)
 
-    @guarded
+    @guard
     def check(self) -> RecordCounts:
         """Count what a release could use of the private file. Internal, and costs nothing.
 
@@ -316,7 +316,7 @@ class Project(Displayable):
             counts_by_file, {path: lines(ctx, counts) for path, counts in counts_by_file.items()}
         )
 
-    @guarded
+    @guard
     def plan(
         self,
         method: str | None = None,
@@ -349,7 +349,7 @@ class Project(Displayable):
         overrides = as_overrides(changes)
         return Planned.of(self._context(overrides), name, overrides)
 
-    @guarded
+    @guard
     def release(self, planned: Planned, *, publish: bool = True) -> Release:
         """Make a planned release: draw, certify, validate, evaluate, publish.
 
@@ -382,7 +382,7 @@ class Project(Displayable):
             carry_out(ctx, made, published=publish, on_note=log.warning)
         return self._release(made.id, planned.settings)
 
-    @guarded
+    @guard
     def releases(self) -> list[Release]:
         """The finished releases of this project, here or stored, those in quarantine left out."""
         workspace = self._context(()).workspace
@@ -393,7 +393,7 @@ class Project(Displayable):
             if folder is not None and folder == workspace.release(folder.name)
         ]
 
-    @guarded
+    @guard
     def open_release(self, name: str) -> Release:
         """A finished release of this project, by its id.
 
@@ -402,7 +402,7 @@ class Project(Displayable):
         """
         return self._release(name)
 
-    @guarded
+    @guard
     def compare(self, *releases: Release | str, internal: bool = False) -> Comparison:
         """Releases side by side: cost and samples; where asked, utility and epsilon against it.
 

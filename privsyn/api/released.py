@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.api.guard import guarded
+from privsyn.api.guard import guard
 from privsyn.config import as_overrides
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import open_existing
 from privsyn.modalities.registry import modality_of
@@ -59,7 +59,7 @@ class Release(Displayable):
             ) from None
 
     @classmethod
-    @guarded
+    @guard
     def open(cls, folder: str | Path) -> Release:
         """The release in a folder, as it was handed out.
 
@@ -85,7 +85,7 @@ class Release(Displayable):
         copied: dict[str, Any] = json.loads(certificate.canonical(self._facts.certificate))
         return copied
 
-    @guarded
+    @guard
     def verify(self, ledger: str | None = None) -> Verification:
         """Check it against its certificate and, where there is one, the ledger.
 
@@ -103,10 +103,10 @@ class Release(Displayable):
         if ledger is not None:
             book = open_existing(ledger)
         checks = verification.verify(self._folder, book)
-        verification.raise_failed(self._folder, checks)
+        verification.raise_on_failure(self._folder, checks)
         return Verification(tuple(checks))
 
-    @guarded
+    @guard
     def frame(self) -> pd.DataFrame:
         """Its records, one a row: id, label where there are labels, and text or file.
 
@@ -117,9 +117,9 @@ class Release(Displayable):
         """
         import pandas as pd
 
-        return pd.DataFrame(self._rows_checked())
+        return pd.DataFrame(self._verified_rows())
 
-    @guarded
+    @guard
     def dataset(self) -> Dataset:
         """Its records for the Hugging Face ``datasets`` library; images as images.
 
@@ -133,7 +133,7 @@ class Release(Displayable):
                 "the package datasets is not installed.",
                 hint="pip install 'privsyn[datasets]'",
             ) from None
-        rows = self._rows_checked()
+        rows = self._verified_rows()
         if self._facts.is_images:
             rows = [
                 {key: row[key] for key in ("id", "label") if key in row}
@@ -145,7 +145,7 @@ class Release(Displayable):
         features = {name: Image() if name == "image" else Value("string") for name in names}
         return Dataset.from_list(rows, features=Features(features))
 
-    @guarded
+    @guard
     def images(self) -> list[tuple[str | None, Image]]:
         """Label and picture of every record of a release of images.
 
@@ -157,13 +157,13 @@ class Release(Displayable):
         if not self._facts.is_images:
             raise ConfigError(f"{self.name} holds no images.", hint="Its records: release.frame()")
         pictures = []
-        for row in self._rows_checked():
+        for row in self._verified_rows():
             with Image.open(self._folder / row["file"]) as picture:
                 # PIL reads pixels late, and the file is closed at the end of the block.
                 pictures.append((row.get("label"), picture.copy()))
         return pictures
 
-    @guarded
+    @guard
     def report(self, *, internal: bool = False) -> Report:
         """The outward report, which may be handed out; a notebook shows it inline.
 
@@ -190,7 +190,7 @@ class Release(Displayable):
             )
         return Report(outward, inside, internal)
 
-    @guarded
+    @guard
     def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:
         """Write it as a folder for others' tools, with a dataset card and its certificate.
 
@@ -210,7 +210,7 @@ class Release(Displayable):
         book = None if ctx is None else ctx.ledger_at_hand
         return export(self._folder, form, Path(target), ledger=book, ctx=ctx, licence=licence)
 
-    @guarded
+    @guard
     def more(
         self,
         n: int,
@@ -238,7 +238,7 @@ class Release(Displayable):
             folder = more(ctx, self.name, n, sampling=sampling, published=publish)
         return Release(folder, self._of)
 
-    @guarded
+    @guard
     def distill(self, *, publish: bool = True, evaluate: bool = True, **settings: Any) -> Release:
         """Train a small language model on its texts, at no cost.
 
@@ -280,14 +280,14 @@ class Release(Displayable):
             )
         return self._of(settings)
 
-    def _rows_checked(self) -> list[dict[str, Any]]:
+    def _verified_rows(self) -> list[dict[str, Any]]:
         """The rows of its artifact, which is that of the certificate."""
         if self._facts.is_model:
             raise ConfigError(
                 f"{self.name} is a model, not records.",
                 hint=f"transformers reads it: {self._folder / layout.MODEL}",
             )
-        verification.raise_failed(self._folder, verification.verify(self._folder, None))
+        verification.raise_on_failure(self._folder, verification.verify(self._folder, None))
         # privacy: a release that waits for its audit is on disk, and no row of it may be read by
         # this.
         refuse_unreleased(self._folder, None if self._of is None else self._of(()))
@@ -295,7 +295,7 @@ class Release(Displayable):
             return [json.loads(line) for line in stream]
 
     @property
-    @guarded
+    @guard
     def plan(self) -> Plan:
         """What was planned and paid for."""
         return self._facts.plan
@@ -309,7 +309,7 @@ class Release(Displayable):
             "class": facts.kind,
             "method": facts.method_title,
             "rows": str(facts.rows),
-            "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}",
+            "guarantee": f"epsilon {format_epsilon(plan.epsilon)}, delta {plan.delta:g}",
             "protects": f"{plan.unit}, {used}, adjacency {plan.adjacency.value}",
             "dataset": f"{plan.dataset.name}, version {plan.dataset.version}",
         }

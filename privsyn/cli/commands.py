@@ -313,10 +313,10 @@ def _setting_meant(error: Any) -> str:
         return ""
     from privsyn.config import Config
     from privsyn.methods.registry import METHODS, settings_model
-    from privsyn.section import settings_called
+    from privsyn.section import settings_ending_in
 
     methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
-    setting = settings_called(Config, option.lstrip("-").replace("-", "_"), methods)
+    setting = settings_ending_in(Config, option.lstrip("-").replace("-", "_"), methods)
     return f"-S NAME=VALUE, where NAME is {setting}" if setting else ""
 
 

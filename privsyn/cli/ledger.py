@@ -39,7 +39,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.stages.cleanup import leftovers, unfinished
+    from privsyn.stages.cleanup import leftovers, unfinished_releases
 
     ctx = context_of(params, overrides)
     edited = None
@@ -53,7 +53,7 @@ def ledger_show(
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
         accounts(out, ctx.ledger.accounts.statements())
-        if stale := [entry.standing for entry in unfinished(ctx)]:
+        if stale := [entry.standing for entry in unfinished_releases(ctx)]:
             show(
                 out,
                 f"charged and not finished: {', '.join(stale)}. Run again with the settings of "
@@ -137,7 +137,7 @@ def ledger_lose(
     ctx = context_of(params, overrides)
     entry = ctx.ledger.releases.give_up(ctx.workspace.release_id(release), reason)
     cost = "its cost stays charged. Wipe its records: privsyn sweep"
-    if not entry.charged:
+    if not entry.is_charged:
         cost = "it cost nothing"
     show(out, f"{entry.release_id} is {entry.state}; {cost}")
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.processes import by_hand, joined
+from privsyn.models.training.processes import by_hand, join_group
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def known_here() -> list[str]:
     """Releases of the project in the working folder, for the shell's completion."""
-    return Workspace(Path()).finished()
+    return Workspace(Path()).release_ids()
 
 
 Params = Annotated[Path, typer.Option("--params", help="The config file.")]
@@ -165,7 +165,7 @@ def ranks() -> Iterator[Group | None]:
         yield None
         return
     # Only rank 0 goes on: two processes that run the stages would both ask for the lease.
-    with joined(place) as group:
+    with join_group(place) as group:
         if place.rank > 0:
             from privsyn.models.training.multi_gpu import serve
 

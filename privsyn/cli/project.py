@@ -361,7 +361,7 @@ def keys_new(
     from privsyn.release.signature import new
     from privsyn.vault import VARIABLE, new_key
 
-    configured, refused = None, Workspace(params.absolute().parent).published
+    configured, refused = None, Workspace(params.absolute().parent).public_folders
     if params.is_file():
         ctx = context_of(params, None)
         named = ctx.config.services.vault_key if vault else ctx.config.signing.file

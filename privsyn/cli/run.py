@@ -30,7 +30,7 @@ from privsyn.cli.options import (
 )
 from privsyn.display.progress import duration, show_progress, under_way
 from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show, table
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
 from privsyn.release import layout
@@ -140,7 +140,7 @@ def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_js
         ConfigError: No store is named.
         DataError: It holds no such plan.
     """
-    from privsyn.display.plans import guaranteed
+    from privsyn.display.plans import guarantee_text
 
     store = _reading(releases, params).store
     if store is None:
@@ -159,7 +159,7 @@ def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_js
     rows = {
         "method": planned.method,
         "dataset": f"{planned.dataset.name}, version {planned.dataset.version}",
-        "guarantee": guaranteed(planned),
+        "guarantee": guarantee_text(planned),
         "account": planned.account,
         f"synthetic {planned.things}": planned.rows_said,
         "shards": str(planned.shards),
@@ -201,7 +201,7 @@ def run(
 
     def cautions(planned: Plan) -> None:
         entry = ctx.ledger.releases.find(planned.id)
-        if entry is None or not entry.charged:
+        if entry is None or not entry.is_charged:
             for caution in planned.warnings:
                 # In a pipe stderr is often dropped, and a caution on the guarantee must be on
                 # record.
@@ -282,7 +282,7 @@ def verify(
         width = max(len(marks[check.passed]) for check in checks) + GAP
         lines = {f"{marks[check.passed]:{width}}{check.name}": check.detail for check in checks}
         facts(out, lines, style="")
-    verification.raise_failed(folder, checks)
+    verification.raise_on_failure(folder, checks)
     # Printed first, then raised: whoever verifies sees the checks that passed, too.
     authentic = verification.authentic(checks)
     signed = next((check for check in checks if check.name == verification.SIGNED), None)
@@ -300,7 +300,7 @@ def verify(
         cost = release_facts.plan
         show(
             out,
-            f"{release_facts.kind}: epsilon {shown(cost.epsilon)}, delta {cost.delta:g}, "
+            f"{release_facts.kind}: epsilon {format_epsilon(cost.epsilon)}, delta {cost.delta:g}, "
             f"per {cost.unit}, {cost.adjacency}",
         )
         if reason:
@@ -383,8 +383,8 @@ def report(
         )
         return
     from privsyn.display.releases import short
-    from privsyn.stages.evaluate import evaluate, log_line, not_measured
-    from privsyn.stages.report import graded, in_words
+    from privsyn.stages.evaluate import evaluate, failure_reason, log_line
+    from privsyn.stages.report import in_words, internal_sections
     from privsyn.stages.report import report as write_report
     from privsyn.students.parent import open_parent
 
@@ -394,9 +394,9 @@ def report(
         if measure:
             with under_way(progress, "evaluate"):
                 folder = evaluate(ctx, parent.plan, again=True)
-            if folder is None or not_measured(folder):
+            if folder is None or failure_reason(folder):
                 note(err, log_line(folder))
-    sections = graded(ctx, parent.plan)
+    sections = internal_sections(ctx, parent.plan)
     page, numbers = write_report(ctx, parent.plan, sections)
     if json_:
         print(numbers.read_text(encoding="utf-8"))
@@ -458,7 +458,7 @@ def _from_folder_alone(folder: Path, to: Path) -> None:
     # A file more in the folder would make the release fail its own verification.
     if to.resolve().is_relative_to(folder.resolve()):
         raise ConfigError(f"--out={to} lies in the release.", hint="Name a file elsewhere.")
-    verification.raise_failed(folder, verification.verify(folder, None))
+    verification.raise_on_failure(folder, verification.verify(folder, None))
     # A page of changed records would look like one of the certified ones.
     page = outward(folder).to_html()
     with atomic_file(to, mode=0o644) as stream:
@@ -515,14 +515,14 @@ def tune(
 
     def show_trial(trial: Trial) -> None:
         result = trial.refused or f"accuracy {_interval(trial.metrics, 'accuracy')}"
-        show(err, f"{_written(trial)}: {result}")
+        show(err, f"{_trial_text(trial)}: {result}")
 
     began = time.monotonic()
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
             ctx = context_of(params, overrides, progress=progress)
         name = method or ctx.config.first_method
-        trials = search(ctx, name, records, _parsed(tries), on_trial=show_trial)
+        trials = search(ctx, name, records, _parse_tries(tries), on_trial=show_trial)
     if as_json:
         print(json.dumps([trial.__dict__ for trial in trials], indent=2))
         return
@@ -533,7 +533,7 @@ def tune(
             _interval(trial.metrics, "gain", sign="+"),
             _number(trial.metrics, "real"),
             f"{trial.seconds:.0f}",
-            _written(trial),
+            _trial_text(trial),
         )
         for trial in trials
         if trial.refused is None
@@ -546,14 +546,14 @@ def tune(
         if best.worth_its_epsilon
         else "NOT above its own public prompt by more than the interval"
     )
-    commands: dict[str, str] = {"best": f"{_written(best)} ({advice})"}
+    commands: dict[str, str] = {"best": f"{_trial_text(best)} ({advice})"}
     for setting, value in best.settings.items():
         commands[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
     facts(out, commands)
     show(err, f"took {duration(time.monotonic() - began)}; nothing private was read")
 
 
-def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
+def _parse_tries(tries: list[str] | None) -> dict[str, list[Any]] | None:
     if not tries:
         return None
     options = {}
@@ -573,7 +573,7 @@ def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
     return options
 
 
-def _written(trial: Trial) -> str:
+def _trial_text(trial: Trial) -> str:
     """The settings of a trial on one line; a prompt by its first words."""
     if not trial.settings:
         return "as in params.yaml"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
 from privsyn.display.progress import show_progress, under_way
 from privsyn.display.tables import show
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.registry import METHODS
@@ -68,7 +68,7 @@ def stage_plan(
             plan_with_teacher(ctx) if method == STUDENTS else plan(ctx, method, open_account=True)
         )
     write_json_atomic(file, planned.model_dump(mode="json"))
-    cost = f"epsilon {shown(planned.epsilon)}, " if isinstance(planned, Plan) else ""
+    cost = f"epsilon {format_epsilon(planned.epsilon)}, " if isinstance(planned, Plan) else ""
     show(out, f"{planned.id}: {cost}plan in {file}")
 
 
@@ -140,7 +140,7 @@ def stage_validate(
     from privsyn.stages.validate import validate
     from privsyn.students.release import validate_student
 
-    with _opened("validate", plan_file, params, overrides) as (ctx, planned):
+    with _open_stage("validate", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             folder = validate(ctx, planned)
         else:
@@ -156,7 +156,7 @@ def stage_evaluate(
     from privsyn.stages.evaluate import evaluate, log_line
     from privsyn.students.evaluate import evaluate_student
 
-    with _opened("evaluate", plan_file, params, overrides) as (ctx, planned):
+    with _open_stage("evaluate", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             folder = evaluate(ctx, planned)
         else:
@@ -172,7 +172,7 @@ def stage_publish(
     from privsyn.stages.publish import publish
     from privsyn.students.release import publish_student
 
-    with _opened("publish", plan_file, params, overrides) as (ctx, planned):
+    with _open_stage("publish", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
             answer = publish(ctx, planned)
         else:
@@ -181,7 +181,7 @@ def stage_publish(
 
 
 @contextmanager
-def _opened(
+def _open_stage(
     stage: str, plan_file: Path, params: Path, overrides: list[str] | None
 ) -> Iterator[tuple[Context, Plan | StudentPlan]]:
     """The project and the plan of a stage, which is shown while it is under way."""

@@ -27,7 +27,7 @@ class Address(PurePosixPath):
     """
 
     @classmethod
-    def parsed(cls, text: str) -> Address:
+    def parse(cls, text: str) -> Address:
         """Parse the address in a setting.
 
         Raises:
@@ -94,7 +94,7 @@ class Address(PurePosixPath):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: value if isinstance(value, cls) else cls.parsed(value),
+            lambda value: value if isinstance(value, cls) else cls.parse(value),
             serialization=core_schema.to_string_ser_schema(),
         )
 
@@ -137,7 +137,7 @@ def source(value: Any) -> Any:
             raise ValueError("file:// is followed by an absolute path: file:///secure/records")
         return unquote(parts.path)
     # The scheme decides: a wrong one raises there with the known ones.
-    return Address.parsed(value)
+    return Address.parse(value)
 
 
 def _split(text: str) -> tuple[str, ...]:

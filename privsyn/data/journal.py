@@ -88,7 +88,7 @@ class Draws(ABC):
         self._failure: PrivsynError | None = None
 
     @property
-    def drawn(self) -> bool:
+    def has_drawn(self) -> bool:
         """Whether a private draw is stored, or this process started one, even one that raised."""
         return self._drawn
 
@@ -191,7 +191,7 @@ class Draws(ABC):
         noted = "" if self.has(key) else self._store(name, make())
         [digest] = self.draw_all([(key, lambda: noted)])
         self._drawn = drawn  # nothing private came out
-        return self._stored(name, digest)
+        return self._read_stored(name, digest)
 
     def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """A private draw whose value is a file: drawn once, then read back.
@@ -211,7 +211,7 @@ class Draws(ABC):
         """
         name = _name(key, _DRAWN)
         [digest] = self.draw_all([(key, lambda: self._store(name, draw()))])
-        return self._stored(name, digest)
+        return self._read_stored(name, digest)
 
     def drop_file(self, key: str) -> None:
         """Delete the file of a ``draw_file`` that a later one replaced, to free disk space.
@@ -269,7 +269,7 @@ class Draws(ABC):
         """Store a file durably and return the digest for its entry."""
 
     @abstractmethod
-    def _stored(self, name: str, digest: str) -> bytes:
+    def _read_stored(self, name: str, digest: str) -> bytes:
         """The content of a stored file, checked. ReleaseLost if it is gone or differs."""
 
     @abstractmethod
@@ -315,22 +315,22 @@ def line_of(text: str, crc: int) -> tuple[bytes, int]:
     return b"%08x %s\n" % (crc, body), crc
 
 
-def parsed(path: Path | str, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
+def parse_line(path: Path | str, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
     """The value of a line, and the checksum that the next line continues."""
     body = line[9:-1]
     crc = zlib.crc32(body, crc)
     if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
-        raise damaged(path, number)
+        raise damage_error(path, number)
     try:
         value = json.loads(body)
     except ValueError:
-        raise damaged(path, number) from None
+        raise damage_error(path, number) from None
     if not isinstance(value, dict):
-        raise damaged(path, number)
+        raise damage_error(path, number)
     return value, crc
 
 
-def damaged(path: Path | str, number: int) -> VerificationError:
+def damage_error(path: Path | str, number: int) -> VerificationError:
     """Error for a line that differs from what was written."""
     return VerificationError(
         f"journal {path} is damaged at line {number}; its draws cannot be replayed."
@@ -431,7 +431,7 @@ class Journal(Draws):
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        refuse_other(path, parsed(path, 1, first, 0)[0], expected)
+        refuse_other(path, parse_line(path, 1, first, 0)[0], expected)
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
@@ -502,9 +502,9 @@ class Journal(Draws):
         whole = data.rfind(b"\n") + 1  # what follows was torn by a crash before anyone saw it
         bodies = [self._check(n, line) for n, line in enumerate(data[:whole].splitlines(True), 1)]
         if not bodies:  # never a new journal: ``create`` leaves a whole header or no file
-            raise damaged(self._path, 1)
+            raise damage_error(self._path, 1)
         refuse_other(self._path, bodies[0], header_of(header))
-        self._replay(bodies[1:], lambda number: damaged(self._path, number + 2))
+        self._replay(bodies[1:], lambda number: damage_error(self._path, number + 2))
         self._length = whole
         # A new line must not continue the torn one.
         if whole < len(data):
@@ -517,7 +517,7 @@ class Journal(Draws):
             raise storage_error("write", self._path, error) from error
 
     def _check(self, number: int, line: bytes) -> dict[str, Any]:
-        body, self._crc = parsed(self._path, number, line, self._crc)
+        body, self._crc = parse_line(self._path, number, line, self._crc)
         return body
 
     def _try_room(self, key: str, room: int) -> None:
@@ -564,7 +564,7 @@ class Journal(Draws):
         store_file(self._file(name), value)
         return digest_of(value)
 
-    def _stored(self, name: str, digest: str) -> bytes:
+    def _read_stored(self, name: str, digest: str) -> bytes:
         return stored_file(self._file(name), digest)
 
     def _delete(self, name: str, digest: str) -> None:

@@ -43,7 +43,7 @@ FORMAT = 2
 RESTORE_HINT = "Restore the file, or mark the release as lost: it is never partitioned again."
 
 
-def finished(out: Path, marker: dict[str, Any]) -> bool:
+def is_finished(out: Path, marker: dict[str, Any]) -> bool:
     """Whether the partition is there and whole, judged by its marker.
 
     Raises:
@@ -53,18 +53,18 @@ def finished(out: Path, marker: dict[str, Any]) -> bool:
     on_disk = read_marker(out)
     if on_disk is None:
         if occupied:  # a partition arrives by one rename, with its marker
-            raise gone(out / MARKER)
+            raise missing_file_error(out / MARKER)
         return False
     # Draws may have been made from it: another layout under the same release would redraw them.
     refuse_other(out, on_disk, marker)
     for shard in range(marker["shards"]):
         path = out / shard_name(shard)
         if not path.is_file():
-            raise gone(path)
+            raise missing_file_error(path)
     return True
 
 
-def gone(path: Path) -> VerificationError:
+def missing_file_error(path: Path) -> VerificationError:
     """The error for a file of a partition that is no longer there."""
     return VerificationError(f"{path} is gone.", hint=RESTORE_HINT)
 
@@ -170,7 +170,7 @@ class Spill:
         major = f"{int(key[1:], 16) % 64:02d}" if key[1:] else ""
         return f"{self._depth}-{major}{key[:1].decode('ascii')}"
 
-    def bounded(self, most: int) -> Iterator[bytes]:
+    def bounded_lines(self, most: int) -> Iterator[bytes]:
         """All lines in order, of each unit the ``most`` with the smallest records' hashes.
 
         Raises:
@@ -182,13 +182,13 @@ class Spill:
             self._write()
         for path, lines in sorted(self._files.items()):
             if lines:
-                yield from self._sorted(lines, most)
+                yield from self._sort_lines(lines, most)
                 lines.clear()
             elif path.exists():
                 with path.open("rb", buffering=1 << 20) as stream:
                     # Unlinked while open: a kill leaves no private lines under a name.
                     path.unlink()
-                    yield from self._sorted(stream, most)
+                    yield from self._sort_lines(stream, most)
 
     def _write(self) -> None:
         for path, lines in self._files.items():
@@ -198,7 +198,7 @@ class Spill:
                 lines.clear()
         self._gathered = 0
 
-    def _sorted(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
+    def _sort_lines(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
         """Lines of one file in order, cut to the bound on records per unit."""
         remaining = iter(lines)
         chosen: list[bytes] = []
@@ -223,7 +223,7 @@ class Spill:
                     for later in part:
                         parts.add(later)
                     chosen = []
-                yield from parts.bounded(most)
+                yield from parts.bounded_lines(most)
                 return
         yield from smallest(chosen, most)
 
@@ -291,7 +291,7 @@ def partition(
     secret = UnitKey(key, seed)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
-    if finished(out, marker):
+    if is_finished(out, marker):
         return
     # Each attempt has its own draft: two processes may partition at the same time, and the first
     # rename wins.
@@ -302,13 +302,13 @@ def partition(
         spill = Spill(draft / _SPILL)
         try:
             _spill(cfg, secret, groups, spill, n_shards, row_counts)
-            _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
+            _write_shards(spill.bounded_lines(cfg.max_records_per_unit), draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
         # Before the rename: a finished partition holds only what its cells hold.
         wipe(draft / _SPILL)
         # Another attempt may have finished while this one was reading.
-        if not finished(out, marker):
+        if not is_finished(out, marker):
             if before_finish is not None:
                 before_finish()
             write_json_atomic(draft / MARKER, marker, mode=0o600)
@@ -464,7 +464,7 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
     except OSError as error:
         # An equal partition of another attempt is as good; one with other settings raises in
         # finished.
-        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and finished(out, marker)
+        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and is_finished(out, marker)
         if not overtaken:
             raise storage_error("write", out, error) from error
     try:
@@ -539,7 +539,7 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
                 row = json.loads(line)
                 rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
     except FileNotFoundError:
-        raise gone(path) from None
+        raise missing_file_error(path) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, LookupError, TypeError):

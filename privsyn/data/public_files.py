@@ -85,7 +85,7 @@ class PublicFiles:
                 self._refuse_same(setting, value, [os.fstat(stream.fileno())])
                 data = stream.read()
         except OSError as error:
-            raise _refused(
+            raise _refusal(
                 setting, value, f"cannot be read: {error.strerror}", "Check the path."
             ) from None
         _check_pin(setting, value, hashlib.sha256(data).hexdigest(), pins)
@@ -95,7 +95,7 @@ class PublicFiles:
         """The folder of a public model; parameters and errors as for ``read``."""
         path, pins = self._look_up(setting, value, "model", digest)
         if not path.is_dir():
-            raise _refused(setting, value, "is not a directory", "Name the folder of a model.")
+            raise _refusal(setting, value, "is not a directory", "Name the folder of a model.")
         self.check(setting, value)
         _check_pin(setting, value, digest_of(path, self._cache), pins)
         return path
@@ -125,7 +125,7 @@ class PublicFiles:
                     for name in (*folders, *files):
                         self._refuse_place(setting, value, Path(folder, name))
         except OSError as error:
-            raise _refused(
+            raise _refusal(
                 setting, value, f"cannot be read: {error.strerror}", "Check the path."
             ) from None
 
@@ -205,18 +205,18 @@ class ReadsFiles(Section):
         filled._config = self._config or self
         return filled
 
-    def named(self, field: str) -> str:
+    def given_name(self, field: str) -> str:
         """Path or declared name that the config gives for a setting."""
         return str(getattr(self._config or self, field))
 
     def read(self, field: str) -> bytes:
         """The bytes of the public file that a setting names."""
-        value, digest = self.named(field), getattr(self, field + DIGEST)
+        value, digest = self.given_name(field), getattr(self, field + DIGEST)
         return (self._door or PublicFiles()).read(self._section + field, value, digest)
 
     def folder(self, field: str) -> Path:
         """The model folder that a setting names."""
-        value, digest = self.named(field), getattr(self, field + DIGEST)
+        value, digest = self.given_name(field), getattr(self, field + DIGEST)
         return (self._door or PublicFiles()).folder(self._section + field, value, digest)
 
 
@@ -308,7 +308,7 @@ def _check_pin(setting: str, value: str, digest: str, pins: set[str]) -> None:
 
 
 def _private(setting: str, value: str, what: str) -> ConfigError:
-    return _refused(
+    return _refusal(
         setting,
         value,
         f"is, is in, or holds {what}, but must name a public file",
@@ -316,5 +316,5 @@ def _private(setting: str, value: str, what: str) -> ConfigError:
     )
 
 
-def _refused(setting: str, value: str, why: str, hint: str) -> ConfigError:
+def _refusal(setting: str, value: str, why: str, hint: str) -> ConfigError:
     return ConfigError(f"{setting}={value} {why}.", hint=hint)

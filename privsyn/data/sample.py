@@ -89,7 +89,7 @@ def write_digits(path: Path) -> int:
     from sklearn.datasets import load_digits
 
     scans, labels = load_digits(return_X_y=True)
-    images = np.stack([_centered(scan.reshape(8, 8)) for scan in scans])
+    images = np.stack([_center(scan.reshape(8, 8)) for scan in scans])
     with atomic_file(path, mode=0o600) as stream:
         np.savez_compressed(
             stream,
@@ -100,7 +100,7 @@ def write_digits(path: Path) -> int:
     return len(images)
 
 
-def _centered(scan: NDArray[np.float64]) -> Pixels:
+def _center(scan: NDArray[np.float64]) -> Pixels:
     """A scan of values 0 to 16 as 28 x 28 pixels, its center of mass in the middle."""
     from PIL import Image
 

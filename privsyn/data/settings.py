@@ -179,7 +179,7 @@ class DatasetConfig(Section):
 
     @field_validator("labels", "label_descriptions")
     @classmethod
-    def _composed(cls, value: Any) -> Any:
+    def _normalize_labels(cls, value: Any) -> Any:
         """Labels in Unicode's composed form (NFC), in which they are compared; macOS writes NFD."""
         if isinstance(value, dict):
             return {normalize("NFC", label): text for label, text in value.items()}
@@ -257,7 +257,7 @@ class DatasetConfig(Section):
 
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in version and paths filled in for a logical date."""
-        return self.model_copy(update={"version": self.version_on(day)}).dated(self.dates(day))
+        return self.model_copy(update={"version": self.version_on(day)}).with_dates(self.dates(day))
 
     def version_on(self, day: Date) -> str:
         """The version with ``{date:...}`` filled in for a logical date."""
@@ -282,12 +282,12 @@ class DatasetConfig(Section):
             for match in DATE.finditer(paths)
         )
 
-    def dated(self, dates: Sequence[str]) -> DatasetConfig:
+    def with_dates(self, dates: Sequence[str]) -> DatasetConfig:
         """This config with the values of ``dates`` filled into its paths."""
         remaining = iter(dates)
-        update = {"path": _filled(self.path, remaining)}
+        update = {"path": _fill_dates(self.path, remaining)}
         if self.test_path is not None:
-            update["test_path"] = _filled(self.test_path, remaining)
+            update["test_path"] = _fill_dates(self.test_path, remaining)
         return self.model_copy(update=update)
 
 
@@ -296,7 +296,7 @@ DATE = re.compile(r"\{date(?::([^{}]*))?\}|\{version\}")
 """Placeholders for a run's date and version in a path; other braces belong to the file name."""
 
 
-def _filled(path: Source, dates: Iterator[str]) -> Source:
+def _fill_dates(path: Source, dates: Iterator[str]) -> Source:
     return type(path)(DATE.sub(lambda _: next(dates), str(path)))
 
 

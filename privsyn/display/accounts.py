@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 from rich.console import Console
 
 from privsyn.display.tables import facts, show, table
-from privsyn.dp.accountant import percent, shown
+from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
 from privsyn.ledger.balances import Balance, Preview, Statement, Step
@@ -30,7 +30,7 @@ from privsyn.ledger.spec import NONE, Terms
 from privsyn.release import layout
 from privsyn.report.document import render
 from privsyn.stages.base import Context
-from privsyn.stages.cleanup import leftovers, unfinished
+from privsyn.stages.cleanup import leftovers, unfinished_releases
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
 
@@ -46,7 +46,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 str(entry.number),
                 entry.release_id,
                 entry.state.value,
-                f"({shown(entry.epsilon)}, {entry.delta:g})",
+                f"({format_epsilon(entry.epsilon)}, {entry.delta:g})",
                 f"{entry.reserved_at:%Y-%m-%d %H:%M}",
                 describe_requester(entry.reserved_by),
                 entry.reason or "",
@@ -75,7 +75,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                         f"{decision.at:%Y-%m-%d %H:%M}",
                         f"{'approved' if decision.approved else 'REJECTED'} to {decision.what} "
                         f"{decision.name} ({decision.digest[:12]})",
-                        decision.approver + _written(decision),
+                        decision.approver + _writer_note(decision),
                         decision.comment,
                         str(decision.seq),
                     )
@@ -112,7 +112,7 @@ def _terms(terms: Terms) -> dict[str, str]:
     }
 
 
-def _written(decision: Decision) -> str:
+def _writer_note(decision: Decision) -> str:
     """Who wrote a decision down, where that is another name."""
     user = decision.by.get("user")
     return "" if user in (None, decision.approver) else f" (written by {user})"
@@ -307,7 +307,7 @@ def crons_of(ctx: Context) -> dict[str, list[str]]:
 
 def usual_release(entries: Sequence[Entry]) -> Entry | None:
     """The release whose event is the commonest of the newest charged ones; of a draw the newest."""
-    charged = [entry for entry in entries if entry.charged][-USUAL:]
+    charged = [entry for entry in entries if entry.is_charged][-USUAL:]
     # Compared as text: an event is a nested mapping, which has no hash.
     names = [json.dumps(dict(entry.event), sort_keys=True) for entry in charged]
     counts = Counter(names)
@@ -356,7 +356,7 @@ def _fits(
 
 def _pace(entries: Sequence[Entry]) -> timedelta | None:
     """Mean time between the newest charged releases; None for fewer than three."""
-    moments = [entry.reserved_at for entry in entries if entry.charged][-USUAL:]
+    moments = [entry.reserved_at for entry in entries if entry.is_charged][-USUAL:]
     # Two moments are one gap, which is no pace yet; a clock that was set back gives none.
     if len(moments) < 3 or moments[-1] <= moments[0]:
         return None
@@ -386,7 +386,7 @@ def _row(
     ui = web_address(ctx.config.services.mlflow_ui)
     return ReleaseRow(
         entry,
-        f"{shown(entry.epsilon)}, {entry.delta:g}",
+        f"{format_epsilon(entry.epsilon)}, {entry.delta:g}",
         None if step is None else step.after - step.before,
         describe_user(who) if run else describe_requester(who),
         Links(run, f"{ui}{noted}" if ui and noted else None, reports(entry)),
@@ -400,7 +400,7 @@ def web_address(text: str | None) -> str | None:
 
 
 def _guarantee(entry: Entry) -> str:
-    return f"epsilon {shown(entry.epsilon)}, delta {entry.delta:g}"
+    return f"epsilon {format_epsilon(entry.epsilon)}, delta {entry.delta:g}"
 
 
 def _epsilon(value: float) -> str:
@@ -452,7 +452,7 @@ def gauges(ctx: Context) -> list[Gauge]:
         Gauge("ledger_intact", "1 where the hash chain holds, else 0", float(intact), {}),
         Gauge("leftovers", "ended releases with records in scratch", len(leftovers(ctx)), {}),
     ]
-    idle = unfinished(ctx)
+    idle = unfinished_releases(ctx)
     for statement in ctx.ledger.accounts.statements():
         account, balance = {"account": statement.spec.name}, statement.balance
         states = Counter(entry.state for entry in statement.releases)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from privsyn.display.progress import duration
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, table
-from privsyn.dp.accountant import percent, shown
+from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
@@ -119,7 +119,7 @@ class Planned(Displayable):
         odds = odds_of(plan.privacy_event(), plan.unit, plan.adjacency, plan.delta)
         rows = {
             "fits": _fits(plan, account),
-            "guarantee": guaranteed(plan),
+            "guarantee": guarantee_text(plan),
             **_accuracy_bought(plan),
             "in words": " ".join(odds),
             f"synthetic {plan.things}": _number(plan, self.public_size),
@@ -147,10 +147,10 @@ class Planned(Displayable):
         return (self.table(),)
 
 
-def guaranteed(plan: Plan) -> str:
+def guarantee_text(plan: Plan) -> str:
     """What a release promises, on a line."""
     return (
-        f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
+        f"epsilon {format_epsilon(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
         f"({used_of_each(plan)}), {plan.adjacency}"
     )
 
@@ -205,9 +205,9 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
         return {}
     scale, unit = mechanism.scale, plan.unit
     return {
-        "accuracy": f"epsilon {shown(mechanism.event.epsilon)} of that buys the accuracy on "
-        f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
-        f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
+        "accuracy": f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
+        f"on held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered "
+        f"right and wrong; the generator is made for epsilon {format_epsilon(plan.target.epsilon)}",
     }
 
 
@@ -216,17 +216,17 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
     sentences = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
     above = terms.spend_above
-    if account.entry is None and above is not None and _judged(plan, account) > above:
+    if account.entry is None and above is not None and _judged_epsilon(plan, account) > above:
         sentences.append(f"its cost is reserved (epsilon above {above:g})")
     if terms.publish:
         sentences.append("it is published")
     return sentences
 
 
-def _judged(plan: Plan, account: Preview) -> float:
+def _judged_epsilon(plan: Plan, account: Preview) -> float:
     """Epsilon by which a release is judged: see ReleaseRequest.judged."""
     request = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
-    return request.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
+    return request.at_price_of(plan.privacy_event(), account.balance.cap.delta).epsilon
 
 
 def _until(cron: str | None, copies: int) -> str:
@@ -240,7 +240,7 @@ def cost_of_all(console: Console, releases: Sequence[Planned], together: Preview
     rows = [
         (
             one.plan.method,
-            f"({shown(one.epsilon)}, {one.delta:g})",
+            f"({format_epsilon(one.epsilon)}, {one.delta:g})",
             share_taken(one.account),
             _fits(one.plan, one.account),
         )

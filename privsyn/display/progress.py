@@ -145,7 +145,7 @@ class _RowProgress:
         if name != stage or done < before:  # another part of it, or the stage of another release
             self._bars.reset(row)
         self._counted[row] = stage, done
-        left = _left(self._paces, stage, done, total, self._clock())
+        left = _time_left(self._paces, stage, done, total, self._clock())
         self._bars.update(
             row, description=stage, completed=done, total=total or None, things=things, left=left
         )
@@ -184,7 +184,7 @@ class Rate:
         self._heard: deque[tuple[float, int]] = deque()
         self._start: tuple[float, int] | None = None
 
-    def left(self, done: int, total: int, now: float) -> float | None:
+    def seconds_left(self, done: int, total: int, now: float) -> float | None:
         """Seconds to go; None while there is no estimate.
 
         Args:
@@ -215,9 +215,9 @@ class Rate:
         return (now - when) * (total - done) / (done - before)
 
 
-def _left(paces: dict[str, Rate], stage: str, done: int, total: int, now: float) -> str:
+def _time_left(paces: dict[str, Rate], stage: str, done: int, total: int, now: float) -> str:
     """The time left of a stage in words; empty while there is no estimate."""
-    left = paces.setdefault(stage, Rate()).left(done, total, now)
+    left = paces.setdefault(stage, Rate()).seconds_left(done, total, now)
     return f"about {duration(left)} left" if left else ""
 
 
@@ -271,7 +271,7 @@ class _Cell:
         self._show()
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
-        left = _left(self._paces, stage, done, total, self._clock())
+        left = _time_left(self._paces, stage, done, total, self._clock())
         # Counts replace the row of the stage under way, whose name they may not share.
         self._rows[self._under_way[-1] if self._under_way else stage] = (
             f'<div>{escape(stage)} <progress value="{done}" max="{max(total, 1)}"></progress> '

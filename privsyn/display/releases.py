@@ -20,23 +20,23 @@ from rich.console import Console
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
-from privsyn.dp.accountant import percent, shown
+from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.judge import ENCODER, FREE, WORDS, rivals_in, verdict, weigh
 from privsyn.evaluation.plots import draw_choice
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing import ignored, in_git
+from privsyn.publishing import in_git, is_ignored
 from privsyn.release import layout, signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report.document import render
-from privsyn.stages.approval import validated
+from privsyn.stages.approval import suite_text
 from privsyn.stages.base import Context
 from privsyn.stages.check import counts_line
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
-from privsyn.stages.publish import published
-from privsyn.stages.report import compared, failed
+from privsyn.stages.publish import published_revision
+from privsyn.stages.report import comparison_text, failures_text
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 
@@ -60,9 +60,9 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         lines["synthetic data"] = Verbatim(short(folder / layout.ARTIFACT))
         lines[plan.things] = str(facts.rows)
         # The sparse vector technique charges for the private tokens that it lets through alone.
-        if "public_tokens" in facts.drawn:
-            tokens = facts.drawn["tokens"]
-            share = facts.drawn["public_tokens"] / max(1, tokens)
+        if "public_tokens" in facts.draw_counts:
+            tokens = facts.draw_counts["tokens"]
+            share = facts.draw_counts["public_tokens"] / max(1, tokens)
             lines["public tokens"] = f"{share:.0%} of {tokens:,}: they cost nothing"
         if not facts.is_private:
             lines["class"] = f"{facts.kind}: made with a {facts.noise} noise source"
@@ -76,7 +76,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         lines["model server"] = f"{usage(ctx.config.models.server)}, by this process"
     balance = ctx.ledger.accounts.balance(plan.account)
     lines |= {
-        "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
+        "guarantee": f"({format_epsilon(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
         f"{balance.cap.delta:g}) spent; room for another release of this kind up to epsilon "
@@ -87,7 +87,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
         ),
-        "DVC revision": Verbatim(published(ctx, plan) or "not published"),
+        "DVC revision": Verbatim(published_revision(ctx, plan) or "not published"),
     }
     if source_changed(ctx, plan):
         lines[_NOTE] = (
@@ -157,7 +157,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         if in_git(ctx.workspace.root):
             commands["commit"] = (
                 # A parent's .gitignore may cover the pointer; without -f git would refuse it.
-                f"git add {'-f ' if ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
+                f"git add {'-f ' if is_ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
             )
         commands["restore"] = f"dvc pull {pointer}"
     return commands
@@ -178,7 +178,7 @@ def _answers(address: str) -> bool:
 
 
 def _validation(folder: Path | None) -> str:
-    result = "not run" if folder is None else validated(folder)
+    result = "not run" if folder is None else suite_text(folder)
     if not result.startswith("FAILED"):
         return result
     return f"{result}; in quarantine. Change validation.* and run it again: that costs nothing"
@@ -194,14 +194,14 @@ def _utility(ctx: Context, plan: Plan) -> str:
         return "not measured"
     measured = json.loads(file.read_text(encoding="utf-8"))
     metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
-    if missed := failed(measured):
+    if missed := failures_text(measured):
         return f"measuring failed ({missed}); partial results are in {short(file)}"
     rest = ", ".join(
         text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics
     )
     head = verdict(metrics)
     if head is None and "downstream.accuracy" in metrics:
-        head = compared(metrics).removesuffix(".")
+        head = comparison_text(metrics).removesuffix(".")
     return ". ".join(part for part in (head, rest) if part) or f"in {short(file)}"
 
 
@@ -303,7 +303,7 @@ class Comparison(Displayable):
     internal: bool = False
 
     @property
-    def _measured(self) -> list[tuple[Compared, Utility]]:
+    def _with_utility(self) -> list[tuple[Compared, Utility]]:
         return [(one, one.utility) for one in self.releases if one.utility is not None]
 
     def _tables(self) -> tuple[Table, ...]:
@@ -311,7 +311,7 @@ class Comparison(Displayable):
         costs = tuple(
             (
                 one.name,
-                shown(one.epsilon),
+                format_epsilon(one.epsilon),
                 f"{one.delta:g}",
                 "-" if one.takes is None else percent(one.takes),
                 f"{one.rows:,}",
@@ -333,7 +333,7 @@ class Comparison(Displayable):
         )
 
     def _notes(self) -> tuple[str, ...]:
-        measures = sorted({utility.by for _, utility in self._measured})
+        measures = sorted({utility.by for _, utility in self._with_utility})
         # The advice to compare on public data stands on every page that shows an internal number.
         notes = [NOTE] if self.internal else [HIDDEN] if measures else []
         if self.internal and measures:
@@ -344,7 +344,7 @@ class Comparison(Displayable):
                 "without a text; means: noisy class means at the same epsilon, simulated; real: "
                 "as many real records."
             )
-            notes += [f"{one.name}: {u.added}" for one, u in self._measured if u.added]
+            notes += [f"{one.name}: {u.added}" for one, u in self._with_utility if u.added]
         versions = sorted({release.version for release in self.releases})
         if len(versions) > 1:
             notes.append(
@@ -354,15 +354,15 @@ class Comparison(Displayable):
 
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
-        if not self._measured:
+        if not self._with_utility:
             return None
         points = [
             (one.method, one.epsilon, utility.value, utility.low, utility.high)
-            for one, utility in self._measured
+            for one, utility in self._with_utility
         ]
         # The lines are those of one release: all are of one dataset, so the real records and the
         # public model's texts are much the same for all of them.
-        _, first = self._measured[0]
+        _, first = self._with_utility[0]
         lines = {
             "best of what is free": first.free,
             "public model alone": first.rivals.get("public"),
@@ -429,7 +429,7 @@ def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Co
             hint="Compare releases of one dataset.",
         )
     rows = sorted(
-        (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
+        (_comparison(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
     )
     return Comparison(datasets[0], tuple(rows), internal)
 
@@ -443,7 +443,7 @@ def paid(ctx: Context) -> list[str]:
         if folder is not None
         # One in quarantine lies elsewhere.
         and folder == ctx.workspace.release(folder.name)
-        and layout.passed(folder)
+        and layout.suite_passed(folder)
         and not ReleaseFacts.read(folder).is_derived
     ]
 
@@ -459,7 +459,7 @@ def write(ctx: Context, comparison: Comparison) -> Path:
     return folder / "compare.html"
 
 
-def _compared(ctx: Context, parent: Parent) -> Compared:
+def _comparison(ctx: Context, parent: Parent) -> Compared:
     plan = parent.plan
     return Compared(
         name=plan.id,

@@ -84,7 +84,7 @@ def table(
     room = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
     folds = _folds(widths, room)
     for number, row in enumerate(cells):
-        for line in _folded(row, widths, folds, room):
+        for line in _fold_row(row, widths, folds, room):
             show(console, Text(line, "dim" if number == 0 else ""))
 
 
@@ -102,7 +102,7 @@ def _folds(widths: Sequence[int], room: int) -> list[list[int]]:
     return folds
 
 
-def _folded(
+def _fold_row(
     row: Sequence[str], widths: Sequence[int], folds: Sequence[Sequence[int]], room: int
 ) -> Iterator[str]:
     """The lines of a row. Further ones are set in, and left out where there is nothing to say."""

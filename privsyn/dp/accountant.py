@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.event_tree import (
-    allocated,
     check_delta,
     composition,
     fold,
@@ -27,6 +26,7 @@ from privsyn.dp.event_tree import (
     pure_of_leaf,
     renyi_loss,
     sampled_parts,
+    split_allocation,
     without_secret,
     zcdp_loss,
 )
@@ -225,7 +225,7 @@ def _allocation(event: Event, cells: int = bounded_range.CELLS) -> tuple[float, 
 
     Infinite where there is none.
     """
-    drawn, others = allocated(event)
+    drawn, others = split_allocation(event)
     # One place hides nothing: the plain price of its event is exact.
     if drawn is None or drawn.places == 1:
         return math.inf, 1, math.inf, math.inf
@@ -287,10 +287,10 @@ _PROFILE_TO, _PROFILE_POINTS, _PROFILE_DELTA = 40.0, 400, 1e-4
 _PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
 
 
-def shown(epsilon: float, digits: int = 6) -> str:
+def format_epsilon(epsilon: float, digits: int = 6) -> str:
     """An epsilon as text with ``digits`` significant digits, rounded up: never below the truth.
 
-    >>> shown(8.0004, digits=4), shown(9.9999997), shown(1e-5, digits=4)
+    >>> format_epsilon(8.0004, digits=4), format_epsilon(9.9999997), format_epsilon(1e-5, digits=4)
     ('8.001', '10', '1e-05')
     """
     nearest = f"{epsilon:.{digits}g}"

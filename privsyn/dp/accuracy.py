@@ -100,8 +100,8 @@ class NoisyAccuracy:
             value=ours / (ours + others) if ours + others else None,
             low=self._least(ours, others),
             high=1 - self._least(others, ours),
-            noise_low=self._least_tested(ours, others),
-            noise_high=1 - self._least_tested(others, ours),
+            noise_low=self._tested_low(ours, others),
+            noise_high=1 - self._tested_low(others, ours),
             units=(right + wrong) / STEPS,
         )
 
@@ -121,7 +121,7 @@ class NoisyAccuracy:
         chances = (most * sampling + noise - rates * beyond[:, None]).min(axis=1)
         return _first(chances >= side)
 
-    def _least_tested(self, right: float, wrong: float) -> float:
+    def _tested_low(self, right: float, wrong: float) -> float:
         """Lower limit for the tested units themselves."""
         beyond = right - _GRID * (right + wrong) - 1 / STEPS
         chances = _two_sided_sum(beyond / self.scale, 1 - _GRID, _GRID)

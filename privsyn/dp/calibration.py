@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from privsyn.dp import conversions, random_allocation
 from privsyn.dp.accountant import Guarantee, epsilon_at, roughly
-from privsyn.dp.event_tree import FAR, allocated
+from privsyn.dp.event_tree import FAR, split_allocation
 from privsyn.dp.events import Event
 from privsyn.dp.filters import filter_budget, filter_order, gaussian_mu_squared
 
@@ -153,7 +153,7 @@ def calibrate_composed(
     """
     safe = by_zcdp
     stages = [(roughly, 1.15, max(tolerance, 1e-4)), (epsilon_at, 1.02, tolerance)]
-    drawn, _ = allocated(make(by_zcdp))
+    drawn, _ = split_allocation(make(by_zcdp))
     if drawn is not None:
         safe = _by_one_place(make, drawn.places, target, by_zcdp)
         stages = [(epsilon_at, 1.01, max(tolerance, 1e-4))]

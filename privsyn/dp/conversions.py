@@ -218,7 +218,7 @@ def covering_mu(
         margin: What the Gaussian delta is lowered by, as a part of itself.
     """
 
-    def covered(mu: float, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def covers(mu: float, at: NDArray[np.intp]) -> NDArray[np.bool_]:
         lower, upper = gaussian_chord(mu, left[at], width)
         fits: NDArray[np.bool_] = deltas[:-1][at] <= lower * (1 - margin)
         return fits & (deltas[1:][at] <= upper * (1 - margin))
@@ -228,18 +228,18 @@ def covering_mu(
         below, above = low, high
         while above - below > _MU_READ * above:
             middle = (below + above) / 2
-            fits = middle > bare and bool(covered(middle, at).all())
+            fits = middle > bare and bool(covers(middle, at).all())
             below, above = (below, middle) if fits else (middle, above)
         return below, above
 
     cells = np.arange(len(left))
     # Some cells say what mu is too small. Few of the others ask for more, and they alone decide.
     bare, _ = least(cells[:: max(1, len(cells) // _SOME)], low)
-    _, mu = least(cells[~covered(bare, cells)], bare)
-    if not covered(mu, cells).all():  # a curve near zero, where rounding decides single cells
+    _, mu = least(cells[~covers(bare, cells)], bare)
+    if not covers(mu, cells).all():  # a curve near zero, where rounding decides single cells
         _, mu = least(cells, low)
     # privacy: whatever the search compared, the result covers every cell
-    return next((one for one in (mu, high) if covered(one, cells).all()), math.inf)
+    return next((one for one in (mu, high) if covers(one, cells).all()), math.inf)
 
 
 _SOME = 60

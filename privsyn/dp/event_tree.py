@@ -230,7 +230,7 @@ def sampled_parts(
     return (tuple(parts), tuple(pure)) if any(rate < 1 for rate, *_ in parts) else ((), ())
 
 
-def allocated(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]:
+def split_allocation(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]:
     """The random allocation of a sequence, and its other events.
 
     If there are several, the one with the most places is returned; the others count as other

@@ -11,13 +11,13 @@ import math
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.event_tree import (
-    allocated,
     check_delta,
     composition,
     fold,
     mu_squared_of_leaf,
     pure_of_leaf,
     sampled_parts,
+    split_allocation,
 )
 from privsyn.dp.events import Composed, Event, Pure, RandomAllocation, Rounds, leaves
 
@@ -66,10 +66,10 @@ def gaussian_mu_squared(event: Event, cells: int = bounded_range.CELLS) -> float
         cells: Grid cells per range of a draw. Fewer take less time and give a larger mu.
     """
     gaussian = all(math.isfinite(mu_squared_of_leaf(leaf)) for leaf in leaves(event))
-    return fold(event, mu_squared_of_leaf) if gaussian else _covered(event, cells)
+    return fold(event, mu_squared_of_leaf) if gaussian else _sum_mu_squared(event, cells)
 
 
-def _covered(event: Event, cells: int) -> float:
+def _sum_mu_squared(event: Event, cells: int) -> float:
     """The squared mu by exact composition in pieces, or else as a sum over the children."""
     composed = composition(event)
     if composed is not None:
@@ -111,7 +111,7 @@ def covering_mu_squared(event: Event, failure: float) -> float:
 
         pure = math.fsum(gaussian_mu_squared(Pure(loss)) for loss in losses)
         return covering_mu(sampled, failure) ** 2 + pure
-    drawn, others = allocated(event)
+    drawn, others = split_allocation(event)
     if drawn is None:
         return gaussian_mu_squared(event)
     inner = gaussian_mu_squared(drawn.event)

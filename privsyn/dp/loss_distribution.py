@@ -355,7 +355,7 @@ def _tilted_deltas(
     log_moment = _moment(steps, width, tilt)
     centre = max((log_moment - log_delta) / tilt, 0.0)
     low = round(centre / width) - side.points // 2
-    mass = _composed(steps, width, tilt, low, side.points)
+    mass = _compose(steps, width, tilt, low, side.points)
     losses: NDArray[np.float64] = width * (low + np.arange(side.points, dtype=np.float64))
     # Mass above the window is bounded by Chernoff, the FFT's error in the tilted measure [B11].
     size = sum(step.steps for step in steps)
@@ -364,7 +364,7 @@ def _tilted_deltas(
     infinite = math.fsum(step.steps * step.infinite for step in steps)
     # delta(e) e^(tilt e - log_moment) at a grid point e: sums of the tilted mass above it.
     down, decay = math.exp(-tilt * width), math.exp(-(1 + tilt) * width)
-    above = _discounted(mass, down) - _discounted(mass, decay)
+    above = _discount(mass, down) - _discount(mass, decay)
     untilted = np.exp(np.minimum(log_moment - tilt * losses, 700.0))
     deltas: NDArray[np.float64] = (above + error) * untilted + (infinite + beyond)
     for loss in side.pure:
@@ -496,7 +496,7 @@ def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _tilted(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:
+def _tilted_mass(step: _Step, width: float, tilt: float) -> NDArray[np.float64]:
     mass: NDArray[np.float64] = np.exp(_weights(step, width, tilt) - _log_moment(step, width, tilt))
     return mass
 
@@ -505,14 +505,14 @@ def _deviation(steps: Sequence[_Step], width: float, tilt: float) -> float:
     """Standard deviation of the composed loss in the tilted measure."""
     variance = 0.0
     for step in steps:
-        mass = _tilted(step, width, tilt)
+        mass = _tilted_mass(step, width, tilt)
         points = width * step.places
         mean = float(mass @ points)
         variance += step.steps * float(mass @ (points - mean) ** 2)
     return math.sqrt(max(variance, 0.0))
 
 
-def _composed(
+def _compose(
     steps: Sequence[_Step], width: float, tilt: float, low: int, points: int
 ) -> NDArray[np.float64]:
     """Tilted mass of the sum at grid points from ``low``, wrapped around the window; (points,)."""
@@ -520,7 +520,7 @@ def _composed(
     shift = 0
     for step in steps:
         places = np.arange(len(step.mass)) % points
-        wrapped = np.bincount(places, weights=_tilted(step, width, tilt), minlength=points)
+        wrapped = np.bincount(places, weights=_tilted_mass(step, width, tilt), minlength=points)
         spectrum *= np.fft.rfft(wrapped) ** step.steps
         shift += step.first * step.steps
     # Mass that wraps around from below lands at higher losses, which only raises delta [B11].
@@ -528,7 +528,7 @@ def _composed(
     return np.maximum(np.roll(mass, shift - low), 0.0)
 
 
-def _discounted(mass: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
+def _discount(mass: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
     """Sum over j > i of mass[j] * factor^(j - i) for every i, shape of ``mass``.
 
     By doubling: after step n every sum has 2^n terms, and each term was rounded n times.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.evaluation.metrics import Metric, slugs, wilson
+from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs, wilson
 
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ def downstream(
         internal.
         Empty where one side has no labelled text.
     """
-    train = _labelled(synthetic_texts, synthetic_labels)
-    test = _labelled(real_texts, real_labels)
+    train = _pairs(synthetic_texts, synthetic_labels)
+    test = _pairs(real_texts, real_labels)
     if not train or not test:
         return []
     texts, truth = [text for text, _ in test], [label for _, label in test]
@@ -106,7 +106,7 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
     """
     if (always := _only_answer(train)) is not None:
         return lambda text: always
-    model = _fitted(train)
+    model = _fit(train)
 
     def answer(text: str) -> str:
         from threadpoolctl import threadpool_limits
@@ -163,11 +163,11 @@ def score(
             )
             for name, label in zip(slugs(names), names, strict=True)
         ),
-        *_confused(truth, predicted, names, support),
+        *_confusions(truth, predicted, names, support),
     ]
 
 
-def _confused(
+def _confusions(
     truth: Sequence[str], predicted: Sequence[str], names: Sequence[str], support: Counter[str]
 ) -> list[Metric]:
     """For each label with missed records, the label they were most often confused with."""
@@ -190,7 +190,7 @@ def _metric(name: str, value: float, note: str, label: str | None = None) -> Met
     return Metric(f"downstream.{name}", float(value), "internal", note, label)
 
 
-def _labelled(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[str, str]]:
+def _pairs(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[str, str]]:
     pairs = zip(texts, labels, strict=True)
     return [(text, label) for text, label in pairs if label is not None]
 
@@ -198,12 +198,12 @@ def _labelled(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[
 def _predict(train: Sequence[tuple[str, str]], texts: Sequence[str]) -> list[str]:
     from threadpoolctl import threadpool_limits
 
-    model = _fitted(train)
+    model = _fit(train)
     with threadpool_limits(limits=1):
         return [str(label) for label in model.predict(list(texts))]
 
 
-def _fitted(train: Sequence[tuple[str, str]]) -> Any:
+def _fit(train: Sequence[tuple[str, str]]) -> Any:
     from threadpoolctl import threadpool_limits
 
     model = _model()
@@ -258,7 +258,7 @@ def near(
         sets["public"] = public
     of = _unit(embed(measured))
     # cosines of shape (measured records, texts of a set), one array for each draw
-    scores = _compared(
+    scores = _nearness_scores(
         {name: [of @ _unit(embed(texts)).T for texts in draws] for name, draws in sets.items()}
     )
     return _metrics(scores, len(measured), len(known), called, len(public))
@@ -297,7 +297,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(exact / np.where(lengths > 0, lengths, 1.0))
 
 
-def _compared(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Scores:
+def _nearness_scores(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Scores:
     """Nearness of each set, and the gain of the first over the others.
 
     A bootstrap sample redraws the texts of every set and the records.
@@ -369,13 +369,7 @@ FEWEST = 20
 """Labelled texts a side below which no ruler measures anything."""
 
 
-def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
+def labeled_texts(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
     """The texts that have a label; at most ``most``, evenly spaced."""
     pairs = [(text, label) for text, label in zip(texts, labels, strict=True) if label is not None]
-    return spaced(pairs, most)
-
-
-def spaced(items: Sequence[T], most: int) -> list[T]:
-    """All, or ``most`` of them, evenly spaced."""
-    rows = np.linspace(0, len(items) - 1, min(len(items), most)).astype(int)
-    return [items[row] for row in rows]
+    return evenly_spaced(pairs, most)

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
@@ -93,9 +93,9 @@ def embed_both(
     if count < _FEWEST:
         return None
     embedder = load()
+    sides = [(texts, evenly_spaced(range(len(texts)), count)) for texts in (synthetic, real)]
     ours, theirs = (
-        Embedded(rows, embedder.embed([texts[i] for i in rows]))
-        for texts, rows in ((texts, _spaced(len(texts), count)) for texts in (synthetic, real))
+        Embedded(np.array(rows), embedder.embed([texts[i] for i in rows])) for texts, rows in sides
     )
     return ours, theirs
 
@@ -116,7 +116,7 @@ def compare_embeddings(
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
     if (scale, per_cluster) != (5, 10):
         note += f"; scale {scale:g}, {per_cluster:g} texts a cluster"
-    first, second = quantised(ours.vectors, theirs.vectors, per_cluster)
+    first, second = cluster_counts(ours.vectors, theirs.vectors, per_cluster)
     value = area(first, second, scale)
     low, high = _interval(value, first, second, scale)
     spread = (
@@ -130,17 +130,12 @@ def compare_embeddings(
     ]
 
 
-def _spaced(size: int, count: int) -> NDArray[np.int64]:
-    # Evenly spaced rows rather than a random draw: every label keeps its share.
-    return np.linspace(0, size - 1, count).astype(np.int64)
-
-
 def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     """Area under the divergence curve of two samples of vectors, 0 to 1."""
-    return area(*quantised(first, second))
+    return area(*cluster_counts(first, second))
 
 
-def quantised(
+def cluster_counts(
     first: NDArray[np.float32], second: NDArray[np.float32], per_cluster: float = 10
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of vectors of each sample in each cluster.
@@ -175,7 +170,7 @@ def quantised(
 def area(first: NDArray[np.int64], second: NDArray[np.int64], scale: float = 5) -> float:
     """Area under the curve of exp(-scale KL) of two histograms to their mixtures.
 
-    Source: as ``quantised``, section 3, equation 3.
+    Source: as ``cluster_counts``, section 3, equation 3.
     """
     p, q = first / first.sum(), second / second.sum()
     curve = [

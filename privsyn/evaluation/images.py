@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privsyn.data.images import Pixels
 from privsyn.evaluation.classifiers import score
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], 
     names = {label for _, label in train}
     if len(names) < 2:
         return lambda pixels: next(iter(names), "")
-    model = _fitted(train)
+    model = _fit(train)
 
     def answer(pixels: Pixels) -> str:
         from threadpoolctl import threadpool_limits
@@ -158,8 +158,7 @@ def compare_images(
     embedder = load()
 
     def features(images: Sequence[Pixels], count: int) -> Features:
-        rows = np.linspace(0, len(images) - 1, count).astype(int)
-        return embedder.embed([images[row] for row in rows]).astype(np.float64)
+        return embedder.embed(evenly_spaced(images, count)).astype(np.float64)
 
     doubled = len(real) >= 2 * count
     known = features(real, 2 * count if doubled else count)
@@ -278,10 +277,10 @@ def precision_recall(
     Source: Kynkaanniemi et al. 2019, "Improved Precision and Recall Metric for Assessing
     Generative Models", section 2, equations 1 and 2.
     """
-    return _covered(synthetic, real, k), _covered(real, synthetic, k)
+    return _coverage(synthetic, real, k), _coverage(real, synthetic, k)
 
 
-def _covered(points: Features, sample: Features, k: int) -> float:
+def _coverage(points: Features, sample: Features, k: int) -> float:
     """Share of points within the ball of some vector of the sample."""
     # radii: shape (sample,), squared distance to the k-th nearest other vector
     radii = np.concatenate(
@@ -311,17 +310,16 @@ def _pairs(images: Sequence[Pixels], labels: Sequence[str | None]) -> list[tuple
 def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> list[str]:
     from threadpoolctl import threadpool_limits
 
-    model = _fitted(train)
+    model = _fit(train)
     with threadpool_limits(limits=1):
         return [str(label) for label in model.predict(_vectors(images))]
 
 
-def _fitted(train: Sequence[tuple[Pixels, str]]) -> Any:
+def _fit(train: Sequence[tuple[Pixels, str]]) -> Any:
     from sklearn.svm import SVC
     from threadpoolctl import threadpool_limits
 
-    places = np.linspace(0, len(train) - 1, min(len(train), _MOST_TRAINED)).astype(int)
-    chosen = [train[place] for place in places]
+    chosen = evenly_spaced(train, _MOST_TRAINED)
     # The time grows with the square of the rows, hence at most _MOST_TRAINED of them.
     model = SVC(C=5.0, gamma="scale")
     with threadpool_limits(limits=1):
@@ -330,10 +328,10 @@ def _fitted(train: Sequence[tuple[Pixels, str]]) -> Any:
 
 def _vectors(images: Sequence[Pixels]) -> NDArray[np.float32]:
     """Pixels as rows of numbers from 0 to 1, shape (images, values)."""
-    return np.stack([_reduced(one).ravel() for one in images]).astype(np.float32) / np.float32(255)
+    return np.stack([_shrink(one).ravel() for one in images]).astype(np.float32) / np.float32(255)
 
 
-def _reduced(pixels: Pixels) -> Pixels:
+def _shrink(pixels: Pixels) -> Pixels:
     if max(pixels.shape[:2]) <= _SIDE:
         return pixels
     from PIL import Image

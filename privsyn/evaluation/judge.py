@@ -28,7 +28,7 @@ from privsyn.evaluation.classifiers import (
     spread,
 )
 from privsyn.evaluation.embeddings import WORD
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, evenly_spaced
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Vectors of texts, shape (texts, width)."""
@@ -181,7 +181,7 @@ def judge(
         rulers[WORDS] = _by_words(case, sets, replicates)
         truth = _labels(case.tested)
         order = [name for name in (*COUNTED, VOTER) if name in rulers]
-        return {name: _scored(rulers[name], truth, replicates) for name in order}
+        return {name: _scores(rulers[name], truth, replicates) for name in order}
 
 
 def compare(
@@ -197,7 +197,7 @@ def compare(
         truth: Labels of the test records.
         replicates: Bootstrap samples.
     """
-    return _scored(_fits(sets, truth, replicates), truth, replicates)
+    return _scores(_fits(sets, truth, replicates), truth, replicates)
 
 
 def _training_sets(case: Case, chooser: Embed | None) -> dict[str, list[Texts]]:
@@ -417,7 +417,7 @@ class _Fitted:
         return np.asarray(self._model.predict(self._tested))
 
 
-def _scored(answers: Mapping[str, _Answers], truth: NDArray[np.str_], replicates: int) -> Scores:
+def _scores(answers: Mapping[str, _Answers], truth: NDArray[np.str_], replicates: int) -> Scores:
     """Accuracies and gains with their intervals, on the same samples of test records."""
     commonest = Counter(truth.tolist()).most_common(1)[0][0]
     answers = {**answers, "chance": _fixed(truth == commonest)}
@@ -590,7 +590,7 @@ def weigh(value: Mapping[str, float]) -> Verdict | None:
     there = [name for name, (_, more) in parts.items() if more]
     absent = [name for name, (known, more) in parts.items() if known and not more]
     unknown = [name for name, (known, _) in parts.items() if not known]
-    sentence = _added(there, absent, unknown)
+    sentence = _added_text(there, absent, unknown)
     why = [_of_ruler(value, ruler) for ruler in counted]
     if missing:
         why.append(f"{' and '.join(HOW[ruler] for ruler in missing)}: UNAVAILABLE")
@@ -600,22 +600,22 @@ def weigh(value: Mapping[str, float]) -> Verdict | None:
         grade = "fair"
     else:
         grade = "good" if all(_half_way(value, ruler) for ruler in counted) else "fair"
-    if coded(value):
+    if is_coded(value):
         why.append("the labels mean nothing to the public model, so that what is free is at chance")
     return Verdict(grade, sentence, ". ".join(part[:1].upper() + part[1:] for part in why))
 
 
-def _added(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) -> str:
-    rest = f" Of {_listed(unknown)} it is not known: UNAVAILABLE." if unknown else ""
+def _added_text(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) -> str:
+    rest = f" Of {_join_names(unknown)} it is not known: UNAVAILABLE." if unknown else ""
     if not there:
         if unknown and absent != ["topics", "words"]:
             return f"The records are not shown to have added anything.{rest}"
         return f"No gain over what is free could be shown.{'' if 'topics' in absent else rest}"
-    lacks = f", not {_listed(absent, 'or')}" if absent else ""
-    return f"The records added {_listed(there)}{lacks}.{rest}"
+    lacks = f", not {_join_names(absent, 'or')}" if absent else ""
+    return f"The records added {_join_names(there)}{lacks}.{rest}"
 
 
-def _listed(names: Sequence[str], word: str = "and") -> str:
+def _join_names(names: Sequence[str], word: str = "and") -> str:
     *most, last = names
     return f"{', '.join(most)} {word} {last}" if most else last
 
@@ -646,7 +646,7 @@ def _half_way(value: Mapping[str, float], ruler: str) -> bool:
     return real is not None and value[f"{ruler}.gain"] >= (real - rivals[best_free(rivals)]) / 2
 
 
-def coded(value: Mapping[str, float]) -> bool:
+def is_coded(value: Mapping[str, float]) -> bool:
     """Whether the labels mean nothing to the public model: by their words it is at chance."""
     chance = value.get(f"{ENCODER}.chance")
     if chance is None or f"{ENCODER}.zero_shot" not in value:
@@ -727,8 +727,8 @@ def likeness(
     size = min(len(ours), len(tested))
     if size < 2 * _FOLDS * 2:
         return {}
-    sides = {end: _spaced(part, size) for end, part in sides.items() if len(part) >= 20}
-    real = _spaced(tested, size)
+    sides = {end: evenly_spaced(part, size) for end, part in sides.items() if len(part) >= 20}
+    real = evenly_spaced(tested, size)
     words = [word for word, _ in _document_counts(tested).most_common(_FREQUENT)]
     styled = words[:_STYLE_WORDS]
     out: dict[str, Interval] = {}
@@ -763,10 +763,6 @@ def likeness(
             plain["frequent_words"] = sum(word in appear for word in words) / len(words)
         out |= {f"{name}{end}": Interval(value, value, value) for name, value in plain.items()}
     return out
-
-
-def _spaced(texts: Sequence[str], count: int) -> list[str]:
-    return [texts[i] for i in np.linspace(0, len(texts) - 1, min(count, len(texts))).astype(int)]
 
 
 def _document_counts(texts: Sequence[str]) -> Counter[str]:

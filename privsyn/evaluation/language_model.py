@@ -13,7 +13,7 @@ import numpy as np
 
 from privsyn.evaluation.classifiers import Texts
 from privsyn.evaluation.embeddings import WORD
-from privsyn.evaluation.metrics import Metric, wilson
+from privsyn.evaluation.metrics import Metric, evenly_spaced, wilson
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
@@ -43,7 +43,7 @@ def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]
         return []
     ours, theirs, others = (
         [WORD.findall(text.lower()) for text in part]
-        for part in (_spaced(side, count) for side in (synthetic, real[::2], real[1::2]))
+        for part in (evenly_spaced(side, count) for side in (synthetic, real[::2], real[1::2]))
     )
     singles, real_singles, other_singles = (
         Counter(word for text in part for word in text) for part in (ours, theirs, others)
@@ -98,10 +98,6 @@ def divergence(first: Counter[T], second: Counter[T]) -> float:
     return min(1.0, max(0.0, (to_middle(p) + to_middle(q)) / 2))
 
 
-def _spaced(texts: Sequence[str], count: int) -> list[str]:
-    return [texts[i] for i in np.linspace(0, len(texts) - 1, count).astype(int)]
-
-
 Likelihoods = Callable[[Sequence[tuple[str, str]]], list[tuple[float, int]]]
 """Log-likelihood in nats and number of tokens of each text after its prompt."""
 
@@ -133,7 +129,7 @@ def perplexity_gap(
     if count < _FEWEST:
         return []
     sides = [
-        likelihoods([("", texts[i]) for i in np.linspace(0, len(texts) - 1, count).astype(int)])
+        likelihoods([("", text) for text in evenly_spaced(texts, count)])
         for texts in (synthetic, real)
     ]
     # nats, tokens: shape (2 sides, count)
@@ -196,9 +192,7 @@ def in_context(
     labels = sorted({label for _, label in tested})
     if len(tested) < _FEWEST or not most or len(labels) < 2:
         return []
-    chosen = [
-        tested[i] for i in np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)
-    ]
+    chosen = evenly_spaced(tested, most)
     truth = np.array([label for _, label in chosen])
     hits = {
         name: np.array(

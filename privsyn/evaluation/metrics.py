@@ -7,7 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
 
 Class = Literal["internal", "dp-release"]
 
@@ -68,3 +72,8 @@ def slugs(labels: Sequence[str]) -> list[str]:
         slug if slug and times[slug] == 1 else f"{slug}_{i}".strip("_")
         for i, slug in enumerate(plain)
     ]
+
+
+def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
+    """All, or ``most`` of them, evenly spaced: unlike a random draw it keeps each label's share."""
+    return [items[i] for i in np.linspace(0, len(items) - 1, min(len(items), most)).astype(int)]

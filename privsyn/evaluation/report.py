@@ -156,7 +156,7 @@ def downstream(
         if str(metric["name"]).startswith("downstream.recall.")
     )
     by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
-    if (judged := _judged(value, metrics, about, recalls)) is not None:
+    if (judged := _verdict_section(value, metrics, about, recalls)) is not None:
         return judged
     missing = _why_no_headline(about)
     words = tuple(
@@ -191,7 +191,7 @@ def downstream(
     return _with_recalls(section, recalls, by)
 
 
-def _judged(
+def _verdict_section(
     value: Mapping[str, float],
     metrics: Sequence[Mapping[str, Any]],
     about: Availability,
@@ -418,7 +418,7 @@ def _likeness(
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
     numbers = [
         Number(
-            _called(str(m["name"])),
+            _display_name(str(m["name"])),
             float(m["value"]),
             str(m["note"]),
             *(value.get(f"{m['name']}{end}") for end in _ENDS if _has_ends(str(m["name"]))),
@@ -443,7 +443,7 @@ def _likeness(
     if worst == "good":
         verdict = "By every number measured."
         return graded_section("likeness", title, worst, verdict, (), numbers, missing)
-    advice = f"The weakest numbers: {', '.join(map(_called, weak))}."
+    advice = f"The weakest numbers: {', '.join(map(_display_name, weak))}."
     if "likeness.auc" in weak:
         advice += " A classifier tells it from real texts by its words."
     if "labels_apart" in weak:
@@ -506,11 +506,11 @@ _VOTER = "models.image_embedder="
 """Marks the notes of metrics that used the encoder which cast the votes."""
 
 
-def _called(name: str) -> str:
+def _display_name(name: str) -> str:
     """Display name of a metric."""
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):
-        return f"{_called(first)} of real images"
+        return f"{_display_name(first)} of real images"
     for end, of in (("_public", ", public model alone"), ("_real", ", real texts")):
         if name.endswith(end) and name.removesuffix(end) in _WRITTEN:
             return _WRITTEN[name.removesuffix(end)] + of
@@ -565,7 +565,7 @@ def _reading(
     title = "How does the public model read it?"
     numbers = [
         Number(
-            _called(str(m["name"])),
+            _display_name(str(m["name"])),
             float(m["value"]),
             str(m["note"]),
             value.get(f"{m['name']}_low"),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.evaluation.embeddings import WORD
-from privsyn.evaluation.metrics import Metric, slugs
+from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
 from privsyn.validation.profile import number, objects, spelt
 
@@ -103,7 +103,7 @@ def compare_fields(
         count = min(len(sides[0]), len(sides[1]) // 2)
         if count < FEWEST:
             continue
-        metrics += _compared(slug, name, kind, sides, count)
+        metrics += _compare_fields(slug, name, kind, sides, count)
         lack = (1 - len(side) / len(of) for side, of in zip(sides, (ours, theirs), strict=True))
         note = "share of synthetic records without a value of the kind, less that of real ones"
         metrics.append(
@@ -156,7 +156,7 @@ class _Binned:
         return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
 
 
-def _binned(kind: str, sides: Sequence[Sequence[Any]]) -> _Binned:
+def _bin_values(kind: str, sides: Sequence[Sequence[Any]]) -> _Binned:
     from scipy.sparse import csr_array
 
     records = [[value if kind == "words" else {value: 1} for value in side] for side in sides]
@@ -182,15 +182,12 @@ def _binned(kind: str, sides: Sequence[Sequence[Any]]) -> _Binned:
     return _Binned((made[0], made[1], made[2]), kind == "number")
 
 
-def _compared(
+def _compare_fields(
     slug: str, name: str, kind: str, sides: Sequence[Sequence[Any]], count: int
 ) -> list[Metric]:
     ours, theirs = sides
-    chosen = [
-        [part[i] for i in np.linspace(0, len(part) - 1, count).astype(int)]
-        for part in (ours, theirs[::2], theirs[1::2])
-    ]
-    binned = _binned(kind, chosen)
+    chosen = [evenly_spaced(part, count) for part in (ours, theirs[::2], theirs[1::2])]
+    binned = _bin_values(kind, chosen)
     whole = [np.asarray(side.sum(axis=0), np.float64) for side in binned.sides]
     value = float(binned.apart(whole[0], whole[1]))
     rng = np.random.default_rng(_SEED)

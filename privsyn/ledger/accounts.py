@@ -100,7 +100,7 @@ class Accounts:
             row = find_account(connection, name) if connection else None
             return account_of(row) if row else None
 
-    def charged(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
+    def charged_to(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
         """The account that a release was charged to, whatever its terms are by now.
 
         Args:

@@ -121,7 +121,7 @@ class Approvals:
             entry = entry_row(connection, release_id)
             return _maker(connection, entry, digest) if connection else None
 
-    def check_published(self, release_id: str, digest: str, *, name: str) -> Decision | None:
+    def check_publication(self, release_id: str, digest: str, *, name: str) -> Decision | None:
         """The approval to publish what has a certificate; None where none is asked for.
 
         Args:
@@ -187,7 +187,7 @@ class Approvals:
         with self._database.read() as connection:
             spec = spec_of(account_row(connection, account))
             entry = entries.find_entry(connection, release_id) if connection else None
-            if connection is None or (entry is not None and entry.charged):
+            if connection is None or (entry is not None and entry.is_charged):
                 return None
             digest = cost_digest(account, release_id, method, dump(event), guarantee)
             request = ReleaseRequest.of(spec, event, method, guarantee)

@@ -79,8 +79,8 @@ def verify(connection: Connection) -> LedgerAudit:
         VerificationError: Names the first row that does not agree.
     """
     history = _replay(connection, costs=True)
-    _compare("account", history.accounts, _keyed(connection, schema.accounts, "name"))
-    _compare("release", history.entries, _keyed(connection, schema.entries, "release_id"))
+    _compare("account", history.accounts, _rows_by_key(connection, schema.accounts, "name"))
+    _compare("release", history.entries, _rows_by_key(connection, schema.entries, "release_id"))
     return LedgerAudit(
         rows=history.seq,
         accounts=len(history.accounts),
@@ -103,9 +103,11 @@ def check_account(connection: Connection, name: str | None) -> None:
     """
     history = _replay(connection, costs=False)
     accounts = {key: row for key, row in history.accounts.items() if name in (None, key)}
-    _compare("account", accounts, _keyed(connection, schema.accounts, "name", name=name))
+    _compare("account", accounts, _rows_by_key(connection, schema.accounts, "name", name=name))
     entries = {key: row for key, row in history.entries.items() if name in (None, row["account"])}
-    _compare("release", entries, _keyed(connection, schema.entries, "release_id", account=name))
+    _compare(
+        "release", entries, _rows_by_key(connection, schema.entries, "release_id", account=name)
+    )
 
 
 @dataclass
@@ -374,7 +376,7 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
         amplified=is_amplified(event),
     )
     if terms.limits_epsilon:
-        judged = request.judged(event, spec.delta)
+        judged = request.at_price_of(event, spec.delta)
         request = replace(judged, epsilon=max(request.epsilon, judged.epsilon * (1 - SLACK)))
     guarantee = Guarantee(body["epsilon"], body["delta"])
     try:
@@ -458,7 +460,7 @@ def _check_filter(row: Change, cap: Cap, loss: float, charges: list[Charge], nam
         _fail(f"history row {row.seq}: release {row.release_id} does not fit the {name}")
 
 
-def _keyed(connection: Connection, table: sa.Table, key: str, **only: str | None) -> Rows:
+def _rows_by_key(connection: Connection, table: sa.Table, key: str, **only: str | None) -> Rows:
     query = sa.select(table)
     for column, value in only.items():
         if value is not None:

@@ -171,7 +171,7 @@ class Statement:
     def usage(self, most: int) -> list[Step]:
         """How the account was filled: the newest of its charged releases, at most so many."""
         lifetime, _ = caps_of(self.row)
-        charged = [entry for entry in self.releases if entry.charged]
+        charged = [entry for entry in self.releases if entry.is_charged]
         shares = lifetime.shares([Charge.of(entry) for entry in charged])
         return list(map(Step, charged, shares[:-1], shares[1:]))[-most:]
 
@@ -251,7 +251,7 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     """
     lifetime, period = caps_of(row)
     # RESERVED counts, too: otherwise two reservations could share what one of them needs.
-    charged = [entry for entry in entries if entry.charged]
+    charged = [entry for entry in entries if entry.is_charged]
     fill = _fill(lifetime, [Charge.of(entry) for entry in charged])
     window = None
     if period is not None:
@@ -268,7 +268,7 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
 
 def lifetime_fill(row: Row, entries: Sequence[Entry]) -> Fill:
     """How full an account's lifetime cap is: the same whenever its releases end."""
-    charges = [Charge.of(entry) for entry in entries if entry.charged]
+    charges = [Charge.of(entry) for entry in entries if entry.is_charged]
     return Fill(**_fill(caps_of(row)[0], charges))
 
 
@@ -301,7 +301,7 @@ def preview(
     row: Row, entries: Sequence[Entry], event: Event, entry: Entry | None, now: datetime
 ) -> Preview:
     """Outcome of reserving ``event`` now; ``entry`` is that release's entry, if it has one."""
-    charged_entry = entry if entry is not None and entry.charged else None
+    charged_entry = entry if entry is not None and entry.is_charged else None
     filters = _filters(row, entries, event, now)
     return Preview(
         balance=balance(row, entries, now),
@@ -327,7 +327,7 @@ def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
 def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:
     """The lifetime cap and, where there are such, the period caps of account and policy."""
     lifetime, period = caps_of(row)
-    charged = [entry for entry in entries if entry.charged]
+    charged = [entry for entry in entries if entry.is_charged]
     charges = tuple(Charge.of(entry) for entry in charged)
     filters = [Filter(lifetime, charges, lifetime.charge(event))]
     if period is not None:
@@ -389,7 +389,7 @@ def check_fits(
         else:
             what = f"account {row['name']} in {one.days} days"
             hint = " ".join(filter(None, (_when(one, entries, now), late)))
-        raise _exceeded(one, room, f"{what} cannot pay for {release}", hint)
+        raise _excess_error(one, room, f"{what} cannot pay for {release}", hint)
 
 
 def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
@@ -404,13 +404,13 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
     period = caps_of(row)[1]
     if period is None:
         return
-    others = [other for other in entries if other.charged and other.state is not State.RESERVED]
+    others = [other for other in entries if other.is_charged and other.state is not State.RESERVED]
     days = row["period_days"]
     earlier = tuple(Charge.of(other, period=True) for other in _recent(days, others, now))
     request = Charge.of(entry, period=True)
     if not period.fits(earlier, request):
         one = Filter(period, earlier, request, days, "account.period.epsilon")
-        raise _exceeded(
+        raise _excess_error(
             one,
             period.room_epsilon(earlier),
             f"account {row['name']} in {days} days has no room to begin release {entry.release_id}",
@@ -418,7 +418,7 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
         )
 
 
-def _exceeded(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:
+def _excess_error(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:
     cap = one.cap
     left = max(0.0, cap.budget - cap.total(charge.loss for charge in one.charges))
     short = one.request.loss - left
@@ -448,7 +448,7 @@ def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     # Waiting does not help: even an empty window is too small.
     if not one.cap.fits([], one.request):
         return f"It is more than the whole of {one.setting}={one.cap.epsilon:g}."
-    recent = _recent(days, [entry for entry in entries if entry.charged], now)
+    recent = _recent(days, [entry for entry in entries if entry.is_charged], now)
     charges = list(one.charges)  # in the same order as ``recent``: one entry, one charge
     while recent:
         first = recent.pop(0)

@@ -179,7 +179,7 @@ class Cap:
         rests = [self.rooms.need(load(charge.event)).rest for charge in charges]
         return sum(rest is not None and _takes_chance(dump(rest)) for rest in rests)
 
-    def _used(self, charges: Sequence[Charge]) -> tuple[int, int]:
+    def _rooms_used(self, charges: Sequence[Charge]) -> tuple[int, int]:
         """Steps and responses that some charges take of the rooms."""
         if not self.rooms:
             return 0, 0
@@ -187,7 +187,7 @@ class Cap:
         return sum(need.steps for need in needs), sum(need.responses for need in needs)
 
     def _rooms_fit(self, charges: Sequence[Charge]) -> bool:
-        steps, responses = self._used(charges)
+        steps, responses = self._rooms_used(charges)
         return steps <= self.rooms.steps and responses <= self.rooms.responses
 
     def admits(
@@ -238,10 +238,10 @@ class Cap:
             chances = self._chance and self._chances([request])
             more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
             wholes = (self.rooms.steps, self.rooms.responses)
-            wants = self._used([request])
-            for whole, used, want in zip(wholes, self._used(earlier), wants, strict=True):
+            wants = self._rooms_used([request])
+            for whole, used, want in zip(wholes, self._rooms_used(earlier), wants, strict=True):
                 more = min(more, max(0, whole - used) // want if want else more)
-            rules.append(([_known(charge) for charge in charges], self.gaussian_budget, more))
+            rules.append(([_mu_squared(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
             losses = [pure_loss(load(charge.event)) for charge in charges]
             rules.append((losses, self.epsilon, MOST_COPIES))
@@ -314,9 +314,12 @@ class Cap:
             spent += self._exact(charge.loss) if math.isfinite(charge.loss) else math.inf
             rules = [float(spent) / self.budget] if self.budget else []
             if self.gaussian_budget:
-                mu_squared = _known(charge)
+                mu_squared = _mu_squared(charge)
                 noise += Fraction(mu_squared) if math.isfinite(mu_squared) else math.inf
-                takes = (self._chances([charge]) if self._chance else 0, *self._used([charge]))
+                takes = (
+                    self._chances([charge]) if self._chance else 0,
+                    *self._rooms_used([charge]),
+                )
                 counts = [count + more for count, more in zip(counts, takes, strict=True)]
                 used = [count / whole for count, whole in zip(counts, wholes, strict=True) if whole]
                 rules.append(max([float(noise) / self.gaussian_budget, *used]))
@@ -331,14 +334,14 @@ class Cap:
         if self.split is None:
             return filter_epsilon(spent, self.delta, self.order or math.inf)
         bounds = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
-        mu_squared = math.fsum(_known(charge) for charge in charges)
+        mu_squared = math.fsum(_mu_squared(charge) for charge in charges)
         # privacy: chances beyond those that delta pays for leave no proof to the Gaussian filter
         if self.split.gaussian and math.isfinite(mu_squared) and self._chances_fit(charges):
             delta = self.delta * self.split.gaussian
             if not self.rooms:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
             elif self._rooms_fit(charges):
-                bounds.append(self.rooms.epsilon(delta, mu_squared, *self._used(charges)))
+                bounds.append(self.rooms.epsilon(delta, mu_squared, *self._rooms_used(charges)))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
@@ -352,7 +355,7 @@ class Cap:
             return self.epsilon
         # Beyond its chances or its rooms the Gaussian filter admits nothing more.
         admits = self._chances_fit(earlier) and self._rooms_fit(earlier)
-        spent = math.fsum(map(_known, earlier)) if admits else math.inf
+        spent = math.fsum(map(_mu_squared, earlier)) if admits else math.inf
         mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
         return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
 
@@ -419,7 +422,7 @@ def _takes_chance(event: Mapping[str, Any]) -> bool:
     return event.get("kind") in _WITH_CHANCE or any(map(_takes_chance, event.get("events", ())))
 
 
-def _known(charge: Charge) -> float:
+def _mu_squared(charge: Charge) -> float:
     """Squared mu of a charge; infinite where its release has none."""
     return math.inf if charge.mu_squared is None else charge.mu_squared
 

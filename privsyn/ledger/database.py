@@ -116,7 +116,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection | None]:
         """A transaction that sees one state of the ledger; None where there is no ledger yet."""
-        with self._translated():
+        with self._translate_errors():
             if self._missing():
                 yield None
                 return
@@ -145,7 +145,7 @@ class Database:
             create: Whether a SQLite file that was never there is made. One that has gone since
                 never is: an empty ledger in its place would have nothing spent.
         """
-        with self._translated():
+        with self._translate_errors():
             if self._missing():
                 if not create:
                     raise LedgerUnavailable(
@@ -234,7 +234,7 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection to write with; the caller closes it."""
-        with self._translated():
+        with self._translate_errors():
             if self._missing():
                 raise LedgerUnavailable(f"ledger {self.where} does not exist.")
             if not self._ready:
@@ -245,7 +245,7 @@ class Database:
     @contextmanager
     def on(self, connection: Connection) -> Iterator[Connection]:
         """A durable transaction on such a connection, rolled back on any exception."""
-        with self._translated():
+        with self._translate_errors():
             if self._missing():
                 raise LedgerUnavailable(f"ledger {self.where} does not exist.")
             with connection.begin():
@@ -318,7 +318,7 @@ class Database:
             ) from None
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:

@@ -94,7 +94,7 @@ class Entry:
         return Guarantee(self.epsilon, self.delta)
 
     @property
-    def charged(self) -> bool:
+    def is_charged(self) -> bool:
         """Whether its cost counts."""
         return self.state is not State.VOID
 
@@ -329,7 +329,7 @@ def made_before(
     )
     for other in connection.execute(query).scalars():
         entry = find_entry(connection, str(other)) if other != release_id else None
-        if entry is not None and entry.charged:
+        if entry is not None and entry.is_charged:
             return entry
     return None
 

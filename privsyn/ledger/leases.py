@@ -50,7 +50,7 @@ class Holder:
     @classmethod
     def me(cls) -> Holder:
         """This process."""
-        return cls(_machine(), platform.node(), os.getpid(), _started(os.getpid()))
+        return cls(_machine(), platform.node(), os.getpid(), _start_time(os.getpid()))
 
     @classmethod
     def of(cls, row: RowMapping) -> Holder:
@@ -63,7 +63,7 @@ class Holder:
         if self.machine != _machine():
             return False
         if self.started is not None:
-            return _started(self.pid) != self.started
+            return _start_time(self.pid) != self.started
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -84,7 +84,7 @@ def _machine() -> str:
     return "/".join(parts)
 
 
-def _started(pid: int) -> int | None:
+def _start_time(pid: int) -> int | None:
     """Start time of a live process, from field 22 of its stat file; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

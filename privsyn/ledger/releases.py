@@ -129,9 +129,11 @@ class Releases:
             elif source is not None:
                 check_source(connection, account, None, source)
             # Two accounts on one file would each admit a whole cap of the same people's privacy.
-            if source is not None and (entry is None or not judged(connection, entry, source)):
+            if source is not None and (
+                entry is None or not counts_for_rules(connection, entry, source)
+            ):
                 check_paid_elsewhere(connection, account, source)
-            if entry is not None and entry.charged:
+            if entry is not None and entry.is_charged:
                 self._note_source(connection, entry, source)
                 return entry
             earlier = entries.made_before(connection, account, release_id, settings_digest)
@@ -540,7 +542,7 @@ def check_source(
                 hint="Give the new file a dataset.version of its own, which is a new charge, or "
                 "put the earlier file back.",
             )
-    if source.same or (entry is not None and judged(connection, entry, source)):
+    if source.same or (entry is not None and counts_for_rules(connection, entry, source)):
         return
     for earlier in entries.sources(connection, account=account, fingerprint=source.fingerprint):
         if earlier.version != source.version:
@@ -570,10 +572,10 @@ def paid_before(release_id: str, earlier: Entry) -> PaidBefore:
     )
 
 
-def judged(connection: Connection, entry: Entry, source: DatasetSource | None) -> bool:
+def counts_for_rules(connection: Connection, entry: Entry, source: DatasetSource | None) -> bool:
     """Whether a release is charged, and not about to begin with another file than was noted."""
-    if not entry.charged or entry.state is not State.RESERVED or source is None:
-        return entry.charged
+    if not entry.is_charged or entry.state is not State.RESERVED or source is None:
+        return entry.is_charged
     noted = entries.sources(connection, account=entry.account, fingerprint=source.fingerprint)
     return entry.release_id in {earlier.release_id for earlier in noted}
 

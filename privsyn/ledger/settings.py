@@ -83,7 +83,7 @@ class RoomsConfig(Section):
     pure: PureRoomConfig | None = Field(default=None, description="Room for pure steps.")
 
     @property
-    def opened(self) -> Rooms:
+    def to_rooms(self) -> Rooms:
         """The rooms."""
         trainings, pure = self.trainings, self.pure
         values: dict[str, Any] = {}

@@ -39,7 +39,7 @@ class ReleaseRequest:
 
     Attributes:
         method: Name of the method.
-        epsilon: Of the release alone, as ``judged``.
+        epsilon: Of the release alone, as ``at_price_of``.
         delta: Of the release alone.
         adjacency: The account's.
         unit: The account's.
@@ -70,9 +70,9 @@ class ReleaseRequest:
             spec.unit,
             amplified=is_amplified(event),
         )
-        return request.judged(event, spec.delta) if spec.terms.limits_epsilon else request
+        return request.at_price_of(event, spec.delta) if spec.terms.limits_epsilon else request
 
-    def judged(self, event: Event, delta: float) -> ReleaseRequest:
+    def at_price_of(self, event: Event, delta: float) -> ReleaseRequest:
         """The same at no less than the price of its event, whatever it says of itself.
 
         A larger delta makes any epsilon small, so no release is judged at a larger one than its
@@ -283,7 +283,7 @@ class Split:
             raise ValueError("renyi=0: no filter would be left for a mixture of releases")
 
     @classmethod
-    def declared(
+    def for_methods(
         cls, sampled: Collection[bool], *, chances: bool = False, rooms: bool = False
     ) -> Split:
         """The split for the methods that an account is opened for.
@@ -396,8 +396,8 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            rooms=account.rooms.opened if account.rooms else NO_ROOMS,
-            split=Split.declared(
+            rooms=account.rooms.to_rooms if account.rooms else NO_ROOMS,
+            split=Split.for_methods(
                 sampled,
                 chances=account.adjacency is not Adjacency.REPLACE_ONE,
                 rooms=account.rooms is not None,

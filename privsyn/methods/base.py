@@ -88,7 +88,7 @@ class PricingFacts:
             raise ValueError("secret places have no proof under replace_one")
 
     @property
-    def moved(self) -> int:
+    def changed_records(self) -> int:
         """Most records of a sum that change between neighbors."""
         return self.adjacency.moves * self.unit.max_records
 

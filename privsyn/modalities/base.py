@@ -113,7 +113,7 @@ class Modality(Protocol):
         """How a folder is read; None where the source is a file."""
 
     @property
-    def offered(self) -> str:
+    def format_names(self) -> str:
         """The formats, for messages."""
 
     @property
@@ -132,7 +132,7 @@ class Modality(Protocol):
     def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
         """Write the artifact of a release from rows with an ``entry``."""
 
-    def released(self, folder: Path, row: Mapping[str, Any]) -> str | bytes:
+    def read_released(self, folder: Path, row: Mapping[str, Any]) -> str | bytes:
         """Content of a row of a finished release."""
 
     def look(self, folder: Path) -> dict[str, str]:
@@ -179,7 +179,7 @@ class Samples(Protocol[T]):
     def tokens(self, sample: T) -> Sequence[int]:
         """The distinct tokens of a sample, which may be private. Texts alone have tokens."""
 
-    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> Samples[T]:
+    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> Samples[T]:
         """The same, whose generator adds these to the logits of tokens, by label."""
 
     def read(self, content: str) -> T | None:
@@ -194,7 +194,7 @@ class Samples(Protocol[T]):
     def content(self, sample: T) -> str | bytes:
         """A sample as it is released."""
 
-    def released(self, content: str | bytes) -> T:
+    def from_released(self, content: str | bytes) -> T:
         """A sample from what was released."""
 
     def sheet(self, population: Sequence[Sequence[T]]) -> bytes | None:

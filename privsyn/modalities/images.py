@@ -115,7 +115,7 @@ class Images:
         return Format(local(check_folder), local(folder_rows))
 
     @property
-    def offered(self) -> str:
+    def format_names(self) -> str:
         """The formats, for messages."""
         packings = ", ".join(COMPRESSIONS)
         return f"a folder, .npz and .parquet, the last also with {packings}, for images"
@@ -181,7 +181,7 @@ class Images:
         # The same suffix as of texts: the media type tells a reader that rows name files.
         return replace(artifact, media_type=layout.IMAGE_ROWS)
 
-    def released(self, folder: Path, row: Mapping[str, Any]) -> bytes:
+    def read_released(self, folder: Path, row: Mapping[str, Any]) -> bytes:
         """The PNG file that a row names."""
         return (folder / str(row["file"])).read_bytes()
 
@@ -339,7 +339,7 @@ class ImageSamples:
         """None: an image has no tokens."""
         return ()
 
-    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> ImageSamples:
+    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> ImageSamples:
         """The same: an image has no tokens."""
         return self
 
@@ -374,7 +374,7 @@ class ImageSamples:
         """A PNG file, with the class in a text chunk."""
         return annotate(encode(sample.pixels), {} if sample.of is None else {CLASS: sample.of})
 
-    def released(self, content: str | bytes) -> ClassedImage:
+    def from_released(self, content: str | bytes) -> ClassedImage:
         """The pixels and the class of a PNG file."""
         png = bytes(content) if isinstance(content, bytes) else content.encode()
         return ClassedImage(decode_png(png), note_of(png, CLASS))

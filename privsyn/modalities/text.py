@@ -93,7 +93,7 @@ class Texts:
         return
 
     @property
-    def offered(self) -> str:
+    def format_names(self) -> str:
         """The formats, for messages."""
         return f"{', '.join(self.formats)}, each also with {', '.join(COMPRESSIONS)}"
 
@@ -137,7 +137,7 @@ class Texts:
         """One JSON Lines file."""
         return write_jsonl_atomic(folder / layout.ARTIFACT, rows)
 
-    def released(self, folder: Path, row: Mapping[str, Any]) -> str:
+    def read_released(self, folder: Path, row: Mapping[str, Any]) -> str:
         """The text of a row."""
         return str(row["text"])
 
@@ -202,9 +202,9 @@ class TextSamples:
         """The distinct tokens of a text."""
         return self.api.tokens(sample)
 
-    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextSamples:
+    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextSamples:
         """The same, whose generator adds these to the logits of tokens, by label."""
-        return replace(self, api=self.api.adapted(log_ratios))
+        return replace(self, api=self.api.with_log_ratios(log_ratios))
 
     def read(self, content: str) -> str:
         """The text."""
@@ -223,7 +223,7 @@ class TextSamples:
         """The text."""
         return sample
 
-    def released(self, content: str | bytes) -> str:
+    def from_released(self, content: str | bytes) -> str:
         """The text."""
         return str(content)
 

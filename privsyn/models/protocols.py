@@ -69,7 +69,7 @@ class TellsReading(Session, Protocol):
 class Grammar(Protocol):
     """A public rule that decides which tokens may follow."""
 
-    def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
+    def allowed_tokens(self, text: Sequence[int]) -> NDArray[np.int64]:
         """The tokens that may follow a text of allowed tokens, sorted; at least one."""
 
 
@@ -397,7 +397,7 @@ class Trainer(Protocol):
     def restore(self, state: bytes) -> None:
         """Continue from a state."""
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether the trained parameters differ from their initial values."""
 
     def files(self) -> Mapping[str, bytes]:

@@ -266,15 +266,15 @@ class ModelReference:
         )
 
     @property
-    def shipped(self) -> str:
+    def offline_name(self) -> str:
         """Name of the model of this kind that needs no network."""
         return TINY if self.builtin == BUILTIN else "builtin"
 
     @property
     def offline(self) -> str:
         """Hint for a machine without a network."""
-        here = self.shipped != TINY or TINY_WEIGHTS.is_file()
-        shipped = f"{self.setting}={self.shipped}, or " if here else ""
+        here = self.offline_name != TINY or TINY_WEIGHTS.is_file()
+        shipped = f"{self.setting}={self.offline_name}, or " if here else ""
         return (
             f"Without a network: {shipped}{self.setting}=<directory of the model>, or fill the "
             "local hub cache with `hf download` beforehand."

@@ -71,7 +71,7 @@ def set_threads(performance: PerformanceConfig) -> None:
         torch.set_num_threads(performance.threads)
 
 
-def settled(model: Any, device: Any) -> Any:
+def prepare_model(model: Any, device: Any) -> Any:
     """Put a model on its device, without gradients, with kernels that keep rows independent."""
     import torch
 
@@ -123,7 +123,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def explained(error: Exception, reference: ModelReference, place: ModelLocation) -> ModelError:
+def as_model_error(error: Exception, reference: ModelReference, place: ModelLocation) -> ModelError:
     """A one-line ModelError for any exception of transformers."""
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
@@ -135,5 +135,5 @@ def explained(error: Exception, reference: ModelReference, place: ModelLocation)
         return ModelError(f"{reference} cannot be fetched from the hub.", hint=reference.offline)
     return ModelError(
         f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-        hint=f"Copy or download the model again, or use {reference.shipped}.",
+        hint=f"Copy or download the model again, or use {reference.offline_name}.",
     )

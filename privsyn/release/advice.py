@@ -15,7 +15,7 @@ from typing import Any
 from privsyn.data.readers.image_files import FILE
 from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
-from privsyn.dp.accountant import epsilon_without_secret, shown
+from privsyn.dp.accountant import epsilon_without_secret, format_epsilon
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Event
@@ -47,11 +47,12 @@ def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) ->
     """The guarantee of a release as its definition has it, for specialists."""
     return (
         f"{MOVES[adjacency].format(unit=unit)}: the probability of any outcome grows at most by "
-        f"the factor e^epsilon, plus delta, with epsilon {shown(epsilon)} and delta {shown(delta)}"
+        f"the factor e^epsilon, plus delta, with epsilon {format_epsilon(epsilon)} and delta "
+        f"{format_epsilon(delta)}"
     )
 
 
-def judged(target: float, spent: float) -> float:
+def rated_epsilon(target: float, spent: float) -> float:
     """The epsilon by which words judge a release: as asked for, or its cost if clearly less."""
     # Calibration seldom meets the target exactly: a cost within 5 percent of it counts as the
     # target.
@@ -71,7 +72,7 @@ def of_epsilon(
         right: ``Risk.right`` of its event; None before it is known.
     """
     named = f"privacy.epsilon={epsilon:g}"
-    if spent is not None and judged(epsilon, spent) != epsilon:
+    if spent is not None and rated_epsilon(epsilon, spent) != epsilon:
         epsilon, named = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
     level, scale = strength(epsilon, right), scale_of(epsilon, right)
     if level is Strength.WEAK:
@@ -102,7 +103,7 @@ def on_secret(unit: str, epsilon: float, known: Risk) -> str:
         f"This counts on a secret: which bucket each {unit}'s records were put into. It was drawn "
         "anew for this release and is deleted with the private copy of the records. Somebody who "
         f"knows it all the same guesses right {guess}: for them epsilon is "
-        f"{shown(epsilon, digits=4)}."
+        f"{format_epsilon(epsilon, digits=4)}."
     )
 
 
@@ -181,7 +182,7 @@ def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def unnamed(unit: str | None, *, by_file: bool = False) -> str:
+def stand_in_unit(unit: str | None, *, by_file: bool = False) -> str:
     """What is protected in place of people where no column says whose a record is; else empty.
 
     Args:
@@ -200,16 +201,16 @@ def of_each(most: int, things: str, unit: str | None, *, by_file: bool = False) 
         most: Of a unit.
         things: What the records are: texts.
         unit: Column of the unit.
-        by_file: As ``unnamed`` has it.
+        by_file: As ``stand_in_unit`` has it.
     """
-    if rows := unnamed(unit, by_file=by_file):
+    if rows := stand_in_unit(unit, by_file=by_file):
         return f"{rows}, not people, are protected: no unit is named"
     return f"at most {most} {things if most > 1 else things.removesuffix('s')} of each"
 
 
 def not_people(unit: str | None, *, by_file: bool = False) -> str:
-    """What to know where no column says whose a record is, else empty; arguments as ``unnamed``."""
-    rows = unnamed(unit, by_file=by_file)
+    """What to know where no column says whose a record is, else empty; as ``stand_in_unit``."""
+    rows = stand_in_unit(unit, by_file=by_file)
     if not rows:
         return ""
     named = "No unit was named" if unit is None else f"No unit but {FILE} was named"
@@ -219,19 +220,19 @@ def not_people(unit: str | None, *, by_file: bool = False) -> str:
     )
 
 
-def protected(dataset: Mapping[str, Any], unit: str) -> str:
+def protected_unit(dataset: Mapping[str, Any], unit: str) -> str:
     """Who is protected, in a word: the account's unit only where a column tells units apart.
 
     Args:
         dataset: As a certificate describes it.
         unit: As the account names it.
     """
-    rows = unnamed(dataset["unit"], by_file=bool(dataset.get("images")))
+    rows = stand_in_unit(dataset["unit"], by_file=bool(dataset.get("images")))
     return rows.removesuffix("s") or unit
 
 
 def of_unit(unit: str | None, *, by_file: bool = False) -> tuple[str, ...]:
-    """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
+    """A caution where no column says whose a record is; arguments as ``stand_in_unit`` has them."""
     caution = not_people(unit, by_file=by_file)
     return (caution.replace(":", " (dataset.unit):", 1),) if caution else ()
 
@@ -350,7 +351,7 @@ def of_sizes(
     counted = there is not None and not there.public
     if divisor is not None:
         if there is not None and there.units >= CROWDED * divisor * buckets:
-            return (_crowded(where, divisor, buckets, there),)
+            return (_crowding(where, divisor, buckets, there),)
         lower = "Lower batch_size, or write fewer texts."
         if there is not None and there.public:
             to = max(1, there.records // buckets)
@@ -421,7 +422,7 @@ PUBLISHES = (
 """Beside advice that hangs on exact counts of records."""
 
 
-def _crowded(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
+def _crowding(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
     each = int(there.units // buckets)
     if not there.public:
         return (

@@ -97,7 +97,7 @@ def build(
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "risk": risk(load(plan.event)).figures(),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
-        "artifact": _described(artifact),
+        "artifact": _artifact_facts(artifact),
         "account": {
             "name": plan.account,
             **balance.figures(),
@@ -156,7 +156,7 @@ def derive(
         "class": parent["class"],
         "name": name,
         "derived": dict(how),
-        "artifact": _described(artifact),
+        "artifact": _artifact_facts(artifact),
         # Whole and not by digest: whoever gets the student can check the cost without the parent.
         "parents": [dict(parent)],
         "software": _software(root),
@@ -253,7 +253,7 @@ def seal_of(certificate: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(body)).hexdigest()
 
 
-def _described(artifact: ArtifactRef) -> dict[str, Any]:
+def _artifact_facts(artifact: ArtifactRef) -> dict[str, Any]:
     """The artifact, and whether it holds synthetic records: ids of their rows name the release."""
     return {
         "file": artifact.path.name,

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
@@ -22,7 +22,14 @@ from privsyn.dp.events import (
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.modalities.registry import modality_of
-from privsyn.release.advice import MOVES, definition, judged, not_people, on_secret, protected
+from privsyn.release.advice import (
+    MOVES,
+    definition,
+    not_people,
+    on_secret,
+    protected_unit,
+    rated_epsilon,
+)
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
 from privsyn.release.layout import IMAGE_ROWS, MODEL_ROWS
@@ -204,7 +211,7 @@ class ReleaseFacts:
         return versions
 
     @property
-    def drawn(self) -> Mapping[str, Any]:
+    def draw_counts(self) -> Mapping[str, Any]:
         """What its method counted while drawing: outputs of the mechanism."""
         counts: Mapping[str, Any] = self.paid.get("drawn", {})
         return counts
@@ -272,7 +279,7 @@ class ReleaseFacts:
     @property
     def unit(self) -> str:
         """Who is protected, in a word."""
-        return self.words(protected(self.paid["plan"]["dataset"], self.plan.unit))
+        return self.words(protected_unit(self.paid["plan"]["dataset"], self.plan.unit))
 
     @property
     def method(self) -> str:
@@ -305,7 +312,7 @@ class ReleaseFacts:
         )
 
     @property
-    def published(self) -> str:
+    def publication_day(self) -> str:
         """Day of publication, or that on which the cost was set aside."""
         day = self.deployment.published
         return day.isoformat() if day else self.reserved_on
@@ -328,7 +335,7 @@ class ReleaseFacts:
         return not_people(dataset.unit, by_file=modality_of(dataset).by_file)
 
     @property
-    def used(self) -> str:
+    def records_used(self) -> str:
         """How many records of a unit are used."""
         most = self.plan.max_records_per_unit
         return "one record" if most == 1 else f"at most {most} records"
@@ -366,12 +373,14 @@ class ReleaseFacts:
     @property
     def judged_epsilon(self) -> float:
         """The epsilon by which words judge it: see ``advice.judged``."""
-        return judged(self.plan.target_epsilon, self.plan.epsilon)
+        return rated_epsilon(self.plan.target_epsilon, self.plan.epsilon)
 
     @property
     def numbers(self) -> str:
         """Epsilon and delta, rounded up."""
-        return f"epsilon {shown(self.plan.epsilon)}, delta {shown(self.plan.delta)}"
+        return (
+            f"epsilon {format_epsilon(self.plan.epsilon)}, delta {format_epsilon(self.plan.delta)}"
+        )
 
     @property
     def neighbors(self) -> str:
@@ -396,8 +405,9 @@ class ReleaseFacts:
         cap = self.account_balance["cap"]
         return (
             f"account {self.words(self.plan.account)}: all its releases together, also when later "
-            f"ones are chosen by earlier ones, stay within epsilon {shown(float(cap['epsilon']))} "
-            f"at delta {shown(float(cap['delta']))}"
+            "ones are chosen by earlier ones, stay within epsilon "
+            f"{format_epsilon(float(cap['epsilon']))} at delta "
+            f"{format_epsilon(float(cap['delta']))}"
         )
 
     @property
@@ -414,9 +424,9 @@ class ReleaseFacts:
             f"for {unit}s like them it lies between {paid['low']:.3f} and {paid['high']:.3f} "
             f"({confidence}: noise and sampling); for them themselves between "
             f"{paid['noise_low']:.3f} and {paid['noise_high']:.3f} ({confidence}: noise alone)",
-            f"it cost epsilon {shown(paid['epsilon'])} of what the release did, with delta 0: "
-            f"discrete Laplace noise of scale {paid['noise']['scale']:.4g} {unit}s on how many it "
-            "is right and wrong about",
+            f"it cost epsilon {format_epsilon(paid['epsilon'])} of what the release did, with "
+            f"delta 0: discrete Laplace noise of scale {paid['noise']['scale']:.4g} {unit}s on how "
+            "many it is right and wrong about",
         )
 
     @property

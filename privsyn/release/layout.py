@@ -54,7 +54,7 @@ def in_quarantine(folder: Path) -> bool:
 
 def held_back(folder: Path) -> str:
     """Why a release is not handed out, as its folder says it; empty where it may be."""
-    success = passed(folder)
+    success = suite_passed(folder)
     if success is None:
         return "not validated yet: nothing says whether its records pass their checks"
     if not success:
@@ -69,7 +69,7 @@ def page_of(folder: Path) -> Path:
     return folder / REPORT_PAGE
 
 
-def passed(folder: Path) -> bool | None:
+def suite_passed(folder: Path) -> bool | None:
     """What the checks of a release or student said; None where there is no report to read."""
     try:
         success = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"]

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGES
@@ -47,9 +47,9 @@ def deployment(facts: ReleaseFacts) -> dict[str, Any]:
     """The entry of the registry, tier 3: plain values under the names of its schema."""
     labels = ", ".join(facts.labels)
     domain = f"Collections of {facts.things}" + f", each with a label among {labels}" * bool(labels)
-    filled: dict[str, Any] = _filled(
+    filled: dict[str, Any] = _fill(
         yaml.safe_load(_template("deployment.yaml")),
-        _known(facts)
+        _template_values(facts)
         | {
             "slug": re.sub(r"[^a-z0-9]+", "-", facts.file_name.lower()).strip("-"),
             "curators": list(facts.deployment.curators) or [UNSTATED],
@@ -66,9 +66,9 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
     # JSON needs no escapes for Markdown, which would show as backslashes.
     facts = replace(facts, words=one_line)
     names = facts.deployment.curators or (UNSTATED,)
-    filled: dict[str, Any] = _filled(
+    filled: dict[str, Any] = _fill(
         yaml.safe_load(_template("croissant.yaml")),
-        _known(facts)
+        _template_values(facts)
         | {
             "creators": [{"@type": "sc:Organization", "name": name} for name in names],
             "files": list(_files(facts)),
@@ -84,7 +84,7 @@ def checklist(facts: ReleaseFacts) -> tuple[Review, ...]:
 
     For a page, whose template escapes what it prints, give facts whose ``words`` is ``one_line``.
     """
-    known = _known(facts)
+    known = _template_values(facts)
     # Taken apart before it is filled: what a curator wrote cannot become a question of its own.
     _, *parts = re.split(r"^## ", _template("checklist.md"), flags=re.MULTILINE)
     rows = []
@@ -116,11 +116,11 @@ def card(facts: ReleaseFacts, front: Mapping[str, Any], form: str) -> str:
         front: Its front matter, as the Hugging Face hub reads it.
         form: What it is exported as.
     """
-    known = _known(facts) | {
+    known = _template_values(facts) | {
         "front": yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True),
         "form": form,
         "things": "images" if facts.is_images else "texts",
-        "epsilon": shown(facts.plan.epsilon),
+        "epsilon": format_epsilon(facts.plan.epsilon),
         "scale": scale_of(facts.judged_epsilon, facts.risk.right),
         "resemblance": RESEMBLANCE.format(unit=facts.unit),
     }
@@ -139,7 +139,7 @@ def to_yaml(entry: dict[str, Any]) -> str:
     return yaml.safe_dump(entry, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _known(facts: ReleaseFacts) -> dict[str, Any]:
+def _template_values(facts: ReleaseFacts) -> dict[str, Any]:
     """What the names in a template stand for."""
     software = facts.paid["software"]
     return {
@@ -156,16 +156,16 @@ def _known(facts: ReleaseFacts) -> dict[str, Any]:
     }
 
 
-def _filled(value: Any, known: Mapping[str, Any]) -> Any:
+def _fill(value: Any, known: Mapping[str, Any]) -> Any:
     """A value of a template with what it names. A key whose value is None is left out.
 
     A text that is one expression alone becomes what the expression is worth: a number stays one.
     """
     if isinstance(value, dict):
-        filled = {key: _filled(one, known) for key, one in value.items()}
+        filled = {key: _fill(one, known) for key, one in value.items()}
         return {key: one for key, one in filled.items() if one is not None}
     if isinstance(value, list):
-        return [_filled(one, known) for one in value]
+        return [_fill(one, known) for one in value]
     if not isinstance(value, str):
         return value
     # Rendering gives text: a list or a number would be printed into it.

@@ -149,7 +149,7 @@ class ReleaseStore:
         folders = {name for store in self._at.values() for name in store.folders()}
         return sorted(name for name in folders if _NAME.fullmatch(name))
 
-    def charged(self, account: str | None, known: Collection[str]) -> list[str]:
+    def charged_releases(self, account: str | None, known: Collection[str]) -> list[str]:
         """Releases that are stored, charged to an account or to any, and none of the known ones.
 
         Raises:

@@ -251,12 +251,12 @@ def check(folder: Path, sealed: Mapping[str, Any], key: SSlibKey | None) -> tupl
             return None, UNSIGNED
         name = _signer(envelope)
         if key is None:
-            whole = _covered(envelope, folder, sealed)
+            whole = _count_files(envelope, folder, sealed)
             return None, f"signed by {name}: all {whole} files; the key is not checked: pass --key"
         if name != key.keyid:
             return None, f"signed by {name}, not by {key.keyid}, the key of --key"
         _hold(envelope, key)
-        return True, f"signed by {name}: all {_covered(envelope, folder, sealed)} files"
+        return True, f"signed by {name}: all {_count_files(envelope, folder, sealed)} files"
     except VerificationError as error:
         return False, error.message
 
@@ -305,7 +305,7 @@ def fits(folder: Path) -> bool:
         envelope = _envelope(folder)
         if envelope is not None:
             _signer(envelope)
-            _covered(envelope, folder, read(folder)[1])
+            _count_files(envelope, folder, read(folder)[1])
     except VerificationError:
         return False
     return envelope is not None
@@ -322,7 +322,7 @@ def _hold(envelope: Envelope, key: SSlibKey) -> None:
         ) from None
 
 
-def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int:
+def _count_files(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int:
     """How many files a statement covers: all there are.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import epsilon_without_secret, guarantee, rho, shown
+from privsyn.dp.accountant import epsilon_without_secret, format_epsilon, guarantee, rho
 from privsyn.dp.event_tree import is_amplified, without_secret
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
@@ -84,7 +84,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
         key: The public key of who should have signed it.
 
     Returns:
-        The checks made, failed ones included; see ``raise_failed``.
+        The checks made, failed ones included; see ``raise_on_failure``.
 
     Raises:
         VerificationError: There is no certificate, or it cannot be read.
@@ -188,7 +188,7 @@ def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
             # Older than the ledger's note, or of a machine that died in between: made anew.
             for report in (*REPORTS, SIGNATURE):
                 (folder / report).unlink(missing_ok=True)
-        raise_failed(folder, verify(folder, ledger))
+        raise_on_failure(folder, verify(folder, ledger))
 
     copy = workspace.store.fetch(
         name,
@@ -206,7 +206,7 @@ def _is_sealed(raw: bytes, certificate: Mapping[str, Any]) -> bool:
         return False
 
 
-def raise_failed(folder: Path, checks: list[Check]) -> None:
+def raise_on_failure(folder: Path, checks: list[Check]) -> None:
     """Raise if a check failed.
 
     Raises:
@@ -265,7 +265,7 @@ def _reports(
     sealed = _sealed_reports(folder, certificate)
     if ledger is None:
         return sealed
-    return [*sealed, _noted(folder, there, plan, certificate, ledger)]
+    return [*sealed, _check_reports(folder, there, plan, certificate, ledger)]
 
 
 REPORT, NOTED = "report", "validation reports"
@@ -350,7 +350,7 @@ def _without_pictures(value: Any) -> Any:
     return {key: _without_pictures(one) for key, one in value.items() if key not in left}
 
 
-def _noted(
+def _check_reports(
     folder: Path,
     there: Sequence[str],
     plan: Plan,
@@ -489,7 +489,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             # The stated cost may be rounded up, and never down; 1e-12 is float noise.
             cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
             and cost.delta <= plan.delta,
-            f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
+            f"the event gives epsilon={format_epsilon(cost.epsilon)} at delta={cost.delta:g}",
         ),
         *_risk(event, certificate),
         *_without_secret(plan, event),
@@ -556,7 +556,7 @@ def _without_secret(plan: Plan, event: Event) -> list[Check]:
             epsilon is not None and stated is not None and epsilon <= stated * (1 + 1e-12),
             "the guarantee counts on nobody knowing the bucket of a "
             f"{plan.unit}; against somebody who does, the event gives "
-            f"epsilon={shown(plan.epsilon if epsilon is None else epsilon)}",
+            f"epsilon={format_epsilon(plan.epsilon if epsilon is None else epsilon)}",
         )
     ]
 
@@ -575,7 +575,7 @@ def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     computed = accuracy_figures(mechanism, *drawn)
     # bool is an int for isinstance, and a float would pass with a fraction of a step.
     same = all(type(value) is int for value in drawn) and agree(stated, computed)
-    paid = f"its own epsilon={shown(computed['epsilon'])} is part of the event"
+    paid = f"its own epsilon={format_epsilon(computed['epsilon'])} is part of the event"
     return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
 
 

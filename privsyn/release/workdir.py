@@ -225,7 +225,7 @@ class Workdir:
             )
         return ""
 
-    def finished(self, part: int | str, *names: str) -> bool:
+    def is_finished(self, part: int | str, *names: str) -> bool:
         """Whether a part has handed on what it makes: files and folders of these names."""
         return bool(names) and all((self.folder / name).exists() for name in names)
 
@@ -369,7 +369,7 @@ class VaultWorkdir(Workdir):
         self.refuse_given_up()
         self._begin(_run_of(self._find()))
 
-    def finished(self, part: int | str, *names: str) -> bool:
+    def is_finished(self, part: int | str, *names: str) -> bool:
         """See Workdir."""
         return self._outputs(part) is not None
 
@@ -396,7 +396,7 @@ class VaultWorkdir(Workdir):
             with self.journal(part, header or {}, lease) as draws:
                 return self.hand_on(part, lease, names, journal=draws)
 
-        def stored() -> bytes:
+        def store() -> bytes:
             objects = {}
             for number, name in enumerate(names):
                 lease.check()
@@ -406,7 +406,7 @@ class VaultWorkdir(Workdir):
                 self._sealed.put(objects[name], self.folder / name)
             return json.dumps(objects).encode()
 
-        journal.public_file(_OUTPUTS, stored)
+        journal.public_file(_OUTPUTS, store)
 
     def create_journal(self, part: int | str, header: Mapping[str, Any]) -> None:
         """See Workdir."""

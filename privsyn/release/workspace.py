@@ -56,7 +56,7 @@ class Workspace:
         return self.state / "cache"
 
     @property
-    def published(self) -> tuple[Path, ...]:
+    def public_folders(self) -> tuple[Path, ...]:
         """Folders whose content leaves, or lies where it may."""
         names = ("releases", layout.QUARANTINE, "synthetic", "reports", "plans", "records", ".dvc")
         return tuple(self.root / name for name in names)
@@ -113,7 +113,7 @@ class Workspace:
                 releases[pointer.stem] = yaml.safe_load(read_file(pointer))["meta"]["account"]
         return sorted(name for name, charged in releases.items() if account in (None, charged))
 
-    def finished(self) -> list[str]:
+    def release_ids(self) -> list[str]:
         """Ids of all releases that lie or are published here, in order of name."""
         pointers = (self.root / "releases").glob("*.dvc")
         # A pointer counts: the release was published, and its folder can be restored.
@@ -169,7 +169,7 @@ class Workspace:
 
     def missing(self, named: str) -> DataError:
         """What is said of a release that is not here: one answer for every command."""
-        known = self.finished()
+        known = self.release_ids()
         if named in known:
             return DataError(
                 f"release {named!r} is not here.",

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.evaluation.metrics import Class
 
 SCHEMA = "privsyn-report/1"
@@ -308,7 +308,7 @@ def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
     # Not for costs: this format rounds to the nearest, which may be down.
     if 1000 <= abs(value) < 1e7 and not up:
         return Parts(f"{value:,.0f}")
-    written = shown(value, digits=digits) if up else f"{value:.{digits}g}"
+    written = format_epsilon(value, digits=digits) if up else f"{value:.{digits}g}"
     mantissa, e, exponent = written.partition("e")
     if not e:
         return Parts(written)

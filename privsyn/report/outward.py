@@ -54,7 +54,7 @@ def outward(folder: Path) -> Document:
     # One line each: the owner's words must not be able to look like another part of the page.
     facts = ReleaseFacts.read(folder, words=one_line)
     with _readable(folder):
-        validation = _cautioned(_validation(folder), facts)
+        validation = _with_caution(_validation(folder), facts)
         # What the owner states may change after the draw at no cost, so it is kept with the checks
         # and not in the certificate.
         stated = DeploymentConfig.model_validate(validation.get("deployment") or {})
@@ -76,9 +76,9 @@ def outward(folder: Path) -> Document:
             _guarantee(facts),
             _release(facts, records),
             *([checks] if checks.for_specialists else []),
-            *records.measured(),
+            *records.number_sections(),
             _settings(facts),
-            _reviewed(review),
+            _review_section(review),
         ]
         return Document(
             # No time, machine or path: `verify` makes the page again on another machine and
@@ -86,7 +86,7 @@ def outward(folder: Path) -> Document:
             cls=LEAVES,
             kicker="Public report on synthetic data",
             title=f"{release['dataset']} {release['version']}".strip(),
-            subtitle=f"{records.made()} by {release['method']} "
+            subtitle=f"{records.content_text()} by {release['method']} "
             f"(budget set aside on {_date(str(release['reserved']))})",
             release=release,
             sections=tuple(sections),
@@ -145,7 +145,7 @@ def _validation(folder: Path) -> Mapping[str, Any]:
     return validation
 
 
-def _cautioned(validation: Mapping[str, Any], facts: ReleaseFacts) -> Mapping[str, Any]:
+def _with_caution(validation: Mapping[str, Any], facts: ReleaseFacts) -> Mapping[str, Any]:
     """What the checks said; of what is made from a release, with the caution on its epsilon.
 
     The checks of a student know no account. It is as private as its release, and no more.
@@ -167,7 +167,7 @@ def _short(
     plan, cautions = facts.plan, tuple(map(str, validation.get("cautions", ())))
     left_out = map(str, validation.get("left_out", ()))
     known = Known(
-        made=f"{records.made()} by {facts.method_title}",
+        made=f"{records.content_text()} by {facts.method_title}",
         instead_of=f"{plan.dataset.name} {plan.dataset.version}".strip(),
         document=str(plan.dataset.document or ""),
         cls=facts.kind,
@@ -192,12 +192,12 @@ def _short(
         audited=BY_AUDIT in cautions,
         signer=str(validation.get("signer") or ""),
         good=records.in_short(validation),
-        compared=_compared(facts),
+        compared=_accuracy_text(facts),
     )
     return first_card(known)
 
 
-def _compared(facts: ReleaseFacts) -> str:
+def _accuracy_text(facts: ReleaseFacts) -> str:
     if (accuracy := facts.accuracy) and accuracy["value"] is not None:
         return (
             f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
@@ -382,7 +382,7 @@ def _caption(stem: str) -> str:
     return f"{title}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
-def _reviewed(review: Sequence[Review]) -> ReportSection:
+def _review_section(review: Sequence[Review]) -> ReportSection:
     """The questions of NIST SP 800-226."""
     items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in review)
     title = "Questions of a privacy review"
@@ -450,7 +450,7 @@ def _settings(facts: ReleaseFacts) -> ReportSection:
         **dict(_flat(plan.derived)),
         **{f"models.{role}": use.source for role, use in plan.models.items()},
         "dataset.holdout": plan.dataset.holdout,
-        **dict(_flat(facts.drawn, "drawn.")),
+        **dict(_flat(facts.draw_counts, "drawn.")),
     }
     items = tuple(Fact(name, _cut(value), code=True) for name, value in values.items())
     title = "Settings it was drawn with"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
@@ -50,7 +50,7 @@ class Known:
         passed: Whether its checks passed; None: it was not checked.
         checks: How many checks were made.
         unchecked: What was not looked for in the records, as the checks name it.
-        epsilon: By which the release is judged: see ``cautions.judged``.
+        epsilon: By which the release is judged: see ``advice.rated_epsilon``.
         delta: Of the release.
         risk: Of its event.
         cap: Epsilon that all releases of its account stay within.
@@ -145,7 +145,7 @@ def _private(known: Known) -> Answer:
     if known.cls != LEAVES:
         # No epsilon here: a number beside predictable noise would be read as a guarantee.
         return Answer("How private is it?", "Not at all: see below.", "bad")
-    epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
+    epsilon, delta = (format_epsilon(value, digits=4) for value in (known.epsilon, known.delta))
     by = scale_of(known.epsilon, known.risk.right)
     whose = f" of one {known.unit}" if known.not_people else ""
     text = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
@@ -235,7 +235,7 @@ def left_to_decide(known: Known) -> Iterator[str]:
     yield (
         # A cap holds within one account. The same records under another account cost on top.
         "what else was released of the same data: this account's releases stay within epsilon "
-        f"{shown(known.cap, digits=4)} together; other accounts are not counted"
+        f"{format_epsilon(known.cap, digits=4)} together; other accounts are not counted"
     )
     if known.unchecked:
         yield f"what was not checked: {'; '.join(known.unchecked)}"
@@ -296,7 +296,7 @@ class Records:
     shown: tuple[Block, ...] = ()
     fields: tuple[Block, ...] = ()
 
-    def made(self) -> str:
+    def content_text(self) -> str:
         """What the release holds, in a few words."""
         if self.things == MODEL:
             return f"A model in {self.rows:,} files, taught by synthetic texts"
@@ -338,7 +338,7 @@ class Records:
             sections.append(ReportSection("fields", "What the fields hold", LEAVES, self.fields))
         return sections
 
-    def measured(self) -> list[ReportSection]:
+    def number_sections(self) -> list[ReportSection]:
         """Numbers, for specialists."""
         if not self.numbers:
             return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from privsyn.dp.accountant import Guarantee, percent, shown
+from privsyn.dp.accountant import Guarantee, format_epsilon, percent
 from privsyn.dp.events import Event, load
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
@@ -85,7 +85,7 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     return _spending(ctx, request)
 
 
-def requested(ctx: Context, release_id: str) -> Question:
+def cost_question(ctx: Context, release_id: str) -> Question:
     """The question about a cost that somebody asked to reserve.
 
     Raises:
@@ -129,7 +129,7 @@ def publication(ctx: Context, folder: Path) -> Question:
         VerificationError: It is not what was certified and committed.
         BudgetError: The ledger does not know it.
     """
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     release = ReleaseFacts.read(folder)
     plan, name, digest = release.plan, release.name, release.certificate_sha256
     balance = ctx.ledger.accounts.balance(plan.account)
@@ -140,7 +140,7 @@ def publication(ctx: Context, folder: Path) -> Question:
         "balance": f"{before}, with this release in it: publishing costs nothing more",
         "class": release.kind,
         "records": f"{release.rows} in {release.file}",
-        "validation": validated(folder),
+        "validation": suite_text(folder),
         "internal numbers": f"not shown here; on the machine that made it, in "
         f"{ctx.workspace.internal(name)}. Do not decide by them: that "
         "it is published would answer a question about the records that no epsilon covers",
@@ -155,7 +155,7 @@ def publishing(ctx: Context, folder: Path) -> Question | None:
     question = publication(ctx, folder)
     _hold_to_config(ctx)
     try:
-        ctx.ledger.approvals.check_published(
+        ctx.ledger.approvals.check_publication(
             question.release_id, question.digest, name=question.name
         )
     except ApprovalNeeded:
@@ -171,7 +171,7 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     """
     release = ReleaseFacts.read(folder)
     _hold_to_config(ctx)
-    ctx.ledger.approvals.check_published(
+    ctx.ledger.approvals.check_publication(
         release.release_id, release.certificate_sha256, name=release.name
     )
 
@@ -213,7 +213,7 @@ def question_of(ctx: Context, release_id: str, what: What | None) -> Question:
     folder = ctx.workspace.release(release_id)
     here = (folder / layout.CERTIFICATE).is_file()
     if what is What.SPEND or (what is None and not here):
-        return requested(ctx, release_id)
+        return cost_question(ctx, release_id)
     if not here:
         raise VerificationError(
             f"release {release_id} is not in {folder.parent}: there is nothing to publish.",
@@ -267,12 +267,12 @@ def _cost_lines(
         "account": f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
         f"{spec.adjacency}" + (f"; policy {spec.terms.policy}" if spec.terms.policy else ""),
         "method": method,
-        "cost": f"epsilon {shown(epsilon)}, delta {delta:g}",
+        "cost": f"epsilon {format_epsilon(epsilon)}, delta {delta:g}",
         "risk in words": words,
     }
 
 
-def validated(folder: Path) -> str:
+def suite_text(folder: Path) -> str:
     """What the suite said of a release, in words."""
     try:
         result = read_json(folder / layout.VALIDATION)

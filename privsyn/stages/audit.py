@@ -43,7 +43,7 @@ def audit_release(ctx: Context, plan: Plan, folder: Path) -> AuditResult | None:
         )
     kind = release.modality
     with (folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
-        contents = [kind.released(folder, json.loads(line)) for line in stream]
+        contents = [kind.read_released(folder, json.loads(line)) for line in stream]
     return audit(
         [
             base64.b64encode(content).decode("ascii") if isinstance(content, bytes) else content

@@ -162,7 +162,7 @@ class Context:
             return None
         folder = local_folder(url)
         if folder is not None:
-            check_place(folder, self.workspace.published, "services.vault")
+            check_place(folder, self.workspace.public_folders, "services.vault")
         return Vault(url, None if key is None else self.path(key))
 
     def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
@@ -188,7 +188,7 @@ class Context:
                 forget what is spent.
         """
         spec = self.account
-        return self.ledger.accounts.open(spec, known_releases=self._charged(spec.name))
+        return self.ledger.accounts.open(spec, known_releases=self._charged_releases(spec.name))
 
     def charged_account(self) -> Account:
         """The account the config names, which a release was charged to before.
@@ -200,16 +200,18 @@ class Context:
             BudgetError: The account is unknown, or has another cap, unit or adjacency.
         """
         spec = self.account
-        return self.ledger.accounts.charged(spec, known_releases=self._charged(spec.name))
+        return self.ledger.accounts.charged_to(
+            spec, known_releases=self._charged_releases(spec.name)
+        )
 
-    def _charged(self, account: str | None) -> list[str]:
+    def _charged_releases(self, account: str | None) -> list[str]:
         """Releases that lie, are published or are stored, charged to an account or to any."""
         here, store = self.workspace.known_releases(account), self.workspace.store
         if store is None:
             return here
         ledger = self.ledger_at_hand
         paid = () if ledger is None else (entry.release_id for entry in ledger.releases.all())
-        return sorted({*here, *store.charged(account, {*paid})})
+        return sorted({*here, *store.charged_releases(account, {*paid})})
 
     def check_releases(self) -> None:
         """Check that the ledger knows the releases that lie or are published here.
@@ -218,7 +220,7 @@ class Context:
             VerificationError: It does not: what they spent is in no balance.
         """
         known = {entry.release_id for entry in self.ledger.releases.all()}
-        unknown = [name for name in self._charged(None) if name not in known]
+        unknown = [name for name in self._charged_releases(None) if name not in known]
         if unknown:
             raise VerificationError(
                 f"ledger {self.ledger.where} does not know {len(unknown)} of the releases here, "
@@ -396,7 +398,7 @@ class OpenPlan:
         today = ctx.config.dataset.dates(ctx.day)
         # A plan may be carried out on another day than it was made for: by hand, or past midnight.
         dates = plan.dates if len(plan.dates) == len(today) else today
-        dataset = ctx.config.dataset.dated(dates)
+        dataset = ctx.config.dataset.with_dates(dates)
         test = None if dataset.test_path is None else ctx.source_path(dataset.test_path)
         return DatasetConfig(
             path=ctx.source_path(dataset.path),

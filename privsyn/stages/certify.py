@@ -144,7 +144,7 @@ def store(ctx: Context, folder: Path) -> None:
     if releases is None:
         return
     paid = ReleaseFacts.read(folder).plan
-    public = layout.passed(folder) is True and not withheld(ctx, paid)
+    public = layout.suite_passed(folder) is True and not withheld(ctx, paid)
     passed = public and folder == ctx.workspace.release(folder.name)
     releases.put(folder, folder.parent.name, passed=passed)
 
@@ -188,7 +188,7 @@ def _write(release: OpenPlan, work: Workdir, folder: Path) -> None:
     for part in (*range(work.shards), TRAIN):
         work.bring(part)
     scratch = work.folder
-    noise, rows, counts = _merged(release, scratch, work.shards)
+    noise, rows, counts = _merge(release, scratch, work.shards)
     rows = mask_rows(rows, ctx.config.validation)  # privacy: of what is released: post-processing
     artifact = release.modality.write(building, rows)
     by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, work) or (noise, None)
@@ -268,7 +268,7 @@ def _take_along(source: Path, target: Path) -> dict[str, str]:
     return digests
 
 
-def _merged(
+def _merge(
     release: OpenPlan, scratch: Path, shards: int
 ) -> tuple[str, list[dict[str, Any]], dict[str, int]]:
     """Kind of noise source, the rows of all shards in the order of their cells, summed counts."""
@@ -371,7 +371,7 @@ def _signer(ctx: Context) -> CryptoSigner | None:
             )
         return None
     file = ctx.path(config.file)
-    check_place(file, ctx.workspace.published, "signing.key")
+    check_place(file, ctx.workspace.public_folders, "signing.key")
     try:
         return load(file)
     except FileNotFoundError:

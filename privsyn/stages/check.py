@@ -14,7 +14,7 @@ from typing import Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
-from privsyn.data.readers.formats import read_records, repeated
+from privsyn.data.readers.formats import read_records, repeating_columns
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError, PrivsynError
@@ -47,7 +47,7 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         if 1 < counts["kept"] == counts["units"] and modality_of(dataset).worded:
             # Ids of rows, it may be: another column may say whose they are.
-            counts["other_units"] = repeated(dataset, ctx.source_path(path))
+            counts["other_units"] = repeating_columns(dataset, ctx.source_path(path))
         counts_of[str(path)] = counts
     return counts_of
 
@@ -88,7 +88,7 @@ def _writers(ctx: Context) -> list[str]:
 
 def helps_first(ctx: Context, planned: Plan) -> str:
     """What helps a release before any epsilon does, by its plan and its counts; or nothing."""
-    counts = _counted(ctx.workspace.internal(planned.id)) or {}
+    counts = _read_counts(ctx.workspace.internal(planned.id)) or {}
     models = [use.source for role, use in planned.models.items() if role in WRITERS]
     given, dataset = ctx.config.method(planned.method), planned.dataset
     steps = [
@@ -100,7 +100,7 @@ def helps_first(ctx: Context, planned: Plan) -> str:
 
 def language_of(planned: Plan, folder: Path) -> str:
     """See ``language``, of a release by its internal folder."""
-    counts = _counted(folder) or {}
+    counts = _read_counts(folder) or {}
     return language([use.source for use in planned.models.values()], counts)
 
 
@@ -124,7 +124,7 @@ _LONGER = 2
 
 def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
     """The records that trained a release, by its internal folder; None where that has no counts."""
-    counts = _counted(folder)
+    counts = _read_counts(folder)
     return None if counts is None else _trained_on(planned, counts)
 
 
@@ -165,7 +165,7 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         aside = dataset.holdout * (usable - beyond)
         table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
     if span := counts.get("span"):
-        table["values"] = spanned(*span)
+        table["values"] = value_range_text(*span)
     if counts["duplicate_texts"]:
         table["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
     if kind.worded and usable:
@@ -201,7 +201,7 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     return {**table, **kind.read_as}
 
 
-def spanned(low: float, high: float) -> str:
+def value_range_text(low: float, high: float) -> str:
     """What the values of images with more than 8 bits span, and the setting that suits it."""
     whole = low.is_integer() and high.is_integer()
     shown = f"{low:,.0f} to {high:,.0f}" if whole else f"{low:g} to {high:g}"
@@ -326,7 +326,7 @@ def store_counts(ctx: Context, plan: Plan, row_counts: RowCounts) -> None:
 
 def counts_line(folder: Path, plan: Plan) -> str | None:
     """The counts of a release's partition in one line; None where there are none."""
-    counts = _counted(folder)
+    counts = _read_counts(folder)
     if counts is None:
         return None
     summary = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
@@ -339,7 +339,7 @@ def counts_line(folder: Path, plan: Plan) -> str | None:
     return summary
 
 
-def _counted(folder: Path) -> dict[str, Any] | None:
+def _read_counts(folder: Path) -> dict[str, Any] | None:
     try:
         counts: dict[str, Any] = json.loads((folder / CHECK).read_text(encoding="utf-8"))
     except (OSError, ValueError):

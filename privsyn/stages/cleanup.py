@@ -24,7 +24,7 @@ from privsyn.students.release import lock_student, sync_student
 from privsyn.students.settings import STUDENTS
 
 
-def unfinished(ctx: Context, *, hours: float = 0) -> list[Entry]:
+def unfinished_releases(ctx: Context, *, hours: float = 0) -> list[Entry]:
     """Releases that are charged, not finished, and that nobody draws.
 
     Args:
@@ -134,7 +134,9 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
             sync_student(ctx, folder)
         publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
         # Further records have no run of their own: their certificate is in their parent's.
-        if name in publisher.published() and (not facts.is_derived or STUDENTS in facts.derived):
+        if name in publisher.published_ids() and (
+            not facts.is_derived or STUDENTS in facts.derived
+        ):
             lineage.log_revision(ctx, name, publisher.revision(name))
     return names
 
@@ -147,7 +149,7 @@ def _release(ctx: Context, folder: Path, plan: Plan) -> None:
         )
     lineage.open_release(ctx, plan, entry)
     lineage.log_certificate(ctx, plan, folder)
-    holds = layout.passed(folder)
+    holds = layout.suite_passed(folder)
     if holds is not None:
         lineage.log_validation(ctx, plan, folder, passed=holds)
     lineage.log_measures(ctx, plan)

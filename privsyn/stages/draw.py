@@ -32,7 +32,7 @@ from privsyn.errors import (
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.models.loading import ROLES, load_role
-from privsyn.models.training.processes import started
+from privsyn.models.training.processes import start_group
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
@@ -98,7 +98,7 @@ def _kind(plan: Plan) -> dict[str, object]:
 
 
 @again_if_finished
-def begun(ctx: Context, plan: Plan | OpenPlan) -> Workdir | None:
+def open_begun(ctx: Context, plan: Plan | OpenPlan) -> Workdir | None:
     """The workdir of a begun release, resumed; None where the release is already committed.
 
     Raises:
@@ -138,9 +138,9 @@ def refuse_drawn(ctx: Context, plan: Plan | OpenPlan) -> None:
     Raises:
         LeaseHeld: Another process draws a part of it; or its scratch is another one.
         ReleaseLost: Its scratch was here and is gone, or it was given up.
-        VerificationError: See ``begun``.
+        VerificationError: See ``open_begun``.
     """
-    begun(ctx, plan)
+    open_begun(ctx, plan)
     ctx.ledger.leases.check_idle(plan.id)
 
 
@@ -180,7 +180,7 @@ def session(release: OpenPlan, part: int | str, work: Workdir) -> Iterator[Drawi
             note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
             # Before a draw, or after a failure of the machine, the same draws can be replayed.
-            if not journal.drawn or _from_outside(error):
+            if not journal.has_drawn or _from_outside(error):
                 raise
             where = traceback.extract_tb(error.__traceback__)[-1]
             again = work.give_up(f"{type(error).__name__} after a draw")
@@ -206,7 +206,7 @@ def load_models(ctx: Context, plan: Plan | OpenPlan) -> Backends:
     return Backends({role: load_role(models, role, performance) for role in roles})
 
 
-def load_planned(release: OpenPlan, backends: Backends | None = None) -> Backends:
+def load_planned_models(release: OpenPlan, backends: Backends | None = None) -> Backends:
     """The models a release was planned with: those that are loaded already, or its own.
 
     Raises:
@@ -287,16 +287,16 @@ def generate(
     """
     release = open_plan(ctx, plan)
     with trace_stage(ctx, release.id, "generate", shard):
-        work = begun(ctx, release)
+        work = open_begun(ctx, release)
         if work is None:
             return None
         name = samples(shard)
         with work:
             target = work.folder / name
-            if work.finished(shard, name):
+            if work.is_finished(shard, name):
                 return target
             # Before the lease: models may take longer to load than it lives.
-            backends = load_planned(release, backends)
+            backends = load_planned_models(release, backends)
             with session(release, shard, work) as drawn:
                 kind, rows, shown = _draw(release, shard, backends, drawn, work)
                 # every draw is counted before its text is handed on
@@ -419,12 +419,12 @@ def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = No
     with trace_stage(ctx, release.id, "train"):
         if not isinstance(release.method, TrainsModel):
             return None
-        work = begun(ctx, release)
+        work = open_begun(ctx, release)
         if work is None:
             return None
         with work:
             folder = work.folder / MODEL
-            if not work.finished(TRAIN, TRAINED_BY, MODEL):
+            if not work.is_finished(TRAIN, TRAINED_BY, MODEL):
                 _train(release, release.method, backends, work)
         return folder
 
@@ -433,7 +433,7 @@ def _train(
     release: OpenPlan, method: TrainsModel, backends: Backends | None, work: Workdir
 ) -> None:
     ctx = release.ctx
-    with _shared(release, backends) as shared, session(release, TRAIN, work) as drawn:
+    with _share_models(release, backends) as shared, session(release, TRAIN, work) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
@@ -460,19 +460,19 @@ def _train(
 
 
 @contextmanager
-def _shared(release: OpenPlan, backends: Backends | None) -> Iterator[Backends]:
+def _share_models(release: OpenPlan, backends: Backends | None) -> Iterator[Backends]:
     """The models, with the one to be trained shared among all processes, where there are several.
 
     The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
     end with the block.
     """
     ctx = release.ctx
-    backends = load_planned(release, backends)
+    backends = load_planned_models(release, backends)
     models, performance = ctx.config.models, ctx.config.performance
     if ctx.group is None and performance.processes == 1:
         yield backends
         return
-    with closing(ctx.group) if ctx.group is not None else started(performance) as group:
+    with closing(ctx.group) if ctx.group is not None else start_group(performance) as group:
         from privsyn.models.training.multi_gpu import RanksModel
 
         model = RanksModel(backends.base, group, models, performance)
@@ -511,7 +511,7 @@ def draw_accuracy(
     mechanism = plan.accuracy
     if mechanism is None:
         return None
-    if begun(ctx, release) is None:
+    if open_begun(ctx, release) is None:
         raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
     file = work.folder / HELD_OUT
     with session(release, ACCURACY, work) as part:

@@ -89,7 +89,7 @@ def evaluate(
             digest = _digest(ctx, plan, artifact) if once else None
             if again or digest is None or not _measured_with(folder, digest):
                 _measure(ctx, plan, artifact, folder, backends, digest)
-            if layout.passed(artifact.parent):
+            if layout.suite_passed(artifact.parent):
                 lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
                 if ctx.config.evaluate.audit == "block":  # validate could not say it yet
                     log_validation(ctx, plan, lies, passed=True)
@@ -199,7 +199,7 @@ def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> N
         report(ctx, plan)
 
 
-def not_measured(folder: Path | None) -> str | None:
+def failure_reason(folder: Path | None) -> str | None:
     """Why nothing of a release could be measured: class and place of the error; None where it was.
 
     Args:
@@ -219,6 +219,6 @@ def log_line(folder: Path | None) -> str:
     """One line for a log: the same whether or not there was a record to measure by."""
     if folder is None:
         return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"
-    if reason := not_measured(folder):
+    if reason := failure_reason(folder):
         return f"not measured: {reason}. Measure it later: privsyn report --measure {folder.name}"
     return f"internal numbers in {folder}"

@@ -152,7 +152,7 @@ def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
     commit = facts.software.get("git")
     ctx.lineage.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, facts)
-    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in facts.drawn.items()})
+    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in facts.draw_counts.items()})
     ctx.lineage.log_metrics(run, _accuracy(facts))
     if warning := paid_drop(ctx, plan):
         ctx.lineage.set_tags(run, {WARNING: warning})

@@ -16,14 +16,13 @@ import numpy as np
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
 from privsyn.data.records import Record
-from privsyn.errors import MissingExtra, ModelError, installed
+from privsyn.errors import MissingExtra, ModelError, is_installed
 from privsyn.evaluation.classifiers import (
     FEWEST,
     FEWEST_A_SIDE,
     downstream,
-    labelled,
+    labeled_texts,
     near,
-    spaced,
     split_holdout,
 )
 from privsyn.evaluation.embeddings import (
@@ -50,7 +49,7 @@ from privsyn.evaluation.language_model import (
     in_context,
     perplexity_gap,
 )
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields
 from privsyn.methods.base import Backends, OnProgress, Role
@@ -320,7 +319,7 @@ def _rulers(ctx: Context, plan: Plan, backends: Backends | None) -> _Rulers:
     took_part, name = _TEXT_VOTER in plan.models, config.evaluate.encoder
     if why_no_judge(ctx, plan) is not None:
         return _Rulers(voter, None, took_part, "")
-    if name is None and not installed(embed_e5.PACKAGE):
+    if name is None and not is_installed(embed_e5.PACKAGE):
         return _Rulers(voter, voter, False, called)
     judge = EmbeddedOnce(partial(load_measuring_encoder, name, config.performance, cache))
     judge.load()
@@ -401,7 +400,7 @@ def _beside(
     speaking = len(plan.dataset.labels) > 1
     # Without labels to tell apart all have the same one, for what compares texts alone.
     ours, theirs = (
-        labelled(texts, labels if speaking else [""] * len(texts), most)
+        labeled_texts(texts, labels if speaking else [""] * len(texts), most)
         for texts, labels in (synthetic, real)
     )
     # Rivals are trained on as many as the release, or a third; all others test.
@@ -462,9 +461,9 @@ def _classifier(ctx: Context) -> Answer | None:
     name = ctx.config.evaluate.classifier
     if name is None:
         return None
-    from privsyn.models.training.text_classifier import fine_tuned
+    from privsyn.models.training.text_classifier import predict_fine_tuned
 
-    return partial(fine_tuned, _classifier_folder(name), ctx.config.performance)
+    return partial(predict_fine_tuned, _classifier_folder(name), ctx.config.performance)
 
 
 def _classifier_folder(name: str) -> ModelReference:
@@ -494,14 +493,16 @@ def _public(ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | 
     settings = ctx.config.evaluate
     if not (settings.public_alone and (settings.embeddings or settings.in_context_records)):
         return []
-    names: list[str | None] = [label for _, label in labelled(*synthetic, settings.embedded_texts)]
+    names: list[str | None] = [
+        label for _, label in labeled_texts(*synthetic, settings.embedded_texts)
+    ]
     if not plan.dataset.labels:
-        names = [None] * len(spaced(synthetic[0], settings.embedded_texts))
+        names = [None] * len(evenly_spaced(synthetic[0], settings.embedded_texts))
     if not names:
         return []
     if written := _candidates(public_file(ctx, plan)):
-        return spaced(written, max(_READ, len(names)))
-    names = spaced(names, _ALONE)
+        return evenly_spaced(written, max(_READ, len(names)))
+    names = evenly_spaced(names, _ALONE)
     draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
 
     def progress(done: int, total: int) -> None:
@@ -535,7 +536,7 @@ def _by_reading(
     metrics = perplexity_gap(synthetic[0], real[0], read, settings.perplexity_texts)
     if settings.in_context_records:
         half = len(real[0]) // 2
-        ours = labelled(*synthetic, settings.embedded_texts)
+        ours = labeled_texts(*synthetic, settings.embedded_texts)
         pairs = list(zip(*real, strict=True))
         known, tested = ([(t, of) for t, of in part if of] for part in (pairs[:half], pairs[half:]))
         sets = {"synthetic": ours, "real": known[: len(ours)]}
@@ -620,7 +621,7 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
         try_embedder(embedder, SENTENCE)
         if settings.encoder is not None:
             _judge_revision(ctx)  # raises: one that was named is meant, unlike a missing package
-        if why_no_judge(ctx, plan) is None and (settings.encoder or installed(embed_e5.PACKAGE)):
+        if why_no_judge(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
             judge = load_measuring_encoder(
                 settings.encoder, ctx.config.performance, ctx.workspace.cache
             )

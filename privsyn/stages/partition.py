@@ -60,7 +60,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         if entry.state == "COMMITTED":
             return 0
         if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
-            _refuse_changed(release, "Run again. Nothing was drawn.")
+            _refuse_other_file(release, "Run again. Nothing was drawn.")
             check_rows(release.source)
             _refuse_private_text(release)
             refuse_empty(release, ctx.charged_account().partition_key.reveal())
@@ -81,7 +81,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             lease.check()
             # The file may have been written to while it was read: then the buckets mix two
             # versions.
-            _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
+            _refuse_other_file(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
             leases = ctx.ledger.leases.parts(plan.id)
             for shard in parts:
                 first = header | {"shard": shard}
@@ -101,7 +101,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
 
         row_counts, files = RowCounts(), 1 if release.method.whole else work.shards
         with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, work:
-            if not work.finished(PARTITION):
+            if not work.is_finished(PARTITION):
                 write_partition(
                     release.source,
                     account.partition_key.reveal(),
@@ -138,7 +138,7 @@ def _refuse_private_text(release: OpenPlan) -> None:
     source = release.source
     files = [source.path] + ([source.test_path] if source.test_path else [])
 
-    def shared(public: Iterable[bytes]) -> bool:
+    def is_shared(public: Iterable[bytes]) -> bool:
         rows = (
             row.reveal()
             for file in files
@@ -147,13 +147,13 @@ def _refuse_private_text(release: OpenPlan) -> None:
         return shares_text(public, rows, plan.dataset.labels)
 
     public = [ctx.files.read(setting, value, digest) for setting, value, _, digest in read]
-    if public and shared(public):
+    if public and is_shared(public):
         raise ConfigError(
             f"{' or '.join(setting for setting, *_ in read)} names a file that shares text with "
             "the private file, so it is not public.",
             hint="Name a file that was not made from the records. Nothing was drawn.",
         )
-    if examples and shared(" ".join(text.split()).encode() for text in examples):
+    if examples and is_shared(" ".join(text.split()).encode() for text in examples):
         raise ConfigError(
             "dataset.examples, or the method's examples, shares text with the private file, so "
             "it is not public.",
@@ -170,7 +170,7 @@ def _examples(value: Any) -> Iterator[str]:
             yield from _examples(part)
 
 
-def _refuse_changed(release: OpenPlan, hint: str) -> None:
+def _refuse_other_file(release: OpenPlan, hint: str) -> None:
     """Refuse another private file than the one that was compared with those of other accounts.
 
     Asked before the release begins, and again of the file that was read: a release may have begun

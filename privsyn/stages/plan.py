@@ -155,7 +155,9 @@ def plan(
             "privacy.epsilon.",
         )
     if terms.limits_epsilon and target.delta > config.account.delta:
-        terms.refuse(config.account.name, of_which, request.judged(event, config.account.delta))
+        terms.refuse(
+            config.account.name, of_which, request.at_price_of(event, config.account.delta)
+        )
     if open_account:
         ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")
         account: Account | None = ctx.open_account()
@@ -410,7 +412,7 @@ def preview_all(ctx: Context, plans: Sequence[Plan]) -> Preview:
         ctx.ledger.releases.find(planned.release_id) if planned.release_id else None
         for planned in plans
     ]
-    charged = [entry is not None and entry.charged for entry in entries]
+    charged = [entry is not None and entry.is_charged for entry in entries]
     new = [planned for planned, paid in zip(plans, charged, strict=True) if not paid]
     if not new:
         return preview(ctx, plans[0])

@@ -18,7 +18,7 @@ from privsyn.publishing import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
-from privsyn.stages.draw import load_planned
+from privsyn.stages.draw import load_planned_models
 from privsyn.stages.measure import try_measuring
 
 
@@ -54,8 +54,8 @@ def preflight(
         return
     check_key(ctx)
     check_places(ctx, plan, published=published)
-    backends = load_planned(release, backends)
-    _tried(
+    backends = load_planned_models(release, backends)
+    _try(
         lambda: release.method.preflight(
             release.settings, plan.privacy_unit, plan.dataset.labels, backends
         ),
@@ -79,7 +79,7 @@ def check_evaluation(release: OpenPlan, backends: Backends) -> None:
         return
     hint = "Name another model, or set evaluate.enabled=false."
     try:
-        _tried(
+        _try(
             lambda: try_measuring(ctx, release.plan, backends),
             "evaluate cannot use its models",
             hint,
@@ -102,7 +102,7 @@ def _no_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
-def _tried(attempt: Callable[[], None], failed: str, hint: str) -> None:
+def _try(attempt: Callable[[], None], failed: str, hint: str) -> None:
     """Make a public pass; a foreign error becomes ours, with its class and place.
 
     Raises:

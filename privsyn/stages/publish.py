@@ -40,7 +40,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     with trace_stage(ctx, plan.id, "publish"):
         folder = find(ctx, plan)
         refuse_withheld(ctx, plan)
-        if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
+        if folder != ctx.workspace.release(plan.id) or not layout.suite_passed(folder):
             raise ValidationFailed(
                 f"release {plan.id} has not passed its suite and is not published.",
                 hint="Run validate first, or look into quarantine/.",
@@ -48,7 +48,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         if sign(ctx, folder) is not None:  # where validate ran on a machine without the key
             set_times(folder)
             store(ctx, folder)
-        verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+        verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
         refuse_unapproved(ctx, folder)
         if ctx.as_filed:
             export(ctx, plan)
@@ -80,7 +80,7 @@ def is_published(ctx: Context, plan: Plan) -> bool:
 
     Its pointer is there, and where dvc.yaml tracks this run, what it tracks is this release.
     """
-    if plan.id not in _publisher(ctx).published():
+    if plan.id not in _publisher(ctx).published_ids():
         return False
     if not ctx.as_filed:
         return True
@@ -91,10 +91,10 @@ def is_published(ctx: Context, plan: Plan) -> bool:
         return False
 
 
-def published(ctx: Context, plan: Plan) -> str | None:
+def published_revision(ctx: Context, plan: Plan) -> str | None:
     """The DVC revision of a published release; None if it is not published."""
     publisher = _publisher(ctx)
-    return publisher.revision(plan.id).md5 if plan.id in publisher.published() else None
+    return publisher.revision(plan.id).md5 if plan.id in publisher.published_ids() else None
 
 
 def restore(ctx: Context, release_id: str) -> Path:
@@ -111,7 +111,7 @@ def restore(ctx: Context, release_id: str) -> Path:
         if stored is not None:
             return stored
     publisher = _publisher(ctx)
-    if release_id not in publisher.published() and ctx.workspace.here_in(release_id) is None:
+    if release_id not in publisher.published_ids() and ctx.workspace.here_in(release_id) is None:
         raise ctx.workspace.missing(release_id)
     folder = publisher.restore(release_id)
     set_times(folder)
@@ -147,9 +147,9 @@ def record(
         ConfigError: The target is a release's folder.
         StorageError: Disk full or no permission.
     """
-    verification.raise_failed(folder, verification.verify(folder, ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ledger))
     facts = ReleaseFacts.read(folder, stated)
-    if layout.passed(folder) is False:
+    if layout.suite_passed(folder) is False:
         raise ValidationFailed(
             f"{folder} failed its suite: it is not to be published.",
             hint=f"See {layout.page_of(folder)}.",

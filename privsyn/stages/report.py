@@ -54,10 +54,10 @@ def report(
     Raises:
         DataError: The release is not here.
     """
-    folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
-    sections = graded(ctx, plan) if sections is None else sections
+    folder, measured = ctx.workspace.internal(plan.id), _read_evaluation(ctx, plan.id)
+    sections = internal_sections(ctx, plan) if sections is None else sections
     values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
-    words, found_worth = compared(values), weigh(values)
+    words, found_worth = comparison_text(values), weigh(values)
     plots = [
         Block("picture", title=file.stem.replace("_", " "), png=file.read_bytes())
         for file in _plots(folder)
@@ -71,10 +71,10 @@ def report(
     return folder / layout.INSIDE_PAGE, folder / layout.INSIDE_NUMBERS
 
 
-def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
+def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     """The internal sections of a report."""
     release = open_plan(ctx, plan)
-    measured = _measured(ctx, plan.id)
+    measured = _read_evaluation(ctx, plan.id)
     texts = release.modality.name == Texts.name
     about = Availability(
         texts=texts,
@@ -86,7 +86,7 @@ def graded(ctx: Context, plan: Plan) -> list[ReportSection]:
         rows=_rows(ctx, plan),
         encoder=why_no_judge(ctx, plan) if texts else why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
-        failed=failed(measured),
+        failed=failures_text(measured),
         first=helps_first(ctx, plan),
         aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", release.settings),
@@ -152,13 +152,13 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
             continue
         with suppress(PrivsynError, LookupError, TypeError, ValueError):
             made = ReleaseFacts.read(folder).derived[STUDENTS]["student"]
-            metrics = _measured(ctx, name).get("metrics", ())
+            metrics = _read_evaluation(ctx, name).get("metrics", ())
             values = {str(one["name"]): float(one["value"]) for one in metrics}
             measured.append(StudentMetrics(name, int(made["parameters"]), values))
     return measured
 
 
-def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
+def _read_evaluation(ctx: Context, name: str) -> Mapping[str, Any]:
     """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
     try:
         evaluation = json.loads((ctx.workspace.internal(name) / layout.EVALUATION).read_bytes())
@@ -167,7 +167,7 @@ def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
     return evaluation if isinstance(evaluation, dict) else {}
 
 
-def failed(measured: Mapping[str, Any]) -> str:
+def failures_text(measured: Mapping[str, Any]) -> str:
     """What of an evaluation could not be measured, in words; empty for nothing."""
     failures = measured.get("failed", {})
     return "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -178,7 +178,7 @@ def _plots(folder: Path) -> list[Path]:
     return sorted(file for file in folder.glob("*.png") if file.name not in IN_REPORT)
 
 
-def compared(metrics: Mapping[str, float]) -> str:
+def comparison_text(metrics: Mapping[str, float]) -> str:
     """How good a release is beside what, in a sentence."""
     words = verdict(metrics)
     if words is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):

@@ -79,7 +79,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         plan.privacy_event(),
         method=plan.method,
         guarantee=Guarantee(plan.epsilon, plan.delta),
-        source=_noted(ctx, release.source, known),
+        source=_note_source(ctx, release.source, known),
         settings_digest=plan.settings_digest,
         again=ctx.config.privacy.again,
     )
@@ -91,7 +91,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     return entry
 
 
-def _noted(ctx: Context, source: DatasetConfig, known: Entry | None) -> DatasetSource | None:
+def _note_source(ctx: Context, source: DatasetConfig, known: Entry | None) -> DatasetSource | None:
     """The private file as the ledger compares it with those of other versions and releases.
 
     A release that has begun goes on from its buckets, whatever became of the file; of a finished

@@ -14,7 +14,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, load_models, refuse_drawn, train
-from privsyn.stages.evaluate import evaluate, log_line, not_measured
+from privsyn.stages.evaluate import evaluate, failure_reason, log_line
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
@@ -153,7 +153,7 @@ def _evaluate(ctx: Context, plan: Plan) -> str | None:
         folder = evaluate(ctx, plan)
     except PolicyBroken as refusal:
         return f"not measured: {refusal.message}"
-    return log_line(folder) if not_measured(folder) else None
+    return log_line(folder) if failure_reason(folder) else None
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from privsyn.release.workspace import Workspace
 from privsyn.section import explain
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context
-from privsyn.stages.evaluate import evaluate, not_measured
+from privsyn.stages.evaluate import evaluate, failure_reason
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased
@@ -181,7 +181,7 @@ class _Project:
         if key in on_file:
             trial = Trial(dict(settings), **on_file[key])
         else:
-            trial = self._made(settings)
+            trial = self._make_trial(settings)
             on_file[key] = {
                 name: value for name, value in vars(trial).items() if name != "settings"
             }
@@ -190,7 +190,7 @@ class _Project:
             on_trial(trial)
         return trial
 
-    def _made(self, settings: Mapping[str, Any]) -> Trial:
+    def _make_trial(self, settings: Mapping[str, Any]) -> Trial:
         options = {**(self.config.methods.get(self.method) or {}), **settings}
         began = time.process_time()
         try:
@@ -207,7 +207,7 @@ class _Project:
             folder = evaluate(ctx, planned)
         if folder is None:  # pragma: no cover - evaluation is on by the config of a search
             raise ConfigError("evaluate.enabled is off.")
-        if reason := not_measured(folder):
+        if reason := failure_reason(folder):
             return Trial(settings, {}, f"not measured: {reason}")
         measured = json.loads((folder / layout.EVALUATION).read_bytes())["metrics"]
         metrics = {metric["name"]: float(metric["value"]) for metric in measured}
@@ -287,7 +287,7 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
             f"{named} is neither a name under files in params.yaml nor a release.",
             hint="Declare the public records: files: {reviews: {path: reviews.jsonl, digest: ...}}",
         )
-    verification.raise_failed(folder, verification.verify(folder, None))
+    verification.raise_on_failure(folder, verification.verify(folder, None))
     verification.refuse_predictable(folder, ReleaseFacts.read(folder).certificate)
     refuse_unreleased(folder, ctx)
     rows = [json.loads(line) for line in (folder / layout.ARTIFACT).read_bytes().splitlines()]

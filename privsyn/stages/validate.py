@@ -62,7 +62,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
 
 def failed_checks(result: ValidationResult) -> str:
     """The checks that failed, in the words of the report and as the suite names them."""
-    failed = {check.name: check.title for check in result.failed}
+    failed = {check.name: check.title for check in result.failures}
     return "; ".join(f"{title.rstrip('.')} ({name})" for name, title in sorted(failed.items()))
 
 
@@ -98,14 +98,14 @@ def examine(
         {"release_id": facts.name}
         | result.to_json()
         | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)}
-        | stated(ctx),
+        | stated_facts(ctx),
     )
     write_report(folder)
     verification.note_reports(folder, ctx.ledger)
     return result, quality
 
 
-def stated(ctx: Context) -> dict[str, Any]:
+def stated_facts(ctx: Context) -> dict[str, Any]:
     """What a report says beside its release: the owner's words, and the key that will sign it."""
     words = ctx.config.deployment.model_dump(mode="json", exclude_defaults=True)
     return {"deployment": words, "signer": key_id(ctx)}
@@ -181,7 +181,7 @@ def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
         ValidationFailed: It failed its suite, was not validated, lies in quarantine, or the project
             has it audited first.
     """
-    if not layout.passed(folder):
+    if not layout.suite_passed(folder):
         raise ValidationFailed(
             f"{folder.name} has not passed its suite: its records are not handed out.",
             hint=f"See {layout.page_of(folder)}, or run validate first.",

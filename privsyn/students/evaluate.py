@@ -83,7 +83,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         raise DataError(
             f"student {name} is not here.", hint=f"Restore it with: privsyn restore {name}"
         )
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     facts = ReleaseFacts.read(folder)
     if STUDENTS not in facts.derived:
         raise DataError(f"{name} is not a student.", hint="Make one with: privsyn distill RELEASE")
@@ -190,7 +190,7 @@ def _private(
             hint=f"Draw it, at its own charge: privsyn run --method {name} "
             + " ".join(f"-S methods.{name}.{key}={value}" for key, value in changes.items()),
         )
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     return _measure(ctx, planned, folder / layout.MODEL, holdout, PRIVATE)
 
 

@@ -22,7 +22,7 @@ from privsyn.section import explain
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
-from privsyn.stages.draw import load_planned
+from privsyn.stages.draw import load_planned_models
 from privsyn.stages.validate import examine, failed_checks, place
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE
@@ -69,7 +69,7 @@ def more(
     refuse_to_hand_out(ctx, release_id)
     _method(parent.plan)
     sampling = dict(sampling or {})
-    settings = _sampled(parent.plan, open_plan(ctx, parent.plan).settings, sampling)
+    settings = _with_sampling(parent.plan, open_plan(ctx, parent.plan).settings, sampling)
     with _new_name(ctx, parent.plan) as name:
         folder = _make(ctx, parent, name, count, settings, sampling)
     folder = check_more(ctx, parent.plan, folder, count)
@@ -120,7 +120,7 @@ def _exists(ctx: Context, name: str) -> bool:
     return any(path.exists() for path in paths)
 
 
-def _sampled(parent: Plan, settings: Any, sampling: Mapping[str, float | None]) -> Any:
+def _with_sampling(parent: Plan, settings: Any, sampling: Mapping[str, float | None]) -> Any:
     """The release's settings with other sampling.
 
     Raises:
@@ -155,7 +155,7 @@ def _make(
 ) -> Path:
     """Generate, certify and write the records."""
     release = open_plan(ctx, parent.plan)
-    backends = load_planned(release)
+    backends = load_planned_models(release)
     trained = parent.folder / layout.MODEL
     modality, rows = release.modality, list[dict[str, Any]]()
     for label, content in _method(parent.plan).more(

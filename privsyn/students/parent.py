@@ -47,7 +47,7 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
     folder = ctx.workspace.locate(release_id)
     if folder is None:
         raise ctx.workspace.missing(release_id)
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     facts = ReleaseFacts.read(folder)
     if facts.is_derived:
         raise ConfigError(
@@ -63,7 +63,7 @@ def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
     with (parent.folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
         for line in stream:
             row = json.loads(line)
-            rows.append((row.get("label"), modality.released(parent.folder, row)))
+            rows.append((row.get("label"), modality.read_released(parent.folder, row)))
     return rows
 
 
@@ -78,7 +78,7 @@ def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
     """
     refuse_withheld(ctx, parent)
     # An approval is for a certificate, so the folder must still match that certificate.
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
     services = ctx.config.services
     sign(ctx, folder)

@@ -40,7 +40,7 @@ from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
-from privsyn.stages.validate import copy_reports, place, stated, write_report
+from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import Student, start_folder, train_student
@@ -256,7 +256,7 @@ def make_student(ctx: Context, planned: StudentPlan) -> Path:
     folder = stored or ctx.workspace.release(planned.id)
     with lock_student(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
-            verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+            verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
         else:
             _make(ctx, planned, folder)
     trace_student(ctx, planned, folder)
@@ -463,9 +463,9 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
             f"student {planned.id} is not here.",
             hint=f"Make it with: privsyn distill {planned.parent.id}",
         )
-    if not (layout.passed(folder) and verification.covers_reports(folder, ctx.ledger)):
+    if not (layout.suite_passed(folder) and verification.covers_reports(folder, ctx.ledger)):
         _examine(ctx, folder)
-    holds = layout.passed(folder) is True
+    holds = layout.suite_passed(folder) is True
     folder = place(ctx, planned.id, folder, released=holds)
     if filed and holds:
         copy_reports(ctx, planned.method, folder)
@@ -497,7 +497,7 @@ def _examine(ctx: Context, folder: Path) -> None:
             "success": all(check.passed is not False for check in checks),
             "checks": [check.__dict__ for check in checks],
         }
-        | stated(ctx),
+        | stated_facts(ctx),
     )
     write_report(folder)
     verification.note_reports(folder, ctx.ledger)
@@ -562,7 +562,7 @@ def sync_student(ctx: Context, folder: Path) -> None:
     """Write the missing lineage of a student in this project, from its certificate."""
     planned = StudentPlan.from_facts(ReleaseFacts.read(folder))
     trace_student(ctx, planned, folder)
-    if layout.passed(folder):
+    if layout.suite_passed(folder):
         register_student(ctx, planned, folder)
 
 

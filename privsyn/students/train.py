@@ -98,7 +98,7 @@ def train_student(
         tokenizer = student.read_tokenizer(folder)
         template = template or student.prompt_of(folder)
         encoded = student.encode(tokenizer, template, texts, cfg.max_tokens)
-        with student.seeded(seed, device):
+        with student.seed_torch(seed, device):
             model = _start(cfg, folder, tokenizer, encoded)
             if cfg.distill_logits:
                 _refuse_other_tokens(tokenizer, base)
@@ -108,7 +108,7 @@ def train_student(
         parameters=sum(weights.numel() for weights in model.parameters()),
         vocabulary=model.get_input_embeddings().num_embeddings,
         texts=len(encoded),
-        tokens=sum(text.counted for text in encoded),
+        tokens=sum(text.scored_tokens for text in encoded),
         steps=steps,
         loss=loss,
     )
@@ -169,7 +169,7 @@ def _fit(
         for start in range(0, len(texts), cfg.batch_size):
             batch = [texts[i] for i in order[start : start + cfg.batch_size]]
             # Over the whole batch: the loss is a mean over its tokens, whatever the passes are.
-            counted = sum(text.counted for text in batch)
+            counted = sum(text.scored_tokens for text in batch)
             for group in student.passes(batch, vocabulary, device):
                 ids, targets = student.pad(group, device)
                 # logits: (texts, tokens, vocabulary), in bfloat16 on GPUs.
@@ -200,7 +200,7 @@ def _fit(
             hint="Lower it; the paper's grid is 3e-5 to 3e-3.",
         )
     model.eval()
-    return epoch_loss / sum(text.counted for text in texts), taken
+    return epoch_loss / sum(text.scored_tokens for text in texts), taken
 
 
 def pace(step: int, steps: int, warmup_share: float) -> float:

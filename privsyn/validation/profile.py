@@ -264,7 +264,7 @@ def number(value: Any) -> float | None:
     return read if math.isfinite(read) and abs(read) <= _WHOLE else None
 
 
-def written(value: Any) -> str:
+def printable(value: Any) -> str:
     """A value for people: encodable text of at most 40 characters."""
     text = value if isinstance(value, str) else spelt(value)
     # Through UTF-16: a model may write half of a surrogate pair, which no page can encode.
@@ -292,10 +292,10 @@ def _field(name: str, values: Sequence[Any]) -> Field:
         counts = []
     else:
         top = different.most_common(MOST_VALUES)
-        counts = [(written(json.loads(value)), count) for value, count in top]
+        counts = [(printable(json.loads(value)), count) for value, count in top]
         if rest := len(values) - sum(count for _, count in top):
             counts.append(("other values", rest))
-    return Field(written(name), len(values), len(different), tuple(counts))
+    return Field(printable(name), len(values), len(different), tuple(counts))
 
 
 def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
@@ -508,15 +508,15 @@ def _pixels(file: Path) -> Pixels | None:
 def _sheet_samples(rows: Sequence[ImageRow], labels: Sequence[str]) -> Iterator[str | None]:
     readable = [row for row in rows if row.readable]
     if not labels:
-        yield from (row.file for row in _spaced(readable, 4 * COLUMNS))
+        yield from (row.file for row in _pick_evenly(readable, 4 * COLUMNS))
         return
     for label in labels[:MOST_ROWS]:
-        chosen = _spaced([row for row in readable if row.label == label], COLUMNS)
+        chosen = _pick_evenly([row for row in readable if row.label == label], COLUMNS)
         yield from (row.file for row in chosen)
         # Filled up, so that each row of the sheet stays one label.
         yield from [None] * (COLUMNS - len(chosen))
 
 
-def _spaced(rows: Sequence[ImageRow], most: int) -> list[ImageRow]:
+def _pick_evenly(rows: Sequence[ImageRow], most: int) -> list[ImageRow]:
     count = min(most, len(rows))
     return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]

@@ -151,7 +151,7 @@ def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, 
                 f"validation.suite: no file {files.path(name)}.",
                 hint=f"Shipped suites: {', '.join(sorted(shipped))}.",
             )
-        raw = _parsed(files.read("validation.suite", name, digest), f"validation.suite={name}")
+        raw = _parse(files.read("validation.suite", name, digest), f"validation.suite={name}")
     if not isinstance(raw, dict) or not isinstance(raw.get("expectations"), list):
         raise ConfigError(
             f"validation.suite={name} is not a Great Expectations suite: it must be an object "
@@ -160,7 +160,7 @@ def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, 
     return {"name": raw.get("name") or Path(name).stem, "expectations": raw["expectations"]}
 
 
-def _parsed(data: bytes, where: str) -> Any:
+def _parse(data: bytes, where: str) -> Any:
     try:
         return parse_json(data)
     except ValueError:
@@ -176,7 +176,7 @@ def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
     if not file.exists():
         raise ConfigError(f"validation.json_schema: no file {file}.")
     data = files.read("validation.json_schema", str(cfg.json_schema), cfg.json_schema_digest)
-    schema = _parsed(data, f"validation.json_schema={cfg.json_schema}")
+    schema = _parse(data, f"validation.json_schema={cfg.json_schema}")
     if not isinstance(schema, dict):
         raise ConfigError(f"validation.json_schema: {file} must hold an object.")
     try:
@@ -301,7 +301,7 @@ class ValidationResult:
     profile: Profile | ImageProfile
 
     @property
-    def failed(self) -> tuple[Expectation, ...]:
+    def failures(self) -> tuple[Expectation, ...]:
         """The checks that do not hold."""
         return tuple(check for check in self.expectations if not check.success)
 
@@ -428,12 +428,12 @@ def _check(outcome: Mapping[str, Any]) -> Expectation:
         title=config.get("description")
         or name.removeprefix("expect_").replace("_", " ").capitalize(),
         success=bool(outcome["success"]),
-        detail=_raised(outcome.get("exception_info") or {})
+        detail=_failure_text(outcome.get("exception_info") or {})
         or _detail(outcome.get("result") or {}, kwargs, share="proportion" in name),
     )
 
 
-def _raised(info: Mapping[str, Any]) -> str:
+def _failure_text(info: Mapping[str, Any]) -> str:
     """Why an expectation could not be evaluated; empty if it was."""
     for entry in (info, *(value for value in info.values() if isinstance(value, dict))):
         if entry.get("raised_exception"):
@@ -516,7 +516,7 @@ def masked(text: str, cfg: ValidationConfig) -> str:
     if text.lstrip().startswith(("{", "[{")):
         try:
             # Values alone: a key that looks like a number is part of the schema.
-            return json.dumps(_walked(json.loads(text), replaced), ensure_ascii=False)
+            return json.dumps(_walk(json.loads(text), replaced), ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
     return replaced(text)
@@ -530,23 +530,23 @@ def mask_rows(rows: Sequence[Mapping[str, Any]], cfg: ValidationConfig) -> list[
     ]
 
 
-def _walked(value: Any, change: Callable[[str], str]) -> Any:
+def _walk(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_walked(item, change) for item in value]
+        return [_walk(item, change) for item in value]
     if isinstance(value, dict):
-        return {key: _walked(item, change) for key, item in value.items()}
+        return {key: _walk(item, change) for key, item in value.items()}
     return value
 
 
 def _pattern(kind: str, cfg: ValidationConfig) -> re.Pattern[str]:
-    looked_for = cfg.record_number_pattern if kind == "record_number" else _shipped()[kind]
+    looked_for = cfg.record_number_pattern if kind == "record_number" else _shipped_patterns()[kind]
     return re.compile(f"{_BEFORE[kind]}(?:{looked_for}){_BEHIND[kind]}")
 
 
 @cache
-def _shipped() -> Mapping[str, str]:
+def _shipped_patterns() -> Mapping[str, str]:
     """Kind -> regular expression of the shipped suite."""
     suite = json.loads((SHIPPED / "text.json").read_bytes())
     return {

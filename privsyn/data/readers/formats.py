@@ -170,7 +170,7 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
                     yield Private(list(pieces([text], cfg.delimiter or ",")))
 
 
-def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
+def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
     """Columns that may hold ids of people -> number of distinct values. Their values repeat.
 
     These are columns with the name of a kind of person, and columns of short values that each occur
@@ -290,7 +290,7 @@ def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> F
     if file_format is None or (packed and not file_format.packed):
         source = path if within is None else f"{within} holds a file that"
         raise DataError(
-            f"{source} ends in {suffix!r}; known are {kind.offered}.",
+            f"{source} ends in {suffix!r}; known are {kind.format_names}.",
             hint=way_out(suffix),
         )
     return file_format

@@ -113,7 +113,7 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
     Raises:
         DataError: As said, or the file is damaged. Values are never shown.
     """
-    with _opened(path) as archive:
+    with _open_zip(path) as archive:
         heads = {
             setting: (name, *_head(archive, name, path))
             for setting, name in _arrays(archive, path, columns).items()
@@ -157,7 +157,7 @@ def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]
     Raises:
         DataError: The file turns out to be damaged.
     """
-    with _opened(path) as archive:
+    with _open_zip(path) as archive:
         # Labels and ids are small and held whole; pixels come in batches.
         images, *others = _arrays(archive, path, columns).values()
         values = [
@@ -171,7 +171,7 @@ def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -257,9 +257,9 @@ class JSONLines:
     def _objects(self, path: Source) -> Iterator[dict[str, Any] | str]:
         with open_bytes(path) as stream:
             for line in bounded_lines(stream.readline):
-                yield row_counts.TOO_LONG if line is None else self._parsed(line)
+                yield row_counts.TOO_LONG if line is None else self._parse_line(line)
 
-    def _parsed(self, line: bytes) -> dict[str, Any] | str:
+    def _parse_line(self, line: bytes) -> dict[str, Any] | str:
         # privacy: a byte order mark is skipped in every line: whether a row is read must not
         # depend on whether it is the first.
         codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
@@ -380,7 +380,7 @@ class CSV:
         # privacy: the header decides the line end: a record may hold the other one in a text
         end = "\r" if self._header(path).endswith("\r") else "\n"
         ends_escaped = re.compile(rf"(?<!\\)(?:\\\\)*\\(?:{re.escape(self.delimiter)}|[\r\n])")
-        parse = self._doubled if self.escape is None else self._escaped
+        parse = self._split_doubled if self.escape is None else self._split_escaped
         width, cut = -1, False
         with self._text(path, end) as text:
             for record in split_records(text, self.delimiter, end, self.escape):
@@ -396,7 +396,7 @@ class CSV:
                     row = row if len(row) == width else row_counts.FIELDS
                 yield row
 
-    def _doubled(self, record: str) -> list[str] | str:
+    def _split_doubled(self, record: str) -> list[str] | str:
         """The fields of one record, parsed independently of all others."""
         try:
             return next(csv.reader((record,), delimiter=self.delimiter, strict=True))
@@ -409,11 +409,11 @@ class CSV:
         return re.compile(rf"({field})(?:{re.escape(self.delimiter)}|(\r?\n|\r|$))", re.DOTALL)
 
     @cached_property
-    def _taken(self) -> re.Pattern[str]:
+    def _escape(self) -> re.Pattern[str]:
         """A backslash and the character that it escapes; before others it is a plain character."""
         return re.compile(rf'\\(["\\\r\n{re.escape(self.delimiter)}])')
 
-    def _escaped(self, record: str) -> list[str] | str:
+    def _split_escaped(self, record: str) -> list[str] | str:
         """The fields of one record with a backslash before quotes within quotes."""
         row: list[str] = []
         place, last = 0, False
@@ -423,7 +423,7 @@ class CSV:
                 return row_counts.UNPARSED
             field, end = match.groups()
             inner = field[1:-1] if field.startswith(QUOTE) else field
-            row.append(self._taken.sub(r"\1", inner))
+            row.append(self._escape.sub(r"\1", inner))
             place, last = match.end(), end is not None
         return row if place == len(record) else row_counts.UNPARSED
 

@@ -128,7 +128,7 @@ def _open(path: Source, stack: ExitStack) -> Any:
     from pyarrow import parquet
 
     remote = isinstance(path, Address)
-    source = _unpacked(path, stack) if remote or split_suffix(path)[1] else path
+    source = _unpack(path, stack) if remote or split_suffix(path)[1] else path
     try:  # pre_buffer, on by default, would hold a whole row group in memory
         file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
         return stack.enter_context(file)
@@ -138,7 +138,7 @@ def _open(path: Source, stack: ExitStack) -> Any:
         ) from None
 
 
-def _unpacked(path: Source, stack: ExitStack) -> Any:
+def _unpack(path: Source, stack: ExitStack) -> Any:
     """An uncompressed copy on this machine, without a name: Parquet is read from its end."""
     copy = stack.enter_context(tempfile.TemporaryFile())
     with open_bytes(path) as stream:
@@ -155,7 +155,7 @@ def _is_taken(kind: Any, setting: str) -> bool:
     """Whether a column of this type may hold texts, labels or unit ids."""
     from pyarrow import types as t
 
-    kind = _stored(kind)
+    kind = _storage_type(kind)
     if _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind):
         return True
     if setting not in ("label", "unit"):
@@ -176,7 +176,7 @@ def _plain(column: Any) -> list[Any]:
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if column.type != (kind := _stored(column.type)):
+    if column.type != (kind := _storage_type(column.type)):
         column = column.storage
     if _is_text(kind):
         values = column.cast(pa.large_binary()).to_pylist()
@@ -201,7 +201,7 @@ def _moment(value: Any, zone: str = "") -> Any:
     return plain and plain.isoformat() + zone
 
 
-def _stored(kind: Any) -> Any:
+def _storage_type(kind: Any) -> Any:
     """The type that values of an extension type are stored in."""
     return getattr(kind, "storage_type", kind)
 

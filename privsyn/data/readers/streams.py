@@ -50,9 +50,9 @@ def parts(path: Source) -> list[Source]:
     if isinstance(path, Address):
         files: list[Source] = [Address(f"{path.bucket}/{key}") for key in object_states(path)]
         prefix = len(path.parts) - (path.pattern is not None)
-        files = [part for part in files if part == path or _shown(part.parts[prefix:])]
+        files = [part for part in files if part == path or _is_visible(part.parts[prefix:])]
     elif path.is_dir():
-        files = [part for part in _files(path) if _shown(part.relative_to(path).parts)]
+        files = [part for part in _files(path) if _is_visible(part.relative_to(path).parts)]
     else:
         return [path]
     if not files:
@@ -70,7 +70,7 @@ def local(
 ) -> Callable[[Source, Mapping[str, str]], T]:
     """Make a reader of local files refuse addresses."""
 
-    def checked(path: Source, columns: Mapping[str, str]) -> T:
+    def read_local(path: Source, columns: Mapping[str, str]) -> T:
         if isinstance(path, Address):
             raise DataError(
                 f"{path} has a format that cannot be read from an object store.",
@@ -78,7 +78,7 @@ def local(
             )
         return read(path, columns)
 
-    return checked
+    return read_local
 
 
 def there(path: Source) -> bool:
@@ -143,7 +143,7 @@ def _store(address: Address) -> BucketStore:
     return BucketStore(address.bucket, "dataset.path")
 
 
-def _shown(names: tuple[str, ...]) -> bool:
+def _is_visible(names: tuple[str, ...]) -> bool:
     return not any(name.startswith((".", "_")) for name in names)
 
 
@@ -223,7 +223,7 @@ def open_bytes(path: Source) -> Iterator[BinaryIO]:
             reading, too, as long as that happens inside the block.
     """
     try:
-        with _decompressed(path) as stream:
+        with _decompress(path) as stream:
             yield stream
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # No cause is attached: gzip's own message quotes the first bytes of the file.
@@ -251,7 +251,7 @@ def _cut(line: AnyStr) -> bool:
     return not (line.endswith(("\n", "\r")) if isinstance(line, str) else line.endswith(b"\n"))
 
 
-def _decompressed(path: Source) -> BinaryIO:
+def _decompress(path: Source) -> BinaryIO:
     place: Any = open_object(path) if isinstance(path, Address) else path
     match split_suffix(path)[1]:
         case ".gz":
@@ -352,7 +352,7 @@ def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
     digest = _hash(path, key)
     # The state before and after must agree: a file that changed while it was read has no
     # fingerprint.
-    if cache is not None and _state(path, key) == state and _settled(path):
+    if cache is not None and _state(path, key) == state and _is_settled(path):
         with suppress(StorageError):  # it is read again the next time
             write_json_atomic(cache / CACHE, entries | {place: [state, digest]}, mode=0o600)
     return digest
@@ -413,7 +413,7 @@ def _state(path: Source, key: bytes) -> str:
     return digest.hexdigest()
 
 
-def _settled(path: Source) -> bool:
+def _is_settled(path: Source) -> bool:
     if isinstance(path, Address):  # without an ETag a change may not show
         return all(state.split()[1] != "None" for state in object_states(path).values())
     newest = max((stat.st_ctime_ns for _, stat in _stats(path)), default=0)

@@ -228,7 +228,7 @@ class DPLora(Method[DPLoraSettings]):
         trainer.restore(journal.draw_file(f"steps/{done}", _never))
         # A model whose layers PEFT does not reach trains without an error and releases nothing
         # learned.
-        if not trainer.moved():
+        if not trainer.has_moved():
             raise PrivsynError("the adapter did not move in training: its layers are not reached.")
         counts = dict(zip(map(str, labels), sizes, strict=True))
         return {**trainer.files(), LABELS: (json.dumps(counts) + "\n").encode()}

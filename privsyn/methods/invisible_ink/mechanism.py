@@ -60,7 +60,7 @@ def calibrate(
     eta = calibrate_range(event, target, tokens)
     # A range is 2 * sensitivity / scale, and the sensitivity is C for every record that may change.
     scale = settings.batch_size * settings.temperature
-    return _mechanism(settings, facts, scale * eta / 2 / facts.moved)
+    return _mechanism(settings, facts, scale * eta / 2 / facts.changed_records)
 
 
 def rebuild(
@@ -87,14 +87,14 @@ def _mechanism(
         )
     scale = settings.temperature * settings.batch_size * LATTICE
     # Scores are sums over a bucket. The mean's divisor B is in the scale, so no size is read.
-    token = ExponentialMechanism(bound * facts.moved, scale)
+    token = ExponentialMechanism(bound * facts.changed_records, scale)
     return InvisibleInkMechanism(
         facts=facts,
         warnings=_advice(settings),
         divisor=settings.batch_size,
         token=token,
         # The rounded bound, so that rows are clipped to exactly what is charged.
-        clip_bound=token.sensitivity / facts.moved / LATTICE,
+        clip_bound=token.sensitivity / facts.changed_records / LATTICE,
         tokens=settings.max_tokens,
         buckets=settings.texts_per_label,
     )

@@ -28,8 +28,8 @@ from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
     AS_EARLIER_TURN,
     MIN_TOKENS,
-    as_released,
-    ended,
+    cut_at_next_record,
+    released_text,
     resolved_prompt,
 )
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
@@ -160,7 +160,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
-                yield Sample(bucket.cell, as_released(tokens, model, settings))  # [I8]
+                yield Sample(bucket.cell, released_text(tokens, model, settings))  # [I8]
 
 
 def _texts(
@@ -198,7 +198,7 @@ def _texts(
             i
             for i in unfinished
             if texts[i][-1] not in model.ends
-            and not ended(model.decode(texts[i]), settings.prompt)[1]
+            and not cut_at_next_record(model.decode(texts[i]), settings.prompt)[1]
         ]
         if not unfinished:
             break

@@ -113,10 +113,10 @@ def structures(ensemble: Ensemble, length: int, features: int, bandwidth: float)
     return [Structure(i, b, bandwidth * h, features) for i, (b, h) in enumerate(shapes)]
 
 
-def queried(ensemble: Ensemble, step: int) -> int:
+def structure_of(ensemble: Ensemble, step: int) -> int:
     """The number of the structure that scores the ``step``-th phrase (counted from 1).
 
-    >>> [queried("logarithmic", step) for step in range(1, 10)]
+    >>> [structure_of("logarithmic", step) for step in range(1, 10)]
     [0, 0, 1, 1, 2, 2, 2, 2, 3]
     """
     match ensemble:

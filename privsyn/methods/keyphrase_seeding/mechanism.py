@@ -118,22 +118,22 @@ def calibrate(
     """
     choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
 
-    def made(multiplier: float) -> KeyphraseSeedingMechanism:
+    def build(multiplier: float) -> KeyphraseSeedingMechanism:
         return _mechanism(settings, target, facts, multiplier, choice)
 
     def whole(multiplier: float) -> Event:
-        return made(multiplier).event
+        return build(multiplier).event
 
     def estimates(multiplier: float) -> Event:
-        return made(multiplier).estimates
+        return build(multiplier).estimates
 
     if settings.epsilon_kde is None:
         # The whole event, the choice included: the choice cannot push the sum over the target.
-        return made(_least_noise(whole, target, choice, target))
+        return build(_least_noise(whole, target, choice, target))
     delta = 0.0 if settings.noise == "laplace" else target.delta
     # No check against the target here: the planner compares the whole event with it and refuses.
     goal = Guarantee(settings.epsilon_kde, delta)
-    return made(_least_noise(estimates, goal, choice, target))
+    return build(_least_noise(estimates, goal, choice, target))
 
 
 def rebuild(
@@ -159,7 +159,7 @@ def _mechanism(
     A document counts once for each of at most S terms, and has at most M sequences.
     """
     # Most sequences by which neighboring datasets differ: M m, doubled under replace_one [K4].
-    sequences = facts.moved * settings.phrases_per_document
+    sequences = facts.changed_records * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
     if choice is None:
         # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has
@@ -210,7 +210,7 @@ def _choice_alone(
     """
     epsilon = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
     if settings.vocabulary_noise == "laplace":
-        terms = settings.terms_per_document * facts.moved
+        terms = settings.terms_per_document * facts.changed_records
         return Laplace(terms, terms / epsilon * _ROOM)
 
     def event(multiplier: float) -> Event:

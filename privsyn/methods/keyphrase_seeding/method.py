@@ -51,7 +51,7 @@ from privsyn.models.language.text_variation import (
     ExampleList,
     TextSettings,
     chat_random,
-    filled,
+    fill_slots,
     label_text,
 )
 from privsyn.models.protocols import PromptTemplate
@@ -226,7 +226,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
 
     def fresh(self, cfg: KeyphraseSeedingSettings) -> TextSettings | None:
         """The prompt without phrases, with the same sampling; None where phrases are released."""
-        prompt = filled(cfg.prompt or "", {"phrases": ""})
+        prompt = fill_slots(cfg.prompt or "", {"phrases": ""})
         if not (cfg.use_llm and prompt.strip()):
             return None
         return TextSettings(
@@ -270,7 +270,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     ) -> Iterator[Sample]:
         """The texts of every label, drawn from the documents of all labels at once."""
         models, journal = draw.models, draw.journal
-        if settings.use_llm and not journal.drawn:  # fails here, before a draw is paid
+        if settings.use_llm and not journal.has_drawn:  # fails here, before a draw is paid
             prompt, _ = SeedPrompts(settings).fill(None, ())
             models.text.complete([prompt], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
@@ -287,7 +287,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         choose = partial(_chosen, settings, mechanism, public, documents, size, draw.noise)
         chosen = journal.draw_array("vocabulary", choose, size)
         vocabulary = public.subset(chosen[chosen >= 0])
-        vectors = _normalized(models.embedder.embed(vocabulary.terms))  # steps 1-2
+        vectors = _normalize(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
         # A sequence may be longer than M phrases, so as many must be known. windows() keeps only M
@@ -355,11 +355,11 @@ def _chosen(
     # ~x = -1 - x has the order of -x and cannot overflow, even at the least int64.
     chosen = np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
     if settings.false_discovery_rate < 1:
-        chosen[_believed(noisy[chosen], mechanism, len(public), settings) :] = -1
+        chosen[_reliable_count(noisy[chosen], mechanism, len(public), settings) :] = -1
     return chosen
 
 
-def _believed(
+def _reliable_count(
     highest: NDArray[np.int64],
     mechanism: KeyphraseSeedingMechanism,
     terms: int,
@@ -391,7 +391,7 @@ def _noisy(
     return noisy
 
 
-def _normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """The vectors at length 1; a zero vector becomes the first unit vector."""
     # A server may answer with NaN or infinity, which would spread to every sum.
     clean = np.nan_to_num(vectors.astype(np.float64), posinf=0.0, neginf=0.0)
@@ -419,11 +419,11 @@ def _texts(
     for start in range(0, len(lists), size):
         page = lists[start : start + size]
         steps.next(len(page) * settings.candidates)
-        write = partial(_written, settings, cell.label, page, models)
+        write = partial(_write, settings, cell.label, page, models)
         yield from json.loads(journal.public_file(f"texts/{cell.index}/{start}", write))
 
 
-def _written(
+def _write(
     settings: KeyphraseSeedingSettings,
     label: str | None,
     lists: Sequence[Sequence[str]],
@@ -471,15 +471,15 @@ def _nearest(
     shape = (len(lists), settings.candidates)
     failed = np.reshape(
         [
-            ending.failed(text, request) or prompts.listed.copies(text)
+            ending.is_unusable(text, request) or prompts.listed.copies(text)
             for text, (_, request) in zip(texts, requests, strict=True)
         ],
         shape,
     )
     nearness = np.zeros(shape)
     if settings.candidates > 1:
-        near = _normalized(models.embedder.embed(texts)).reshape(*shape, -1)
-        phrases = _normalized(models.embedder.embed([", ".join(row) for row in lists]))
+        near = _normalize(models.embedder.embed(texts)).reshape(*shape, -1)
+        phrases = _normalize(models.embedder.embed([", ".join(row) for row in lists]))
         nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
         nearness[[not row for row in lists]] = 0  # without phrases all are equally near
     row = np.arange(len(lists))
@@ -495,7 +495,7 @@ def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
     Raises:
         ConfigError: The shipped vocabulary's digest is not the one in the settings.
     """
-    if SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
+    if SHIPPED not in (cfg.vocabulary, cfg.given_name("vocabulary")):
         return cfg.read("vocabulary")
     data = BUILTIN.read_bytes()
     digest = hashlib.sha256(data).hexdigest()

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, queried
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, structure_of
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 
 BUILTIN = Path(__file__).with_name("vocabulary.txt.gz")
@@ -50,7 +50,7 @@ class Vocabulary:
     def __init__(self, terms: Iterable[str]) -> None:
         patterns: dict[str, str] = {}
         for term in terms:
-            if pattern := _spaced(term):
+            if pattern := _pad_words(term):
                 patterns.setdefault(pattern, " ".join(term.split()))
         self.terms: Sequence[str] = tuple(patterns.values())
         self._patterns = tuple(patterns)
@@ -70,10 +70,10 @@ class Vocabulary:
             # By the file's first bytes, not by its name: a file may come without the suffix .gz.
             text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
         except (UnicodeDecodeError, OSError, EOFError, zlib.error):
-            raise _refused(name, "is not UTF-8 text, plain or .gz") from None
+            raise _refusal(name, "is not UTF-8 text, plain or .gz") from None
         vocabulary = cls(text.splitlines())
         if not vocabulary.terms:
-            raise _refused(name, "holds no term")
+            raise _refusal(name, "holds no term")
         return vocabulary
 
     def subset(self, numbers: Iterable[int]) -> Vocabulary:
@@ -85,7 +85,7 @@ class Vocabulary:
 
         Only whole words match. Where terms overlap, the leftmost wins, and of those the longest.
         """
-        matches = self._automaton.find_matches_as_indexes(_spaced(text))
+        matches = self._automaton.find_matches_as_indexes(_pad_words(text))
         return [number for number, _, _ in matches]
 
     def first(self, text: str, most: int) -> list[int]:
@@ -99,13 +99,13 @@ class Vocabulary:
         return AhoCorasick(self._patterns, MatchKind.LeftmostLongest, store_patterns=False)
 
 
-def _spaced(text: str) -> str:
+def _pad_words(text: str) -> str:
     """The text's words, each between two blanks, so that a match begins and ends with a word."""
     parts = words(text)
     return f" {'  '.join(parts)} " if parts else ""
 
 
-def _refused(name: str, why: str) -> ConfigError:
+def _refusal(name: str, why: str) -> ConfigError:
     return ConfigError(
         f"methods.keyphrase_seeding.vocabulary={name} {why}.",
         hint="Name a file with one term a line, or builtin.",
@@ -163,7 +163,7 @@ def draw_sequences(
     informative = _told_apart(by_label, settings.label_evidence, deviation, shape)
     contrast[~informative] = 0  # [K12]
     for step in range(1, settings.sequence_length + 1):
-        structure = shapes[queried(settings.ensemble, step)]
+        structure = shapes[structure_of(settings.ensemble, step)]
         if structure is not shape:
             shape, angles = structure, structure.angles(vectors)
         alone = settings.ensemble == "independent"

@@ -75,7 +75,7 @@ class TokenTable:
         for label, group in enumerate(texts):
             for text in group:
                 row = [places[token] for token in text if token in places]
-                empty.public[label, row] += empty._directed(row) / len(group)
+                empty.public[label, row] += empty._unit_vector(row) / len(group)
         return empty
 
     @property
@@ -83,7 +83,7 @@ class TokenTable:
         """The place of each token."""
         return {token: place for place, token in enumerate(self.tokens.tolist())}
 
-    def _directed(self, row: Sequence[int]) -> NDArray[np.float64]:
+    def _unit_vector(self, row: Sequence[int]) -> NDArray[np.float64]:
         """The weights of some places at length 1; (places,)."""
         weights = self.weights[list(row)]
         # privacy: an exact sum, so that a row depends on its own record to the last bit
@@ -114,7 +114,7 @@ class TokenTable:
         for label, (records, owners) in enumerate(zip(texts, units, strict=True)):
             for record, owner in zip(records, owners, strict=True):
                 present = sorted({places[token] for token in record if token in places})
-                steps = [math.floor(value * one) for value in self._directed(present)]
+                steps = [math.floor(value * one) for value in self._unit_vector(present)]
                 # privacy: whole numbers, compared exactly; a row that rounding made too long counts
                 # as none
                 if steps and sum(step * step for step in steps) <= one * one:

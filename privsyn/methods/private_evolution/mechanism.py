@@ -45,7 +45,7 @@ class PrivateEvolutionMechanism(Mechanism):
     @property
     def event(self) -> Event:
         """The composition of all histograms, the table of tokens and the sums of vectors."""
-        return _composed(self.histogram, (self.words, self.means), self.histograms)
+        return _compose(self.histogram, (self.words, self.means), self.histograms)
 
     @property
     def noise_votes(self) -> float:
@@ -77,7 +77,7 @@ def calibrate(
 
         def event(sigma: float) -> Event:
             tables = _table(settings, sigma, facts), _sums(settings, sigma, facts)
-            return _composed(_histogram(sigma, facts), tables, settings.histograms)
+            return _compose(_histogram(sigma, facts), tables, settings.histograms)
 
         try:
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
@@ -176,7 +176,7 @@ def _multiplier(settings: PrivateEvolutionConfig, sigma: float, share: float) ->
     return sigma * math.sqrt(votes / (share * settings.histograms))
 
 
-def _composed(
+def _compose(
     histogram: DiscreteGaussian, tables: Sequence[DiscreteGaussian | None], count: int
 ) -> Event:
     """The event of a run."""

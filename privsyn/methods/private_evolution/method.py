@@ -219,7 +219,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         Source: Lin et al. 2024, section 4.2.
         """
         kind, done = modality(cfg, models).with_steps(cfg.steps(cfg.rounds)), 0
-        samples = [(label, kind.released(content)) for label, content in records]
+        samples = [(label, kind.from_released(content)) for label, content in records]
         while done < count:
             places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
@@ -276,7 +276,7 @@ def _evolve(
         draw.on_public([(of, kind.content(one)) for of, group in groups for one in group])
     if mechanism.words is not None:  # [E11]
         steps.next()
-        kind = private.adapted(journal, mechanism.words, draw.noise, population)
+        kind = private.adapt(journal, mechanism.words, draw.noise, population)
         rest = [count - half for count, half in zip(candidates, public, strict=True)]
         adapted = first("population/adapted", rest)
         population = [old + new for old, new in zip(population, adapted, strict=True)]
@@ -422,7 +422,7 @@ class _Private(Generic[T]):
                     self._units += [unit for _, unit in some]
             self._voters.append(Voters(np.concatenate(vectors)))
 
-    def adapted(
+    def adapt(
         self,
         journal: Draws,
         sums: DiscreteGaussian,
@@ -440,7 +440,7 @@ class _Private(Generic[T]):
         tokens = self._kind.tokens
         table = TokenTable.of([[tokens(sample) for sample in group] for group in population])
 
-        def drawn() -> NDArray[np.int64]:
+        def draw() -> NDArray[np.int64]:
             texts = [
                 [() if text is None else tokens(text) for text in map(self._kind.read, contents)]
                 for contents in (bucket.contents.reveal() for bucket in self._buckets)
@@ -448,9 +448,9 @@ class _Private(Generic[T]):
             units = [bucket.units.reveal() for bucket in self._buckets]
             return sums.draw(table.exact_sums(texts, units, self._most, LATTICE), noise)
 
-        noisy = journal.draw_array("words", drawn, len(population) * len(table.tokens))
+        noisy = journal.draw_array("words", draw, len(population) * len(table.tokens))
         rows = table.log_ratios(noisy, sums.sigma, LATTICE)  # (labels, tokens)
-        return self._kind.adapted(
+        return self._kind.with_log_ratios(
             {
                 bucket.cell.label: dict(zip(table.tokens.tolist(), row.tolist(), strict=True))
                 for bucket, row in zip(self._buckets, rows, strict=True)
@@ -470,11 +470,11 @@ class _Private(Generic[T]):
         every, samples = np.concatenate(vectors), [one for group in population for one in group]
         grid = Grid.around(every)
 
-        def drawn() -> NDArray[np.int64]:
+        def draw() -> NDArray[np.int64]:
             rows = [voters.vectors for voters in self._voters]
             return sums.draw(exact_sums(rows, self._units, grid, self._most, LATTICE), noise)
 
-        noisy = journal.draw_array("means", drawn, len(sizes) * every.shape[1])
+        noisy = journal.draw_array("means", draw, len(sizes) * every.shape[1])
         labels = labels_of(noisy, every, grid, sizes)
         places = [np.flatnonzero(labels == label) for label in range(len(sizes))]
         return [[samples[i] for i in group] for group in places], [every[group] for group in places]
@@ -540,14 +540,14 @@ def _first_candidates(api: VariationAPI[T], count: int, label: str | None, steps
 
 def _fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
     """Exactly ``count`` new samples of the generator."""
-    return _checked(api.random(count, label), count)
+    return _check_count(api.random(count, label), count)
 
 
 def _variations(
     api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
 ) -> list[T]:
     """One variation of each sample, in order."""
-    return _checked(api.vary(samples, label, degree), len(samples))
+    return _check_count(api.vary(samples, label, degree), len(samples))
 
 
 def _offspring_of(
@@ -576,7 +576,7 @@ def _vectors_of(
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
 
-def _checked(samples: list[T], count: int) -> list[T]:
+def _check_count(samples: list[T], count: int) -> list[T]:
     # Votes are counted by position, so a missing sample would shift them.
     if len(samples) != count:
         raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
@@ -588,10 +588,10 @@ def _population(
 ) -> list[list[T]]:
     """A population from the journal, made if it is not there; one file per label."""
 
-    def stored(place: int, make: Callable[[], list[T]]) -> list[T]:
+    def store(place: int, make: Callable[[], list[T]]) -> list[T]:
         return kind.unpack(journal.public_file(f"{key}/{place}", lambda: kind.pack(make())))
 
-    return [stored(place, make) for place, make in enumerate(makes)]
+    return [store(place, make) for place, make in enumerate(makes)]
 
 
 def _kept_array(journal: Draws, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:

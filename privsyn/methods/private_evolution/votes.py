@@ -131,13 +131,13 @@ def histogram(
     squared = np.zeros(len(numbers), np.int64)  # (units,)
     np.add.at(squared, unit, counts**2)
     norms, which = np.unique(squared, return_inverse=True)
-    weights = np.array([clipped(one, most, norm) for norm in norms.tolist()], np.int64)
+    weights = np.array([clipped_weight(one, most, norm) for norm in norms.tolist()], np.int64)
     steps = np.zeros(bins, np.int64)
     np.add.at(steps, place, counts * weights[which][unit])
     return steps
 
 
-def clipped(one: int, most: int, squared: int) -> int:
+def clipped_weight(one: int, most: int, squared: int) -> int:
     """The weight at which a vector of integers, of squared norm ``squared``, is within the bound.
 
     It is ``one`` where the norm is at most the root of ``most``.

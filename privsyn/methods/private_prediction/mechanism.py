@@ -129,7 +129,7 @@ def _mechanism(
     # privacy: the divisor is the public batch size, not the number of records in the bucket [P2].
     steps = settings.batch_size * LATTICE
     # A clipped sum moves by the rounded bound for every record that may change [P2].
-    reach = grid_bound(settings.clip_bound) * facts.moved
+    reach = grid_bound(settings.clip_bound) * facts.changed_records
     svt = settings.svt_threshold is not None
     buckets = len(Cell.grid(facts.labels, settings.buckets_per_label))
     # A text may use max_tokens private tokens: fewer are public only where comparisons say so.
@@ -143,11 +143,13 @@ def _mechanism(
         temperature=tau,
         solved=settings.temperature is None,
         # A record's distribution sums to at most LATTICE steps: the most it moves a distance [P4].
-        above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps) if svt else None,
+        above=AboveThreshold(LATTICE * facts.changed_records, settings.svt_noise * steps)
+        if svt
+        else None,
         private_tokens=r,
         buckets=settings.buckets_per_label,
         texts_at_worst=worst * buckets,
-        compared=(settings.compared, settings.svt_threshold)
+        compared=(settings.compared_predictions, settings.svt_threshold)
         if settings.svt_threshold is not None
         else None,
     )

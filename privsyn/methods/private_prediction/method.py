@@ -42,8 +42,8 @@ from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
     AS_EARLIER_TURN,
     MIN_TOKENS,
-    as_released,
-    ended,
+    cut_at_next_record,
+    released_text,
     resolved_prompt,
 )
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
@@ -146,7 +146,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         """Compute logits of a public row and a row with a public reference; try the grammar."""
         try_logits(models.language, self.prompt(settings), labels)
         if settings.json_schema is not None:
-            models.language.grammar(settings.json_schema).allowed([])
+            models.language.grammar(settings.json_schema).allowed_tokens([])
 
     def run(
         self,
@@ -169,7 +169,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
                 public = sum(value < 0 for value in text)
                 yield Sample(
                     bucket.cell,
-                    as_released(tokens, model, settings),  # [P8]
+                    released_text(tokens, model, settings),  # [P8]
                     {"tokens": len(text), "public_tokens": public},
                 )
 
@@ -189,7 +189,7 @@ def _texts(
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     size = _size(settings, mechanism)
-    theta = round((settings.svt_threshold or 0.0) * settings.compared * LATTICE)
+    theta = round((settings.svt_threshold or 0.0) * settings.compared_predictions * LATTICE)
     # Public tokens are free, so something else must end a bucket that never draws a private one.
     most = settings.max_total_tokens or 10 * r
     private = total = 0
@@ -249,13 +249,13 @@ def _draw(
     noise: NoiseSource,
 ) -> int:
     """Lines 9-19: the next token; ``~token`` if it came from the public prompt."""
-    allowed = batch.allowed(text)
+    allowed = batch.allowed_tokens(text)
     if allowed is not None and len(allowed) == 1:  # known from public facts: no private query [P5]
         return ~int(allowed[0])
     step = batch.predict(number, text, allowed)
     above = mechanism.above
     if above and threshold is not None:
-        distance = distance_of(step.probabilities, step.public, settings.compared)
+        distance = distance_of(step.probabilities, step.public, settings.compared_predictions)
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
             index = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
@@ -320,10 +320,10 @@ class _Batch:
         self._grammar = model.grammar(settings.json_schema) if settings.json_schema else None
         self.cell, self.ends = bucket.cell.index, model.ends
 
-    def allowed(self, text: Sequence[int]) -> NDArray[np.int64] | None:
+    def allowed_tokens(self, text: Sequence[int]) -> NDArray[np.int64] | None:
         """Tokens that public rules allow (grammar, shortest text); None if all are allowed."""
         if self._grammar:
-            return self._grammar.allowed(text)
+            return self._grammar.allowed_tokens(text)
         if len(text) < self._settings.min_tokens:
             return np.setdiff1d(np.arange(self._model.vocab_size), self._model.breaks)
         return None
@@ -332,7 +332,10 @@ class _Batch:
         """Whether a text has ended, or ran into the next record."""
         if not text:
             return False
-        return text[-1] in self.ends or ended(self._model.decode(text), self._settings.prompt)[1]
+        return (
+            text[-1] in self.ends
+            or cut_at_next_record(self._model.decode(text), self._settings.prompt)[1]
+        )
 
     def predict(
         self, number: int, text: Sequence[int], allowed: NDArray[np.int64] | None = None

@@ -136,7 +136,7 @@ class PrivatePredictionConfig(Section):
     )
 
     @property
-    def compared(self) -> float:
+    def compared_predictions(self) -> float:
         """Public predictions that a bucket's private ones are compared with."""
         return self.batch_size if self.svt_records is None else self.svt_records
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privsyn.methods.base import OnProgress
 from privsyn.methods.shared.label_choice import best_of
-from privsyn.methods.shared.prompts import PromptConfig, as_released, ended
+from privsyn.methods.shared.prompts import PromptConfig, cut_at_next_record, released_text
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import LogitModel, TextModel
 from privsyn.section import Section
@@ -90,7 +90,7 @@ def write_alone(
         recipe.candidates,
         labels,
         every or sorted({label for label in labels if label is not None}),
-        lambda names: _written(recipe, model, names, rng, together, on_progress),
+        lambda names: _write(recipe, model, names, rng, together, on_progress),
         lambda names, texts: model.likelihoods(template, names, texts, most),
         template,
     )
@@ -128,7 +128,7 @@ def write_fresh(
     return [next(texts[of]) for of in labels]
 
 
-def _written(
+def _write(
     recipe: Recipe,
     model: LogitModel,
     labels: Sequence[str | None],
@@ -151,21 +151,21 @@ def _written(
                 # The text is still too short to end.
                 logits[:, model.breaks] = -np.inf
             # All rows advance together: a finished one goes on with end tokens, which are dropped.
-            drawn = np.where(rows.over, model.eos, _sampled(logits, recipe, rng))
+            drawn = np.where(rows.over, model.eos, _sample(logits, recipe, rng))
             for i, token in enumerate(drawn.tolist()):
                 if not rows.over[i]:
                     text = rows.tokens[i]
                     text.append(token)
-                    cut = ended(model.decode(text), recipe.prompt)[1]
+                    cut = cut_at_next_record(model.decode(text), recipe.prompt)[1]
                     rows.over[i] = token in model.ends or cut
             if rows.over.all() or t == recipe.max_tokens - 1:
                 break
             session.append(drawn.tolist())
-        texts += [as_released(tokens, model, recipe) for tokens in rows.tokens]
+        texts += [released_text(tokens, model, recipe) for tokens in rows.tokens]
     return texts
 
 
-def _sampled(
+def _sample(
     logits: NDArray[np.float64], recipe: Recipe, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """One token per row among the likeliest that hold ``top_p``, shape (rows,).

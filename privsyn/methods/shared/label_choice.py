@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.errors import ConfigError
 from privsyn.models.language.degenerate_text import Ending
-from privsyn.models.language.text_variation import filled
+from privsyn.models.language.text_variation import fill_slots
 from privsyn.models.protocols import PromptTemplate
 
 Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
@@ -64,7 +64,7 @@ def of_their_labels(
 ) -> list[str]:
     """For each label the candidate with the highest posterior, with equally likely labels.
 
-    Ties go to the first. A candidate that strayed (Ending.strayed: it repeats its prompt, answers
+    Ties go to the first. A candidate that strayed (Ending.strays: it repeats its prompt, answers
     as an assistant, or loops) is chosen only if all did, and an empty one only if all are empty.
     Short candidates are not penalized: records may be short.
 
@@ -90,11 +90,11 @@ def of_their_labels(
     nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
     posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
     prompts = {
-        label: filled(template.public, {"label": dict(template.labels).get(label, label)})
+        label: fill_slots(template.public, {"label": dict(template.labels).get(label, label)})
         for label in rivals
     }
     ending = Ending()
-    strayed = [ending.strayed(t, prompts[of]) for of, t in zip(row_labels, candidates, strict=True)]
+    strayed = [ending.strays(t, prompts[of]) for of, t in zip(row_labels, candidates, strict=True)]
     posterior[strayed] += _STRAYED
     # Below any strayed one.
     posterior[[not text.strip() for text in candidates]] = -np.inf

@@ -213,7 +213,7 @@ Figures 4 to 12). The label of an extraction is the phrase. Where the paper begi
 brace, the grammar of the schema does."""
 
 
-def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
+def cut_at_next_record(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
     """A text up to where it runs into the next record, and whether it did.
 
     It is a public rule on drawn text: post-processing.
@@ -239,7 +239,7 @@ class Writes(Protocol):
         """Whether a text that ran out of tokens is cut after its last whole sentence."""
 
 
-def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
+def released_text(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
     """The text of drawn tokens, up to its end, the next record, or the last whole sentence.
 
     Thoughts, special tokens and control characters are removed (answers.as_text).
@@ -254,8 +254,10 @@ def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> s
     """
     # An end token has no text and says that the tokens did not run out.
     over = tokens[-1] in model.ends
-    text, cut = ended(as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt)
+    text, cut = cut_at_next_record(
+        as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt
+    )
     text = settings.prompt.begins + text
     if over or cut or not settings.whole_sentences:
         return text
-    return Ending(least=max(settings.min_tokens, Ending.least)).unfinished(text)
+    return Ending(least=max(settings.min_tokens, Ending.least)).trim_unfinished(text)

@@ -87,7 +87,7 @@ class DiffusionImages:
         Raises:
             ModelError: The label is unknown, or an image has another size or mode than the model.
         """
-        return self._varied(samples, self._numbers(label, len(samples), fresh=degree == 1), degree)
+        return self._vary(samples, self._numbers(label, len(samples), fresh=degree == 1), degree)
 
     def classes(self, count: int, label: str | None) -> list[str] | None:
         """A random class for each of ``count`` images; None where the label is the class."""
@@ -112,7 +112,7 @@ class DiffusionImages:
         Raises:
             ModelError: A class is unknown, or an image has another size or mode than the model.
         """
-        return self._varied(samples, self._numbers_of(classes), degree)
+        return self._vary(samples, self._numbers_of(classes), degree)
 
     def with_steps(self, steps: int) -> Self:
         """The same generator with so many denoising steps for a fresh image."""
@@ -128,7 +128,7 @@ class DiffusionImages:
             images += self._denoise(None, part, 1.0, rows)
         return images
 
-    def _varied(
+    def _vary(
         self, samples: Sequence[Pixels], numbers: NDArray[np.int64] | None, degree: float
     ) -> list[Pixels]:
         if not 0 <= degree <= 1:

@@ -183,7 +183,7 @@ def convert(
     )
     try:
         shape = _Shape.of(state)
-        config, weights = shape.config(state, side), _renamed(state, shape)
+        config, weights = shape.config(state, side), _rename(state, shape)
     except (KeyError, ValueError, ZeroDivisionError, IndexError, RuntimeError):
         raise other from None
     if side % (halves := 2 ** (shape.levels - 1)):
@@ -254,7 +254,7 @@ def _read(checkpoint: Path, where: str) -> dict[str, Tensor]:
     return {str(name): value for name, value in state.items()}
 
 
-def _renamed(state: State, shape: _Shape) -> dict[str, Tensor]:
+def _rename(state: State, shape: _Shape) -> dict[str, Tensor]:
     """The tensors by their names in diffusers.
 
     Raises:

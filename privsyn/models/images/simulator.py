@@ -87,7 +87,7 @@ class FontSimulator:
         Raises:
             ModelError: The label is not one of ``LABELS``.
         """
-        return [self._drawn(self._label(label), self._fresh()) for _ in range(count)]
+        return [self._draw(self._label(label), self._fresh()) for _ in range(count)]
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
         """One variation of each image: numbers moved by ``degree`` toward fresh ones.
@@ -109,7 +109,7 @@ class FontSimulator:
             fresh = self._fresh()
             moved = numbers + degree * (fresh - numbers)
             moved[0] = fresh[0] if self._rng.random() < degree else numbers[0]
-            varied.append(self._drawn(text, moved))
+            varied.append(self._draw(text, moved))
         return varied
 
     def _label(self, label: str | None) -> str:
@@ -121,7 +121,7 @@ class FontSimulator:
     def _fresh(self) -> NDArray[np.float64]:
         return self._rng.uniform(_LOW, _HIGH)
 
-    def _drawn(self, text: str, numbers: NDArray[np.float64]) -> Pixels:
+    def _draw(self, text: str, numbers: NDArray[np.float64]) -> Pixels:
         """Draw, and keep the numbers."""
         image = draw(text, numbers)
         self._drawings[_key(text, image)] = numbers
@@ -156,13 +156,13 @@ class FontSimulator:
         seeds, drawn = self._seeds[text]
         distances = ((drawn - target.ravel()) ** 2).sum(1)
         best_match = [
-            self._refined(text, target, seeds[i], float(distances[i]))
+            self._refine(text, target, seeds[i], float(distances[i]))
             for i in np.argsort(distances, kind="stable")[:_STARTS]
         ]
         return min(best_match, key=lambda pair: pair[1])
 
     @staticmethod
-    def _refined(
+    def _refine(
         text: str, target: NDArray[np.float32], numbers: NDArray[np.float64], best: float
     ) -> tuple[NDArray[np.float64], float]:
         for step in range(_ROUNDS):

@@ -168,10 +168,10 @@ def is_thought(answer: str) -> bool:
     return bool(text.strip()) and not without_thoughts(text).strip()
 
 
-def thought_closed(prompt: str) -> str:
+def close_thought(prompt: str) -> str:
     r"""Close a thought that a rendered prompt leaves open, as some templates do.
 
-    >>> thought_closed("<|assistant|><think>\n")
+    >>> close_thought("<|assistant|><think>\n")
     '<|assistant|><think>\n\n</think>\n\n'
     """
     if prompt.endswith("<|start|>assistant") and "<|channel|>" in prompt:  # gpt-oss

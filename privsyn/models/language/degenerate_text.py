@@ -253,7 +253,7 @@ class Ending:
             text = text[header.end() :]
         text = written = unquoted(text.strip())
         for stop in self.stops:
-            text = self._stopped(text, stop)
+            text = self._before_stop(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         if most is not None and len(ends) > most:
             text = self.whole(text[: ends[most - 1]])
@@ -265,17 +265,17 @@ class Ending:
         """Whether the text has fewer words than ``least``."""
         return len(text.split()) < self.least
 
-    def failed(self, text: str, prompt: str) -> bool:
+    def is_unusable(self, text: str, prompt: str) -> bool:
         """Whether the text is short, has a header but no body, breaks off, or strays.
 
-        >>> Ending().failed("Words to build on: bill.", "Words to build on: bill")
+        >>> Ending().is_unusable("Words to build on: bill.", "Words to build on: bill")
         True
         """
         return (
             self.short(text)
             or _SUBJECT.match(text) is not None  # cut() drops a header that has a body
             or self.breaks_off(text)
-            or self.strayed(text, prompt)
+            or self.strays(text, prompt)
         )
 
     def breaks_off(self, text: str) -> bool:
@@ -292,7 +292,7 @@ class Ending:
             long and tail is not None and len(tail[0].split()) > _SIGNED
         )
 
-    def strayed(self, text: str, prompt: str) -> bool:
+    def strays(self, text: str, prompt: str) -> bool:
         """Whether the text is a chat model's answer, repeats its prompt, or goes in a circle."""
         pairs = runs(words(text)[-_STRETCH:], 2)
         return (
@@ -302,7 +302,7 @@ class Ending:
             or thinks_aloud(text)
         )
 
-    def _stopped(self, text: str, stop: str) -> str:
+    def _before_stop(self, text: str, stop: str) -> str:
         """The text before the first stop after enough words; not a blank line after a colon."""
         at = text.find(stop)
         while at >= 0 and (
@@ -311,12 +311,12 @@ class Ending:
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
 
-    def unfinished(self, text: str) -> str:
+    def trim_unfinished(self, text: str) -> str:
         """A text that ran out of tokens, up to its last whole sentence or else its last whole word.
 
         Either way enough words must be left; otherwise the text stays as it is.
 
-        >>> Ending().unfinished("The rash on my arm does not go aw")
+        >>> Ending().trim_unfinished("The rash on my arm does not go aw")
         'The rash on my arm does not go'
         """
         whole = self.whole(text)

@@ -72,7 +72,7 @@ class JSONGrammar:
         self._size, self._eos = vocab_size, eos
         self._text: list[int] = []
 
-    def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
+    def allowed_tokens(self, text: Sequence[int]) -> NDArray[np.int64]:
         """The tokens that may follow, sorted; only the end if the record is complete or broken."""
         # The matcher only moves forward; another text must start from the beginning.
         if self._text != list(text[: len(self._text)]):
@@ -469,7 +469,7 @@ class HFLogitModel:
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
         # A window or a convolution would count the padding between prefix and reference.
-        prefix = self._prompts.shared(template, declared) if self._full else []
+        prefix = self._prompts.shared_tokens(template, declared) if self._full else []
         self._probe(prefix, width, max_tokens)
         return HFSession(
             self, rows, prefix, width, max_tokens, self.rows_per_pass, self._cache_bytes

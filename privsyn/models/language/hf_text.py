@@ -142,7 +142,7 @@ class HFTextModel:
                 hint="Lower max_tokens, or use another model.",
             )
         rows = [self._prompts.whole(prompt, longest, chat=until is None) for prompt in prompts]
-        answers = self.continued(
+        answers = self.continue_rows(
             rows,
             max_tokens=max_tokens,
             temperature=temperature,
@@ -168,7 +168,7 @@ class HFTextModel:
             return ""
         return whole_words(text)
 
-    def continued(
+    def continue_rows(
         self,
         rows: Sequence[Sequence[int]],
         *,
@@ -246,7 +246,7 @@ class HFTextModel:
         what their logits get, shape (tokens,) each.
         """
         device, width = self.network.device, max(map(len, prompts))
-        shared = self._shared(prompts, width + max_tokens)
+        shared = self._shared_length(prompts, width + max_tokens)
         # (rows, width): the shared beginning, left padding, then the rest of each prompt.
         ids = np.full((len(prompts), width), self._ends[0])
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
@@ -278,7 +278,7 @@ class HFTextModel:
             for slot, token in enumerate(tokens.tolist()):
                 if going[slot]:
                     out[numbers[slot]].append(token)
-                    if until and self._stopped(out[numbers[slot]], until):
+                    if until and self._is_stopped(out[numbers[slot]], until):
                         going[slot], alive[slot] = False, False
             live = [slot for slot, on in enumerate(going) if on]
             if not live:
@@ -292,12 +292,12 @@ class HFTextModel:
             fed = tokens[:, None]
         return out
 
-    def _stopped(self, tokens: Sequence[int], until: Sequence[str]) -> bool:
+    def _is_stopped(self, tokens: Sequence[int], until: Sequence[str]) -> bool:
         """Whether the text has one of these strings. Its last tokens tell: it had none before."""
         tail = self._text(tokens[-_LONGEST_STOP:])
         return "\n" in tail and any(stop in tail for stop in until)
 
-    def _shared(self, prompts: Sequence[Sequence[int]], columns: int) -> int:
+    def _shared_length(self, prompts: Sequence[Sequence[int]], columns: int) -> int:
         """Number of tokens that all prompts begin with, less than any prompt's length; or 0.
 
         It is 0 if there are too few, or if a window of the model is shorter than the ``columns``

@@ -67,7 +67,7 @@ def prompted_likelihoods(
         most: Most tokens of a text that are read.
     """
     rows = [
-        prompts.followed(template, label, text, most)
+        prompts.public_and_text(template, label, text, most)
         for label, text in zip(labels, texts, strict=True)
     ]
     return of_sequences(network, rows)

@@ -255,7 +255,7 @@ class ServerTextModel:
             if isinstance(outcome, str):
                 self._leave_out(left_out)
                 return outcome
-            if name := self._named(outcome, sampling, left_out):
+            if name := self._refused_parameter(outcome, sampling, left_out):
                 left_out |= {name}
                 continue
             if not outcome.again or attempt == self._cfg.retries:
@@ -294,7 +294,7 @@ class ServerTextModel:
         extra = self._cfg.extra_body
         return [name for name in _EFFECTS if name in sent and name not in extra]
 
-    def _named(
+    def _refused_parameter(
         self, failure: _Failure, sampling: _Sampling, left_out: frozenset[str]
     ) -> str | None:
         """The parameter that a refusal names; None for another failure."""

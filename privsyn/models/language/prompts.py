@@ -12,7 +12,7 @@ from datetime import date
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.language.answers import thought_closed
+from privsyn.models.language.answers import close_thought
 from privsyn.models.protocols import PromptTemplate
 
 CHARS_PER_TOKEN = 32
@@ -83,9 +83,9 @@ class PromptEncoder:
         if _REFERENCE in template.public:
             raise ModelError("the public prompt must not contain {reference}.")
         rendered = self._render(template.public, template, label)
-        return self._begun(self._prefix(rendered, template.chat))
+        return self._refuse_empty(self._prefix(rendered, template.chat))
 
-    def followed(
+    def public_and_text(
         self, template: PromptTemplate, label: str | None, text: str, limit: int
     ) -> tuple[list[int], list[int]]:
         """Tokens of the public prompt, and at most ``limit`` of the text after it. Never raises."""
@@ -97,7 +97,7 @@ class PromptEncoder:
     ) -> tuple[list[int], str, list[int]]:
         """Tokens before the reference, the space to put in front of it, tokens after it."""
         before, lead, after = self._pieces(template, label)
-        return self._begun(before), lead, after
+        return self._refuse_empty(before), lead, after
 
     def _pieces(
         self, template: PromptTemplate, label: str | None
@@ -115,7 +115,7 @@ class PromptEncoder:
         cut = before.rstrip(" ")
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
-    def shared(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
+    def shared_tokens(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
         """The tokens with which the private prompts of all declared labels begin.
 
         privacy: all declared labels count, with records or not: the prefix must not depend on data.
@@ -215,9 +215,9 @@ class PromptEncoder:
             for message in _messages(text)
         ]
         opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
-        return thought_closed(self._templated(messages)) + opening
+        return close_thought(self._apply_template(messages)) + opening
 
-    def _templated(self, messages: list[dict[str, str]]) -> str:
+    def _apply_template(self, messages: list[dict[str, str]]) -> str:
         """The messages in the tokenizer's chat template, which sees the fixed public day.
 
         A prompt with the real date would differ between the start of a run and its continuation.
@@ -262,7 +262,7 @@ class PromptEncoder:
             ids = [self._bos, *ids]
         return ids
 
-    def _begun(self, ids: list[int]) -> list[int]:
+    def _refuse_empty(self, ids: list[int]) -> list[int]:
         if not ids:
             raise ModelError(
                 f"models.language={self._source}: the prompt is empty before its first token.",

@@ -203,8 +203,8 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             # (rows, heads, length, size)
-            self.keys = key_states.new_zeros(_lengthened(key_states, self.length))
-            self.values = value_states.new_zeros(_lengthened(value_states, self.length))
+            self.keys = key_states.new_zeros(_longer_shape(key_states, self.length))
+            self.values = value_states.new_zeros(_longer_shape(value_states, self.length))
         end = self.used + key_states.shape[-2]
         self.keys[:, :, self.used : end] = key_states
         self.values[:, :, self.used : end] = value_states
@@ -216,7 +216,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         return self.used
 
 
-def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
+def _longer_shape(states: Tensor, length: int) -> tuple[int, ...]:
     """The shape of the states with another number of columns."""
     rows, heads, _, size = states.shape
     return rows, heads, length, size

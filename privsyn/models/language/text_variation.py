@@ -233,8 +233,8 @@ class ExampleList:
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
         """The prompt with its slots filled, and its part after the examples."""
         listed = "".join(self._example(example, slots) for example in self._examples)
-        request = filled(self._request, slots)
-        return filled(self._before, slots) + listed + request, request
+        request = fill_slots(self._request, slots)
+        return fill_slots(self._before, slots) + listed + request, request
 
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
@@ -242,7 +242,7 @@ class ExampleList:
         shown = dict(slots) | {"label": self._label_text(example.label)}
         if slots.get(self._slot):
             shown[self._slot] = ", ".join(longest[: self._words])
-        return f"{filled(self._request, shown)} {example.text.strip()}\n\n"
+        return f"{fill_slots(self._request, shown)} {example.text.strip()}\n\n"
 
     def before_next(self, text: str) -> str:
         """An answer, without the next text of the list that the model may have begun."""
@@ -283,7 +283,9 @@ class TextVariation:
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
 
-    def adapted(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextVariation:
+    def with_log_ratios(
+        self, log_ratios: Mapping[str | None, Mapping[int, float]]
+    ) -> TextVariation:
         """The same generator, which adds these to the logits of tokens, by label."""
         return TextVariation(self._settings, self._model, self._rng, log_ratios)
 
@@ -316,7 +318,7 @@ class TextVariation:
             answers = self._complete(prompts, label, settings.temperature, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
                 text = self._clean_fresh(answer)
-                failed[i] = self._ending.failed(text, request) or self._fresh.copies(text)
+                failed[i] = self._ending.is_unusable(text, request) or self._fresh.copies(text)
                 if not failed[i] or len(text) > len(texts[i]):
                     texts[i] = text
         if count:
@@ -337,16 +339,16 @@ class TextVariation:
         settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
         prompts = [self._request(label)[0] for label in wanted_labels]
-        fresh = self._tried(prompts, settings.temperature, self._fresh.until)
+        fresh = self._try_once(prompts, settings.temperature, self._fresh.until)
         if not 0 < degree < 1:
             return fresh
         texts = (fresh or [SENTENCE]) * len(wanted_labels)
         pairs = zip(texts, wanted_labels, strict=False)
         prompts = [self._prompt(text, label, degree)[0] for text, label in pairs]
         low, high = settings.vary_temperatures
-        return fresh + self._tried(prompts, low + degree * (high - low))
+        return fresh + self._try_once(prompts, low + degree * (high - low))
 
-    def _tried(
+    def _try_once(
         self, prompts: Sequence[str], temperature: float, until: Sequence[str] | None = None
     ) -> list[str]:
         """The answers to public prompts, cleaned, without empty ones."""
@@ -380,7 +382,7 @@ class TextVariation:
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
         slots = self._slots(label) | {"length": "0", "change": "somewhat"}
-        wanted_labels = filled(self._vary.replace("{text}", ""), slots)
+        wanted_labels = fill_slots(self._vary.replace("{text}", ""), slots)
         return [
             old if self._worse(new, old, wanted_labels) else new
             for new, old in zip(variations, samples, strict=True)
@@ -399,7 +401,7 @@ class TextVariation:
             return True
         if ending.breaks_off(new) and not ending.breaks_off(old):
             return True
-        return ending.strayed(new, prompt) and not ending.strayed(old, prompt)
+        return ending.strays(new, prompt) and not ending.strays(old, prompt)
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """The prompt of a variation, and the part of the text that the answer continues."""
@@ -410,7 +412,7 @@ class TextVariation:
             "length": str(max(1, len(words) + int(self._rng.integers(-spread, spread + 1)))),
             "change": "a little" if degree < 1 / 3 else "a lot" if degree > 2 / 3 else "somewhat",
         }
-        prompt = filled(self._vary, slots)
+        prompt = fill_slots(self._vary, slots)
         if self._settings.rephrase or not words:
             return prompt, ""
         # [E9] Keep 1 - degree on average, at random, so that texts also change at their beginning.
@@ -498,7 +500,7 @@ def label_text(label: str | None, words: Mapping[str, str], *, named: bool) -> s
     return words.get(label, label) if label and named else ""
 
 
-def filled(prompt: str, slots: Mapping[str, str]) -> str:
+def fill_slots(prompt: str, slots: Mapping[str, str]) -> str:
     """The prompt with its slots filled in one pass, so that braces in a value stay as they are.
 
     An empty slot removes its line, from the last ``>`` in it on.

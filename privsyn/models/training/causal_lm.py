@@ -68,13 +68,13 @@ class Encoded:
     start: int
 
     @property
-    def counted(self) -> int:
+    def scored_tokens(self) -> int:
         """Tokens of the text, including its end."""
         return len(self.tokens) - self.start
 
 
 @contextmanager
-def seeded(seed: int, device: Any) -> Iterator[None]:
+def seed_torch(seed: int, device: Any) -> Iterator[None]:
     """Seed torch's random numbers (weights, dropout) in a with block, then restore their state."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

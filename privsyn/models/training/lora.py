@@ -41,7 +41,7 @@ from privsyn.models.training.causal_lm import (
     read_model,
     read_tokenizer,
     save,
-    seeded,
+    seed_torch,
 )
 from privsyn.models.trial import refuse_no_numbers
 
@@ -71,7 +71,7 @@ def adapt(network: Any, training: Training, source: str) -> Any:
         target_modules=targets,
         fan_in_fan_out=_is_transposed(network, targets),
     )
-    with unwarned(), seeded(SEED_OF_FIRST_WEIGHTS, network.device):
+    with silence_warnings(), seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
         return get_peft_model(network, config)
 
 
@@ -81,7 +81,7 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
     Only the scales of its norms stay at 1: Opacus has no per-sample gradients for Llama's norms.
     """
     vocabulary = int(network.config.get_text_config().vocab_size)
-    with seeded(SEED_OF_FIRST_WEIGHTS, network.device):
+    with seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
         model = new_model(Shape(*shape), vocabulary, tokenizer, width)
     for name, part in model.named_parameters():
         part.requires_grad_("norm" not in name)
@@ -247,7 +247,7 @@ def within_context(network: Any, tokens: int, called: str) -> int:
 
 
 @contextmanager
-def unwarned() -> Iterator[None]:
+def silence_warnings() -> Iterator[None]:
     """Silence warnings that the libraries raise about each other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -311,7 +311,7 @@ class LoraTrainer:
         if isinstance(training.student, tuple):
             network = self._network = small(network, tokenizer, training.student, self._width)
         else:
-            called = _called(training, source)
+            called = _network_name(training, source)
             self._width = within_context(network, longest + training.max_tokens, called)
             self._network = (
                 adapt(network, training, source)
@@ -322,7 +322,7 @@ class LoraTrainer:
         drop_dropout(self._network)
         if checkpointing:
             network.enable_input_require_grads()
-            with unwarned():  # the argument's name is deprecated
+            with silence_warnings():  # the argument's name is deprecated
                 network.gradient_checkpointing_enable({"use_reentrant": True})
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
@@ -337,7 +337,7 @@ class LoraTrainer:
 
     def encode(self, label: str | None, text: str) -> Row:
         """Prompt, record, and the end if the record was not cut."""
-        prompt, ids = self._prompts.followed(
+        prompt, ids = self._prompts.public_and_text(
             self._training.template, label, text, self._training.max_tokens
         )
         if len(ids) < self._training.max_tokens:
@@ -405,7 +405,7 @@ class LoraTrainer:
         losses = flat.view_as(targets)  # (rows, width)
         # privacy: a row is divided by its own length; a mean over the batch would couple rows [L3]
         lengths = (targets != _IGNORED).sum(1).clamp(min=1)  # (rows,)
-        with unwarned():
+        with silence_warnings():
             (losses.sum(1) / lengths).sum().backward()
 
     def _forget(self) -> None:
@@ -514,7 +514,7 @@ class LoraTrainer:
         self._optimiser.load_state_dict(whole | {"state": {0: moments} if moments else {}})
         self._write(self._theta.detach())
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether the parameters differ from their initial values."""
         # Of the network, not of theta: this finds an update that never reached the layers.
         return not torch.equal(self._read(), self._began)
@@ -606,7 +606,7 @@ class LoraModel:
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
         if not isinstance(training.student, tuple):
-            called = _called(training, self._source)
+            called = _network_name(training, self._source)
             within_context(network, max(map(len, rows)) + training.max_tokens, called)
             if training.student is None:
                 target_modules(network, training.target_modules, self._source)
@@ -642,7 +642,7 @@ class LoraModel:
             network, tokenizer = self._take(training)
             from peft import PeftModel
 
-            with unwarned():
+            with silence_warnings():
                 adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
         model = HFTextModel(
             self._settle(adapted),
@@ -669,7 +669,7 @@ class LoraModel:
         return self._fresh.pop() if self._fresh else self._load()
 
 
-def _called(training: Training, source: str) -> str:
+def _network_name(training: Training, source: str) -> str:
     """What the network that is trained is called in messages."""
     if training.student is None:
         return f"models.language={source}"
@@ -689,11 +689,11 @@ class LoraWriter:
         """One text per label."""
         template, most = self._training.template, self._training.max_tokens
         rows = [self._prompts.public(template, label) for label in labels]
-        texts = self._model.continued(
+        texts = self._model.continue_rows(
             rows,
             max_tokens=most,
             temperature=self._sampling.temperature,
-            ran_out=Ending().unfinished if self._sampling.whole_sentences else str,
+            ran_out=Ending().trim_unfinished if self._sampling.whole_sentences else str,
         )
         return [as_text(text).strip() for text in texts]
 

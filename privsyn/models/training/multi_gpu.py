@@ -87,7 +87,7 @@ class Group:
         where: dict[str, Any] = {"init_method": "env://"}
         if file is not None:
             where = {"store": dist.FileStore(str(file), place.size)}
-        with self._reached():
+        with self._translate_errors():
             dist.init_process_group(
                 "gloo", rank=place.rank, world_size=place.size, timeout=_START, **where
             )
@@ -135,20 +135,20 @@ class Group:
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # an error instead of an abort
         self._device = torch.device("cuda", index)
         torch.cuda.set_device(self._device)
-        with self._reached():
+        with self._translate_errors():
             self._sums = dist.new_group(backend="nccl", timeout=self._patience)
 
     def spread(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
         """Send rank 0's parameters, shape (numbers,), to all processes."""
         tensor = torch.from_numpy(numbers).to(self._device)
-        with self._reached():
+        with self._translate_errors():
             dist.broadcast(tensor, 0, group=self._sums or self._group)
             return np.asarray(tensor.cpu().numpy())
 
     def add(self, part: NDArray[np.int64]) -> NDArray[np.int64]:
         """Exact sum of all parts, shape (numbers,). Only rank 0 gets it."""
         tensor = torch.from_numpy(part).to(self._device)
-        with self._reached():
+        with self._translate_errors():
             dist.reduce(tensor, 0, op=dist.ReduceOp.SUM, group=self._sums or self._group)
             return np.asarray(tensor.cpu().numpy())
 
@@ -170,13 +170,13 @@ class Group:
             dist.destroy_process_group()
 
     def _send(self, rank: int, kind: int, content: bytes = b"") -> None:
-        with self._reached(rank):
+        with self._translate_errors(rank):
             for part in _message(kind, content):
                 dist.send(part, rank, group=self._group)
 
     def _receive(self, rank: int) -> tuple[int, bytes]:
         head = torch.zeros(2, dtype=torch.int64)
-        with self._reached(rank):
+        with self._translate_errors(rank):
             dist.recv(head, rank, group=self._group)
             kind, length = head.tolist()
             body = torch.zeros(length, dtype=torch.uint8)
@@ -185,7 +185,7 @@ class Group:
         return kind, body.numpy().tobytes()
 
     @contextmanager
-    def _reached(self, rank: int | None = None) -> Iterator[None]:
+    def _translate_errors(self, rank: int | None = None) -> Iterator[None]:
         """Turn torch's errors about a lost process into TrainingInterrupted."""
         try:
             yield
@@ -356,9 +356,9 @@ class RanksTrainer:
         self._own.restore(state)
         self._stale = True
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Whether the trained parameters differ from their initial values."""
-        return self._own.moved()
+        return self._own.has_moved()
 
     def files(self) -> Mapping[str, bytes]:
         """Files of the trained weights by name."""

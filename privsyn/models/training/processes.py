@@ -78,7 +78,7 @@ def check_one_machine(place: Rank) -> None:
 
 
 @contextmanager
-def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
+def join_group(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
     """The group in which torchrun started this process; at the end rank 0 stops the others.
 
     Args:
@@ -101,7 +101,7 @@ def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
 
 
 @contextmanager
-def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> Iterator[Group]:
+def start_group(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> Iterator[Group]:
     """A group of this process and ``performance.processes`` - 1 more, started on this machine.
 
     They end with the block, and also if this process is killed. They use the loopback and find
@@ -141,10 +141,10 @@ def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> I
 
 
 def ready(arguments: list[str]) -> Group:
-    """Begin a process that ``started`` launched: end with its parent, and join the group.
+    """Begin a process that ``start_group`` launched: end with its parent, and join the group.
 
     Args:
-        arguments: Command line as ``started`` wrote it.
+        arguments: Command line as ``start_group`` wrote it.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from privsyn.models.training.multi_gpu import Group

@@ -17,14 +17,14 @@ from privsyn.models.model_files import refuse_adapter
 from privsyn.models.model_identity import locate
 from privsyn.models.references import ModelReference
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.torch_runtime import explained, ready
+from privsyn.models.torch_runtime import as_model_error, ready
 
 SEEDS = 3
 _TOKENS, _BATCH, _RATE = 128, 16, 5e-5
 _EPOCHS, _FEWEST_STEPS = 5, 60
 
 
-def fine_tuned(
+def predict_fine_tuned(
     reference: ModelReference,
     performance: PerformanceConfig,
     train: Sequence[tuple[str, str]],
@@ -50,7 +50,7 @@ def fine_tuned(
     with ready(performance) as device, torch.random.fork_rng():
         for seed in range(SEEDS):
             torch.manual_seed(seed)
-            model, tokenizer = _untrained(reference, len(labels))
+            model, tokenizer = _new_model(reference, len(labels))
             _train(model.to(device), tokenizer, train, labels, seed)
             places = _answers(model, tokenizer, tested)
             answers.append(np.array(labels)[places])
@@ -66,11 +66,11 @@ def try_classifier(reference: ModelReference, performance: PerformanceConfig, te
     import torch
 
     with ready(performance) as device, torch.random.fork_rng():
-        model, tokenizer = _untrained(reference, 2)
+        model, tokenizer = _new_model(reference, 2)
         _answers(model.to(device).eval(), tokenizer, [text])
 
 
-def _untrained(reference: ModelReference, labels: int) -> tuple[Any, Any]:
+def _new_model(reference: ModelReference, labels: int) -> tuple[Any, Any]:
     """The model with a new head for so many labels, and its tokenizer."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -90,7 +90,7 @@ def _untrained(reference: ModelReference, labels: int) -> tuple[Any, Any]:
             ignore_mismatched_sizes=True,
         )
     except Exception as error:  # transformers raises whatever its parsers raise
-        raise explained(error, reference, place) from None
+        raise as_model_error(error, reference, place) from None
     model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer
 

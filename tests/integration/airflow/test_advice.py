@@ -38,7 +38,7 @@ def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
 ):
     from privsyn.airflow.factory import method_dag
     from privsyn.airflow.params import form
-    from privsyn.display.plans import guaranteed
+    from privsyn.display.plans import guarantee_text
     from privsyn.stages.base import open_context
     from privsyn.stages.plan import plan
 
@@ -50,7 +50,7 @@ def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
     monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
     for told in (
         " ".join(planned.warnings),
-        guaranteed(planned),
+        guarantee_text(planned),
         shown["privacy.epsilon"].description,
         " ".join(method_dag("invisible_ink").doc_md.split()),
     ):

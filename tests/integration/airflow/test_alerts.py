@@ -161,7 +161,7 @@ def test_a_lost_release_is_told_without_its_reason(project, sent):
     ledger.releases.begin("toy-1", "/s", "n")
     ledger.releases.lose("toy-1", SECRET)
     context = context_of(project, "settle")
-    context["task"].planned().id = "toy-1"
+    context["task"].read_plan().id = "toy-1"
     alert(project, context, tell=["lost"])
     [(_, body)] = sent
     assert (body["event"], body["release_id"]) == ("lost", "toy-1")
@@ -217,14 +217,14 @@ def test_a_broken_params_file_fails_nothing(project, caplog):
 
 
 def test_a_callback_holds_no_address(project):
-    from privsyn.airflow.factory import alerted
+    from privsyn.airflow.factory import alert_arguments
     from privsyn.airflow.project import Project
     from privsyn.config import load_config
 
-    assert alerted(load_config(project.params), Project(project.params)) == {}
+    assert alert_arguments(load_config(project.params), Project(project.params)) == {}
     notifiers = json.dumps([KEEPER | {"text": SECRET}])
     config = load_config(project.params, [f"alerts.notifiers={notifiers}"])
-    callbacks = alerted(config, Project(project.params))
+    callbacks = alert_arguments(config, Project(project.params))
     assert set(callbacks) == {"on_failure_callback", "on_success_callback"}
     [callback] = callbacks["on_failure_callback"]
     assert SECRET not in str(vars(callback))

@@ -202,7 +202,7 @@ def test_a_run_without_a_plan_says_what_to_clear():
     from privsyn.airflow.budget import ReserveBudgetOperator
 
     with pytest.raises(ConfigError, match=r"Clear the task .plan."):
-        ReserveBudgetOperator(task_id="reserve", plan="None").planned()
+        ReserveBudgetOperator(task_id="reserve", plan="None").read_plan()
 
 
 def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):

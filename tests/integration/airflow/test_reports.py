@@ -96,6 +96,6 @@ def test_what_is_measured_beside_real_records_is_no_xcom(monkeypatch, tmp_path):
 
     (tmp_path / "evaluation.json").write_text('{"metrics": []}')
     monkeypatch.setattr("privsyn.stages.evaluate.evaluate", lambda ctx, plan, retried: tmp_path)
-    for name in ("planned", "note_lineage"):
+    for name in ("read_plan", "note_lineage"):
         monkeypatch.setattr(EvaluateOperator, name, lambda *_: None)
     assert EvaluateOperator(task_id="evaluate").run_stage(None, {})[0] is None

@@ -27,11 +27,11 @@ from privsyn.ledger.entries import describe_requester
 from privsyn.release import verification
 from privsyn.stages import base
 from privsyn.stages.approval import (
+    cost_question,
     decide,
     publication,
     publishing,
     refuse_unapproved,
-    requested,
     spending,
 )
 from privsyn.stages.audit import held_out
@@ -192,8 +192,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded):
         reserve(alice, planned)
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
-        say(alice, requested(alice, planned.id), "alice")
-    question = requested(bob, planned.id)
+        say(alice, cost_question(alice, planned.id), "alice")
+    question = cost_question(bob, planned.id)
     assert "7.99" in question.facts["cost"]
     assert question.facts["asked by"] == f"alice (process of {base.os_user()}) cli"
     say(bob, question, "bob")
@@ -286,8 +286,8 @@ def test_what_is_shown_is_of_the_account_that_pays(governed):
         reserve(alice, planned)
     other = as_("bob", project, "account.name=other", "dataset.name=other", "account.epsilon=900")
     other.open_account()
-    assert requested(other, planned.id).facts == requested(alice, planned.id).facts
-    assert "letters: cap (20, 1e-06)" in requested(other, planned.id).facts["account"]
+    assert cost_question(other, planned.id).facts == cost_question(alice, planned.id).facts
+    assert "letters: cap (20, 1e-06)" in cost_question(other, planned.id).facts["account"]
 
 
 @pytest.mark.airflow
@@ -302,11 +302,11 @@ def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governe
     def answer(operator, option, asked):
         task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
         event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
-        return task._answered(alice, {}, event=event, digest=asked)
+        return task._decide(alice, {}, event=event, digest=asked)
 
     with pytest.raises(ApprovalNeeded):
         reserve(alice, planned)
-    question = requested(bob, planned.id)
+    question = cost_question(bob, planned.id)
     say(bob, question, "bob")
     said = answer(ApproveSpendOperator, "Approve", question.digest)[1]
     assert said.startswith("approved meanwhile")

@@ -139,16 +139,16 @@ def test_in_airflow_the_student_is_asked_about_by_its_own_certificate(taught):
     of_parent = publication(ctx, ctx.workspace.release(planned.parent.id)).digest
     event = {"chosen_options": ["Approve"], "responded_by_user": {"id": "7", "name": "bob"}}
     with pytest.raises(StageFailed, match="has changed since bob was asked"):
-        task._answered(ctx, {}, event=event, digest=of_parent)
+        task._decide(ctx, {}, event=event, digest=of_parent)
     for nobody in ({"error": "timeout"}, event | {"responded_by_user": {}}):
         with pytest.raises(StageFailed):
-            task._answered(ctx, {}, event=nobody, digest=question.digest)
+            task._decide(ctx, {}, event=nobody, digest=question.digest)
     asker = event | {"responded_by_user": {"id": "1", "name": "alice"}}
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
-        task._answered(ctx, {}, event=asker, digest=question.digest)
+        task._decide(ctx, {}, event=asker, digest=question.digest)
     with pytest.raises(ApprovalNeeded, match="carol rejected it"):
         publish_student(ctx, planned)
-    task._answered(ctx, {}, event=event, digest=question.digest)
+    task._decide(ctx, {}, event=event, digest=question.digest)
     assert task.question(ctx) is None
     publish_student(ctx, planned)
 

@@ -89,8 +89,8 @@ def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Con
 
 def test_the_picture_takes_one_pass_over_the_charges(ctx: Context, monkeypatch) -> None:
     (statement,) = ctx.ledger.accounts.statements()
-    seen, known = [], caps._known
-    monkeypatch.setattr(caps, "_known", lambda charge: seen.append(charge) or known(charge))
+    seen, known = [], caps._mu_squared
+    monkeypatch.setattr(caps, "_mu_squared", lambda charge: seen.append(charge) or known(charge))
     assert len(statement.usage(12)) == 12
     assert len(seen) == 12
 

@@ -479,7 +479,7 @@ def test_without_a_word_there_is_help(released, say):
 
 def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
     """Where a .gitignore has releases/, `git add` of what the summary says would end with 1."""
-    from privsyn.publishing import commit_files, ignored
+    from privsyn.publishing import commit_files, is_ignored
 
     def git(*arguments: str) -> None:
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)
@@ -490,10 +490,10 @@ def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
     (tmp_path / "releases").mkdir()
     pointer = tmp_path / "releases" / "x.dvc"
     pointer.write_text("outs: []\n")
-    assert not ignored(pointer)
+    assert not is_ignored(pointer)
     (tmp_path / ".gitignore").write_text("releases/\n")
-    assert ignored(pointer)
-    assert not ignored(tmp_path.parent / "nowhere.dvc")
+    assert is_ignored(pointer)
+    assert not is_ignored(tmp_path.parent / "nowhere.dvc")
     made = commit_files(tmp_path, ["releases/x.dvc"], "publish", "2026-11-20")
     assert len(made) == 40
 

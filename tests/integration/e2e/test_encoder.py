@@ -203,7 +203,7 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: judge)
     why = None if here else "it is not here."
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: why)
-    monkeypatch.setattr("privsyn.stages.measure.installed", lambda name: True)
+    monkeypatch.setattr("privsyn.stages.measure.is_installed", lambda name: True)
     ctx = make_project(methods=METHODS).context(
         "evaluate.public_alone=false", "evaluate.perplexity_texts=0"
     )

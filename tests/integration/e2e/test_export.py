@@ -19,7 +19,7 @@ from rich.console import Console
 from privsyn import cli
 from privsyn.display import releases as comparing
 from privsyn.display.releases import compare, write
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.export import FORMATS, dataset_card, export
 from privsyn.methods.registry import METHODS
@@ -85,7 +85,7 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
     for said in (repr(found), found._repr_html_()):  # what was not asked for is not shown
         assert "internal=True" in said
         assert not any(number in said for number in ("0.4", "0.7", "base64"))
-        assert shown(found.releases[0].epsilon) in said
+        assert format_epsilon(found.releases[0].epsilon) in said
     assert found.releases[0].samples[0][1] in found.page().replace("&#39;", "'")
     assert (found.plot() or b"").startswith(b"\x89PNG")
 
@@ -177,7 +177,7 @@ def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(fo
     info = DatasetInfo._from_yaml_dict(card.data.dataset_info)
     assert list(info.features) == ["id", "label", "text"]
     sealed = certificate.read(folder)[1]
-    epsilon = f"| epsilon | {shown(sealed['plan']['epsilon'])} |"
+    epsilon = f"| epsilon | {format_epsilon(sealed['plan']['epsilon'])} |"
     for said in (
         "## Guarantee", "## Intended use", "## Limits", "## How to verify", epsilon,
         "person", "add_remove", "privsyn verify release", certificate.digest(sealed),

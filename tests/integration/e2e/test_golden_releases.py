@@ -23,7 +23,7 @@ from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 from privsyn.stages.base import Context, open_context
-from privsyn.stages.cleanup import unfinished
+from privsyn.stages.cleanup import unfinished_releases
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
@@ -161,13 +161,13 @@ def test_a_golden_project_finds_its_releases_at_no_cost(project: Path) -> None:
 def test_a_golden_release_that_was_half_drawn_is_finished(project: Path) -> None:
     ctx = context(project, *BEGUN)
     planned = plan(ctx, "invisible_ink")
-    assert [entry.release_id for entry in unfinished(ctx)] == [planned.id]
+    assert [entry.release_id for entry in unfinished_releases(ctx)] == [planned.id]
     spent = ctx.ledger.accounts.balance(planned.account).spent
     draw(ctx, planned)
     assert ctx.ledger.accounts.balance(planned.account).spent == spent
     checks = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
     assert [check for check in checks if check.passed is False] == []
-    assert unfinished(ctx) == []
+    assert unfinished_releases(ctx) == []
 
 
 def test_a_release_of_an_older_version_is_not_charged_again_in_silence(

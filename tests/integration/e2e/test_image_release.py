@@ -140,7 +140,7 @@ def test_verify_tells_what_happened_to_a_picture(project, file, check, damage):
     assert list(found) == [check]
     assert found[check].startswith(f"1 {damage}: ")
     with pytest.raises(VerificationError, match=damage):
-        verification.raise_failed(folder, verification.verify(folder, None))
+        verification.raise_on_failure(folder, verification.verify(folder, None))
 
 
 def test_a_picture_behind_a_link_or_a_folder_is_not_the_picture(project, tmp_path):

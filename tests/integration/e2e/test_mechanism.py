@@ -17,7 +17,7 @@ from privsyn.methods.registry import load_method
 from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import OpenPlan, open_plan
-from privsyn.stages.draw import begun, train
+from privsyn.stages.draw import open_begun, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -106,7 +106,7 @@ def test_the_last_digits_of_a_plan_are_the_processor_s(tmp_path, name):
     entry = reserve(ctx, elsewhere)
     assert dict(entry.event) == planned.event == dump(open_plan(ctx, elsewhere).event)
     partition(ctx, elsewhere)
-    assert begun(ctx, elsewhere) is not None
+    assert open_begun(ctx, elsewhere) is not None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, 
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     partition(ctx, planned)
-    assert begun(ctx, planned) is not None
+    assert open_begun(ctx, planned) is not None
     other = dump(Pure(epsilon=0.01))
     if where == "ledger":
         entry = ctx.ledger.releases.get(planned.id)
@@ -194,7 +194,7 @@ def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, 
         longer = replace(mechanism, tokens=mechanism.tokens + 1)
         monkeypatch.setattr(OpenPlan, "mechanism", longer)
     with pytest.raises(VerificationError, match="charged for another event"):
-        begun(ctx, planned)
+        open_begun(ctx, planned)
 
 
 def test_verify_holds_a_release_to_its_target(tmp_path):

@@ -122,7 +122,7 @@ def test_a_release_without_a_model_says_nothing_of_one(make_project):
     (folder / "model" / "adapter.bin").write_bytes(b"x")
     assert failed(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
     with pytest.raises(VerificationError, match="model is unchanged"):
-        verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+        verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
 
 
 def test_a_student_names_its_files_and_its_parent(finished):

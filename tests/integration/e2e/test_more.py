@@ -94,9 +94,9 @@ def test_sampling_that_a_method_does_not_have_is_refused_before_a_model_loads(gr
 def test_the_texts_of_an_adapter_may_be_sampled_from_all_tokens():
     plan = SimpleNamespace(method="dp_lora", id="dp_lora-1")
     settings = DPLoraSettings(prompt="", top_k=50, top_p=1.0)
-    changed = stage._sampled(plan, settings, {"top_k": None, "temperature": 0.7})
+    changed = stage._with_sampling(plan, settings, {"top_k": None, "temperature": 0.7})
     assert (changed.sampling.top_k, changed.sampling.temperature) == (None, 0.7)
-    assert stage._sampled(plan, settings, {}) == settings
+    assert stage._with_sampling(plan, settings, {}) == settings
 
 
 def test_two_at_once_take_two_names(grown):
@@ -181,7 +181,7 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
     write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate.seal_of(body)})
     with pytest.raises(VerificationError):
-        verification.raise_failed(tmp_path, verification.verify(tmp_path, None))
+        verification.raise_on_failure(tmp_path, verification.verify(tmp_path, None))
 
 
 def test_what_cannot_be_is_said(grown, make_project):

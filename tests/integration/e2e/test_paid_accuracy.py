@@ -148,7 +148,7 @@ def test_an_edited_accuracy_does_not_verify(make_project, fake):
     assert fails(more=1)
     assert fails()
     (folder / "certificate.json").write_bytes(raw)
-    verification.raise_failed(folder, verification.verify(folder, None))
+    verification.raise_on_failure(folder, verification.verify(folder, None))
 
 
 def test_an_accuracy_that_nobody_paid_for_does_not_verify(make_project, fake):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.data.journal import parsed
+from privsyn.data.journal import parse_line
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends
@@ -235,7 +235,7 @@ def keys_of(ctx: Context, planned: Plan, sealed: list[bytes]) -> list[str]:
     keys, crc = [], 0
     for number, body in enumerate(sealed):
         line = vault.key.open_entry(PART, number, body)
-        value, crc = parsed(PART, number + 1, line, crc)
+        value, crc = parse_line(PART, number + 1, line, crc)
         if number:
             keys.append(str(value["k"]))
     return keys

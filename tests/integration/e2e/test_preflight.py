@@ -150,7 +150,7 @@ def test_damaged_weights_are_found_whatever_reads_them(make_project, damaged, me
 
 
 TRAINER = "privsyn.models.training.lora.LoraTrainer"
-WRITES = "privsyn.models.training.lora.HFTextModel.continued"
+WRITES = "privsyn.models.training.lora.HFTextModel.continue_rows"
 
 
 @pytest.mark.parametrize(

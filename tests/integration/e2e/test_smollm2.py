@@ -29,4 +29,4 @@ def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
     folder = certify(ctx, planned)
     _, sealed = certificate.read(folder)
     assert sealed["plan"]["models"]["language"]["source"] == "smollm2"
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))

@@ -325,16 +325,16 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
 def test_a_release_is_certified_by_one_process_at_a_time(make_project, fake, monkeypatch):
     """Else the second takes the folder away that the first is building."""
     project = make_project()
-    ctx, merged, refused = project.context(), certify_stage._merged, []
+    ctx, merged, refused = project.context(), certify_stage._merge, []
 
     def at_once(*arguments):
-        monkeypatch.setattr(certify_stage, "_merged", merged)
+        monkeypatch.setattr(certify_stage, "_merge", merged)
         with pytest.raises(LeaseHeld) as held:
             certify(project.context(), planned)
         refused.append(held.value.retryable)
         return merged(*arguments)
 
-    monkeypatch.setattr(certify_stage, "_merged", at_once)
+    monkeypatch.setattr(certify_stage, "_merge", at_once)
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     folder = finish(ctx, planned, fake)
@@ -363,7 +363,7 @@ def test_a_stage_of_a_release_that_another_run_finishes_meanwhile_finds_it(
     for shard in range(parts):
         generate(ctx, planned, shard, fake)
     if late == "generate":  # not drawn yet, as far as it sees
-        monkeypatch.setattr(Workdir, "finished", lambda *_: False)
+        monkeypatch.setattr(Workdir, "is_finished", lambda *_: False)
 
     def overtaken(*arguments):
         monkeypatch.setattr(kind, call, real)
@@ -811,7 +811,7 @@ def test_one_changed_byte_fails_verification(make_project, fake, name):
         changed[at] ^= 1
         file.write_bytes(changed)
         with pytest.raises(VerificationError) as caught:
-            verification.raise_failed(folder, verification.verify(folder, None))
+            verification.raise_on_failure(folder, verification.verify(folder, None))
         assert caught.value.exit_code == 4
 
 
@@ -902,7 +902,7 @@ def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
     for what, text in written.items():
         file.write_text(text)
         with pytest.raises(VerificationError) as caught:
-            verification.raise_failed(folder, verification.verify(folder, None))
+            verification.raise_on_failure(folder, verification.verify(folder, None))
         assert len(str(caught.value).splitlines()) == 1, what
         assert set(ctx.workspace.known_releases("letters")) <= {folder.name}
 

@@ -175,7 +175,7 @@ def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
     monkeypatch.setattr(SealedDraws, "rows", noted)
     assert entries(ctx.ledger.draws, vault, "shard-0") == drawn > 6
     with find_workdir(ctx, ctx.ledger.releases.get(planned.id)) as work:
-        assert work.finished(0)
+        assert work.is_finished(0)
     assert max(read) == 3
     with sa.create_engine(f"sqlite:///{home.root.parent}/shared/ledger.db").begin() as connection:
         connection.exec_driver_sql("delete from ledger_draw where part = 'shard-0' and number = 3")

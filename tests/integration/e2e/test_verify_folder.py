@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from privsyn.data.artifacts import sha256_file
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
@@ -224,7 +224,7 @@ def test_a_page_of_another_release_or_time_is_seen(made, copy):
     (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
     assert failed(copy, project.context().ledger) == ["report", "validation reports"]
     with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
-        verification.raise_failed(copy, verification.verify(copy, project.context().ledger))
+        verification.raise_on_failure(copy, verification.verify(copy, project.context().ledger))
 
 
 def test_validating_again_notes_only_what_changed(made):
@@ -324,7 +324,9 @@ def counted(tmp_path_factory):
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     said = ReleaseFacts(certificate.read(folder)[1]).odds[-1]
     assert "counts on a secret" in said
-    assert f"for them epsilon is {shown(planned.epsilon_without_secret, digits=4)}." in said
+    assert (
+        f"for them epsilon is {format_epsilon(planned.epsilon_without_secret, digits=4)}." in said
+    )
     return folder
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from privsyn.models.gpus import leased, visible_cards
+from privsyn.models.gpus import lease, visible_cards
 
 HOLD = """
 import sys
@@ -39,20 +39,20 @@ def test_each_process_has_a_card_of_its_own_and_the_next_waits(tmp_path):
             assert three.stdout.readline().strip() == second
             three.communicate("")
         two.communicate()
-        with leased(["0", "1"], 1, tmp_path, lambda: waits.append(1), poll=0.01) as mine:
+        with lease(["0", "1"], 1, tmp_path, lambda: waits.append(1), poll=0.01) as mine:
             assert mine == [second]
         assert waits == []
         one.communicate("")
 
 
 def test_all_are_taken_at_once_or_none(tmp_path):
-    with leased(["0", "1", "2"], 2, tmp_path) as mine:
+    with lease(["0", "1", "2"], 2, tmp_path) as mine:
         assert mine == ["0", "1"]
-        with holder(tmp_path, "0,1,2", 2) as two, leased(["0", "1", "2"], 1, tmp_path) as other:
+        with holder(tmp_path, "0,1,2", 2) as two, lease(["0", "1", "2"], 1, tmp_path) as other:
             assert other == ["2"]
             two.kill()
             two.communicate()
-    with leased(["0"], 4, tmp_path) as mine:
+    with lease(["0"], 4, tmp_path) as mine:
         assert mine == ["0"]
 
 

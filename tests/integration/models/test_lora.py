@@ -203,7 +203,7 @@ def test_a_students_folder_is_tried_whole_and_writes_with_its_own_tokens(model, 
     training = replace(TRAINING, student=folders("bert"), clip_norm=10.0)
     lora.check(training)
     trainer = lora.trainer(training)
-    assert not trainer.moved()
+    assert not trainer.has_moved()
     ids, start = trainer.encode("a", TEXTS[0])
     assert ids[0] == 2  # [CLS]
     assert ids[-1] == 3  # [SEP]
@@ -347,7 +347,7 @@ def test_a_model_that_mixes_rows_is_found_and_fed_unit_by_unit(folders, mixer):
 
 def test_the_check_for_mixing_leaves_no_trace(model):
     first = model("llama").trainer(TRAINING)
-    assert not first.moved()
+    assert not first.has_moved()
     assert all(not part.any() for name, part in adapters(first).items() if "lora_B" in name)
     assert all(part.grad is None for part in first._parts)
 
@@ -558,17 +558,17 @@ def test_going_on_from_a_state_is_going_on_without_interruption(model, changes):
     torch.manual_seed(99)  # another process has other random numbers behind it
     torch.rand(7)
     other = model("llama").trainer(training)
-    assert not other.moved()
+    assert not other.has_moved()
     other.restore(middle)
     assert other.state() == middle
-    assert other.moved()
+    assert other.has_moved()
     go(other, range(3, 6))
     assert other.state() == one.state()
     assert other.files() == one.files()
     assert len(middle) == len(one.state())
     other.restore(fresh)  # also back to the beginning, and without what was learnt on the way
     assert other.state() == fresh
-    assert not other.moved()
+    assert not other.has_moved()
     go(other, range(6))
     assert other.state() == one.state()
 
@@ -753,7 +753,7 @@ def test_a_model_in_bfloat16_is_adapted_in_float32(make):
     before = adapters(trainer)
     trainer.update(total / CLIP_STEPS, 1e-4)  # less than a step of bfloat16
     assert any(not torch.equal(before[key], value) for key, value in adapters(trainer).items())
-    assert trainer.moved()
+    assert trainer.has_moved()
 
 
 class Short:

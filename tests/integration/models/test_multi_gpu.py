@@ -35,7 +35,7 @@ from privsyn.models.training.multi_gpu import (
     serve,
     unpack,
 )
-from privsyn.models.training.processes import Rank, started
+from privsyn.models.training.processes import Rank, start_group
 
 PERFORMANCE = PerformanceConfig(device="cpu", threads=1, processes=2)
 PATIENCE = timedelta(seconds=60)
@@ -77,7 +77,7 @@ def group():
     """Two processes, for all tests that let both live."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with started(PERFORMANCE, PATIENCE) as group:
+    with start_group(PERFORMANCE, PATIENCE) as group:
         yield group
     torch.set_num_threads(before)
 
@@ -108,7 +108,7 @@ def test_a_sum_has_the_bits_of_one_process(models, shared, records, micro_batch,
             trainer.update(expected / 1e6, 0.01)
         assert together.state() == alone.state(), step
     assert sizes == 2 * [0, 1, 3, 8], "the other process had the rest"
-    assert together.moved()
+    assert together.has_moved()
 
 
 def test_the_others_follow_when_numbers_are_restored(shared):

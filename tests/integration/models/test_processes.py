@@ -20,7 +20,7 @@ from privsyn.models.training.processes import (
     Rank,
     by_hand,
     check_one_machine,
-    started,
+    start_group,
 )
 
 PERFORMANCE = PerformanceConfig(device="cpu", threads=1, processes=2)
@@ -37,7 +37,7 @@ def children(monkeypatch):
 
 
 def test_a_process_that_is_killed_interrupts_the_training(children):
-    with started(PERFORMANCE, PATIENCE) as group:
+    with start_group(PERFORMANCE, PATIENCE) as group:
         children[0].kill()
         with pytest.raises(TrainingInterrupted, match="rank 1 is gone") as raised:
             group.answers()
@@ -47,7 +47,7 @@ def test_a_process_that_is_killed_interrupts_the_training(children):
 
 def test_a_process_that_hangs_is_waited_for_so_long_and_ended(children, monkeypatch):
     monkeypatch.setattr(processes, "_GRACE", 0.5)
-    with started(PERFORMANCE, timedelta(seconds=2)) as group:
+    with start_group(PERFORMANCE, timedelta(seconds=2)) as group:
         children[0].send_signal(signal.SIGSTOP)
         with pytest.raises(TrainingInterrupted, match="rank 1 did not answer in time"):
             group.answers()
@@ -64,7 +64,7 @@ def test_a_process_that_does_not_start_is_named(monkeypatch):
     )
     threads = torch.get_num_threads()
     with pytest.raises(TrainingInterrupted, match="rank 1 did not start"):
-        with started(PERFORMANCE, PATIENCE):
+        with start_group(PERFORMANCE, PATIENCE):
             raise AssertionError("nobody is there")
     assert torch.get_num_threads() == threads
 

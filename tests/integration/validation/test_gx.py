@@ -20,7 +20,7 @@ ALL = ("email", "phone", "record_number")
 
 
 def failed(result: ValidationResult) -> set[str]:
-    return {check.title for check in result.failed}
+    return {check.title for check in result.failures}
 
 
 def change(rows: list[dict[str, Any]], index: int, **fields: Any) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def change(rows: list[dict[str, Any]], index: int, **fields: Any) -> list[dict[s
 def test_a_good_file_passes(write: Write) -> None:
     result = validate_file(write(good_rows()), ValidationConfig(forbid=ALL), LABELS, (40, 40))
     assert result.success
-    assert result.failed == ()
+    assert result.failures == ()
     assert result.rows == 40
     assert len(result.expectations) == 14
     assert result.left_out == ("Texts are JSON", "Texts that are JSON satisfy the schema")
@@ -97,7 +97,7 @@ def test_soft_bounds_hold_up_to_their_share(write: Write) -> None:
 
 def test_wrong_number_of_rows_fails(write: Write) -> None:
     result = validate_file(write(good_rows()[:-1]), ValidationConfig(), LABELS, (40, 40))
-    assert [check.detail for check in result.failed] == ["39 (expected 40)"]
+    assert [check.detail for check in result.failures] == ["39 (expected 40)"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_malformed_line_is_named_by_its_number(write: Write) -> None:
     rows: list[Any] = [*good_rows()]
     rows[4] = b"{torn"
     result = validate_file(write(rows), ValidationConfig(), LABELS, (40, 40))
-    (check,) = (c for c in result.failed if c.column == "row_well_formed")
+    (check,) = (c for c in result.failures if c.column == "row_well_formed")
     assert check.detail == "1 of 40 rows (2.5%): line 5"
 
 
@@ -166,7 +166,7 @@ def test_structured_records_follow_their_schema(write: Write, tmp_path: Path) ->
     change(rows, 1, text=json.dumps({"title": "Too early", "year": 1066}))
     change(rows, 2, text="Film 2, 1902")
     result = validate_file(write(rows), cfg, (), (5, 5), files=PublicFiles(tmp_path))
-    assert {check.title: check.detail for check in result.failed} == {
+    assert {check.title: check.detail for check in result.failures} == {
         "Texts are JSON": "1 of 5 rows (20%): line 3",
         "Texts that are JSON satisfy the schema": "1 of 4 rows (25%): line 2",
     }
@@ -176,10 +176,10 @@ def test_details_name_lines_and_never_quote(write: Write) -> None:
     secret = "zebra 555-0142 \x07 MRN-482913"
     rows = [{**row, "text": secret, "label": "zebra", "id": "zebra"} for row in good_rows()]
     result = validate_file(write(rows), ValidationConfig(forbid=ALL), LABELS, (40, 40))
-    assert len(result.failed) == 6
+    assert len(result.failures) == 6
     assert "zebra" not in json.dumps([vars(check) for check in result.expectations])
     assert "40 of 40 rows (100%): lines 1, 2, 3, 4, 5 and 35 more" in [
-        check.detail for check in result.failed
+        check.detail for check in result.failures
     ]
 
 

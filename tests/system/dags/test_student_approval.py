@@ -78,7 +78,7 @@ def test_an_approved_student_is_published_and_not_asked_about_again(project, run
     assert runs["approved"]["tasks"]["publish_student"] == "success"
     assert runs["approved already"]["asked"] == {}
     (folder,) = project.root.glob("releases/*.student-????????")
-    assert folder.name in DvcPublisher(project.root).published()
+    assert folder.name in DvcPublisher(project.root).published_ids()
     ledger = Ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
     (entry,) = ledger.releases.all()
     said = [(one.name, one.approved) for one in ledger.approvals.decisions(entry.release_id)]

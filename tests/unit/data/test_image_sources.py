@@ -25,7 +25,7 @@ from privsyn.data.records import Cell
 from privsyn.data.row_counts import DEEP, OTHER_FILE, RowCounts, advice
 from privsyn.data.settings import DatasetConfig, ImageConfig
 from privsyn.errors import ConfigError, DataError
-from privsyn.stages.check import spanned
+from privsyn.stages.check import value_range_text
 
 LABELS = ("0", "1")
 
@@ -242,7 +242,10 @@ def test_values_of_more_than_eight_bits_are_dropped_where_nothing_says_what_they
     assert len(kept) == 1
     found = row_counts.report(["0"], 1)
     assert found["reasons"] == {DEEP: 1}
-    assert spanned(*found["span"]) == "brightest value 4,095 of 65,535: set dataset.images.depth=12"
+    assert (
+        value_range_text(*found["span"])
+        == "brightest value 4,095 of 65,535: set dataset.images.depth=12"
+    )
     assert "depth" in advice(DEEP, {})
     assert records(config(folder, images=form(depth=12)))["0/1.png"] == ("0", 255)
 

@@ -91,7 +91,7 @@ def test_a_new_journal_is_private_and_there_whole_or_not_at_all(
     Journal.create(path, HEADER)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with Journal.open(path, HEADER) as journal:
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
@@ -102,18 +102,18 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
         return n * n
 
     with opened(path) as journal:
-        assert not journal.drawn
+        assert not journal.has_drawn
         assert len(journal) == 0
         assert journal.draw_all([(f"t{n}", lambda n=n: draw(n)) for n in (3, 1, 2)]) == [9, 1, 4]
         assert made == [3, 1, 2]
-        assert journal.drawn
+        assert journal.has_drawn
         assert journal.draw_all([("t2", never), ("t9", lambda: draw(9)), ("t3", never)]) == [
             4,
             81,
             9,
         ]
     with opened(path) as journal:
-        assert journal.drawn
+        assert journal.has_drawn
         assert len(journal) == 4
         assert journal.has("t9")
         assert not journal.has("t4")
@@ -199,7 +199,7 @@ def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ZeroDivisionError):
             journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
-        assert journal.drawn
+        assert journal.has_drawn
         with pytest.raises(ReleaseLost):
             journal.draw_all([("b", lambda: 2)])
         assert journal.draw_all([("a", never)]) == [1]
@@ -210,7 +210,7 @@ def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> 
     with opened(tmp_path / "j") as journal:
         with pytest.raises((ValueError, TypeError)):
             journal.draw_all([("a", lambda: value)])
-        assert journal.drawn
+        assert journal.has_drawn
         assert not journal.has("a")
 
 
@@ -218,7 +218,7 @@ def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path: Path) -> None
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ValueError, match="twice"):
             journal.draw_all([("a", never), ("a", never)])
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 Disk = Callable[[int], AbstractContextManager[None]]
@@ -233,7 +233,7 @@ def until_full(path: Path, value: int | str, limit: int, full_disk: Disk) -> tup
             journal.draw_all(items)
         with pytest.raises(StorageError):
             journal.draw_all(items)
-        assert journal.drawn is bool(made)
+        assert journal.has_drawn is bool(made)
     with opened(path) as journal:
         on_file = len(journal)
         assert journal.draw_all([(f"t{n}", never) for n in range(on_file)]) == [value] * on_file
@@ -325,7 +325,7 @@ def test_an_array_of_another_shape_counts_as_drawn(tmp_path: Path, wrong: Any) -
     with Journal.open(tmp_path / "j", {}) as journal:
         with pytest.raises(ValueError, match="int64"):
             journal.draw_array("votes", lambda: wrong, 3)
-        assert journal.drawn
+        assert journal.has_drawn
         with pytest.raises(ReleaseLost):
             journal.draw_array("votes", lambda: np.zeros(3, np.int64), 3)
 
@@ -342,9 +342,9 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
         with Journal.open(tmp_path / "j", {}) as journal:
             assert journal.public_file("round/0", make) == b"population"
             assert journal.public_file("round/0", make) == b"population"
-            assert journal.drawn == bool(attempt)  # what is public counts as no draw
+            assert journal.has_drawn == bool(attempt)  # what is public counts as no draw
             assert journal.draw_all([("round/0", lambda: 7)]) == [7]  # another name space
-            assert journal.drawn
+            assert journal.has_drawn
     assert made == []
     [file] = (tmp_path / "j.kept").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -367,12 +367,12 @@ def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with opened(path) as journal:
         assert journal.public_file("step/1", lambda: b"public") == b"public"
-        assert not journal.drawn
+        assert not journal.has_drawn
         assert journal.draw_file("step/1", lambda: b"weights") == b"weights"  # another name space
-        assert journal.drawn
+        assert journal.has_drawn
         assert journal.draw_file("step/1", never) == b"weights"
     with opened(path) as journal:
-        assert journal.drawn
+        assert journal.has_drawn
         assert journal.has("step/1")
         assert journal.draw_file("step/1", never) == b"weights"
         assert journal.public_file("step/1", never) == b"public"
@@ -417,7 +417,7 @@ def test_a_drawn_file_that_raises_ends_the_drawing(tmp_path: Path) -> None:
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ZeroDivisionError):
             journal.draw_file("step/1", lambda: b"x" * (1 // 0))
-        assert journal.drawn
+        assert journal.has_drawn
         with pytest.raises(ReleaseLost):
             journal.draw_file("step/1", never)
     with opened(tmp_path / "j") as journal:
@@ -430,7 +430,7 @@ def test_a_full_disk_under_a_drawn_file_leaves_it_to_be_drawn_again(
     with opened(tmp_path / "j") as journal:
         with pytest.raises(StorageError, match="cannot write"), full_disk(5000):
             journal.draw_file("step/1", lambda: b"x" * 6000)
-        assert journal.drawn
+        assert journal.has_drawn
     assert list((tmp_path / "j.kept").iterdir()) == []
     with opened(tmp_path / "j") as journal:
         assert journal.draw_file("step/1", lambda: b"y" * 6000) == b"y" * 6000

@@ -129,7 +129,7 @@ def test_an_address_survives_the_config(address: str) -> None:
     assert isinstance(cfg.path, Address)
     assert str(cfg.path) == address.replace("S3:", "s3:")
     assert DatasetConfig.model_validate(cfg.model_dump(mode="json")) == cfg
-    assert cfg.dated(cfg.dates(None)).path == cfg.path  # type: ignore[arg-type]
+    assert cfg.with_dates(cfg.dates(None)).path == cfg.path  # type: ignore[arg-type]
 
 
 def test_a_date_goes_into_an_address() -> None:
@@ -156,7 +156,7 @@ def test_a_date_goes_into_an_address() -> None:
 )
 def test_what_is_no_address_is_refused_and_no_secret_is_quoted(address: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        Address.parsed(address) if not address.startswith("file") else config(address)
+        Address.parse(address) if not address.startswith("file") else config(address)
     if "hunter2" in address:
         assert "hunter2" not in str(caught.value)
 

@@ -17,7 +17,7 @@ def follow(*counts: tuple[float, int]) -> list[str]:
     paces: dict[str, Rate] = {}
     return [
         f"{done} of 1,000 tokens"
-        + (f", {left}" if (left := shown._left(paces, "generate", done, 1000, when)) else "")
+        + (f", {left}" if (left := shown._time_left(paces, "generate", done, 1000, when)) else "")
         for when, done in counts
     ]
 
@@ -90,7 +90,7 @@ def test_nothing_to_do_is_no_division_by_zero(total):
         progress("train", 0, total)
         progress("train", total, total)
     assert "train: 0 of" in printed.getvalue()
-    assert Rate().left(0, 5, 0.0) is None
+    assert Rate().seconds_left(0, 5, 0.0) is None
 
 
 def test_a_terminal_shows_a_bar_that_leaves_nothing_behind():

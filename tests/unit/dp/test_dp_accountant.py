@@ -11,7 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privsyn.dp import conversions
-from privsyn.dp.accountant import Guarantee, epsilon_at, guarantee, loss_at, rdp, rho, shown
+from privsyn.dp.accountant import (
+    Guarantee,
+    epsilon_at,
+    format_epsilon,
+    guarantee,
+    loss_at,
+    rdp,
+    rho,
+)
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
@@ -331,7 +339,7 @@ def test_calibration_at_the_ends_of_its_range() -> None:
 
 @given(st.floats(1e-3, 1e3), st.integers(2, 8))
 def test_an_epsilon_is_never_shown_below_the_truth(epsilon, digits):
-    text = shown(epsilon, digits)
+    text = format_epsilon(epsilon, digits)
     assert epsilon <= float(text) <= epsilon * (1 + 10.0 ** (1 - digits))
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from privsyn.evaluation import classifiers
-from privsyn.evaluation.classifiers import labelled, split_holdout
+from privsyn.evaluation.classifiers import labeled_texts, split_holdout
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.fakes import FakeLogitModel
 
 
 def test_labelled_texts_are_evenly_spaced():
-    assert labelled(["x", "y", "z"], ["a", None, "b"], 9) == [("x", "a"), ("z", "b")]
-    assert len(labelled(["x"] * 99, ["a"] * 99, 7)) == 7
+    assert labeled_texts(["x", "y", "z"], ["a", None, "b"], 9) == [("x", "a"), ("z", "b")]
+    assert len(labeled_texts(["x"] * 99, ["a"] * 99, 7)) == 7
 
 
 @pytest.mark.parametrize(("count", "known"), [(60, 20), (10, 10), (0, 0)])

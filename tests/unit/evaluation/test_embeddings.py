@@ -14,10 +14,10 @@ from privsyn.evaluation.embeddings import (
     Embedded,
     EmbeddedOnce,
     area,
+    cluster_counts,
     compare_embeddings,
     embed_both,
     mauve,
-    quantised,
 )
 
 
@@ -119,8 +119,8 @@ def test_mauve_of_another_scale_says_so_and_is_another_number() -> None:
     sides = both(sample("a b c d", 60), sample("c d e f", 60), HashEmbedder(), 60)
     usual = compare_embeddings(*sides, "hash")[0]
     paper, low, high = compare_embeddings(*sides, "hash", 0.9, 20)
-    first, second = quantised(sides[0].vectors, sides[1].vectors, 20)
-    assert (len(first), len(quantised(sides[0].vectors, sides[1].vectors)[0])) == (3, 6)
+    first, second = cluster_counts(sides[0].vectors, sides[1].vectors, 20)
+    assert (len(first), len(cluster_counts(sides[0].vectors, sides[1].vectors)[0])) == (3, 6)
     assert paper.value == area(first, second, 0.9) > usual.value
     assert low.value <= paper.value <= high.value
     assert paper.note.endswith("; scale 0.9, 20 texts a cluster")

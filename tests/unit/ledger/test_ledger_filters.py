@@ -40,8 +40,8 @@ from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 DELTA = 1e-6
 DEFAULT = dataclasses.replace(PURE, epsilon=10.0, delta=DELTA, split=Split())
-TOKENS = Split.declared([False])
-TRAINED = Split.declared([True])
+TOKENS = Split.for_methods([False])
+TRAINED = Split.for_methods([True])
 
 
 @cache
@@ -332,7 +332,7 @@ def test_a_first_release_just_above_the_cap_is_refused(
     reserve(lite, "within", event(3.0))
 
 
-SECRET = Split.declared([], chances=True)
+SECRET = Split.for_methods([], chances=True)
 
 
 @cache
@@ -348,7 +348,7 @@ def allocated(epsilon: float, places: int = 20) -> Event:
 def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_out():
     assert SECRET.chances == pytest.approx(0.05)
     assert SECRET.gaussian + SECRET.chances == pytest.approx(Split().gaussian)
-    assert Split.declared([True], chances=True).chances == 0  # repeats have all of it
+    assert Split.for_methods([True], chances=True).chances == 0  # repeats have all of it
     with pytest.raises(ValueError, match="at most 1"):
         Split(renyi=0.5, gaussian=0.4, repeats=0.1, chances=0.01)
     plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
@@ -425,7 +425,7 @@ def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
         lite.verify()
 
 
-ROOMS = Split.declared([], chances=True, rooms=True)
+ROOMS = Split.for_methods([], chances=True, rooms=True)
 
 
 def rooms(trainings: int, responses: int = 0) -> Rooms:
@@ -635,5 +635,5 @@ def test_the_settings_of_rooms_are_what_an_account_is_opened_with():
         ({"pure": pure}, Rooms(loss=0.5, responses=4)),
         ({"trainings": trainings, "pure": pure}, Rooms(0.1, 2.7, 60, 0.5, 4)),
     ):
-        assert AccountConfig.model_validate(account | {"rooms": asked}).rooms.opened == opened
+        assert AccountConfig.model_validate(account | {"rooms": asked}).rooms.to_rooms == opened
     assert AccountConfig.model_validate(account).rooms is None

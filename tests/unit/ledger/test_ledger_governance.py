@@ -384,23 +384,23 @@ def test_a_certificate_is_approved_and_no_other(ledger: Ledger) -> None:
         ledger.releases.commit(release, "a" * 64, ("b" if release == "r1" else "c") * 64)
     ledger.releases.derive("r1", "d" * 64, "e" * 64)
     with pytest.raises(ApprovalNeeded, match="before somebody has approved it"):
-        ledger.approvals.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_publication("r1", "b" * 64, name="r1")
     with pytest.raises(BudgetError, match="no certificate with the SHA-256 c"):
         decide(ledger, "r1", "c" * 64)
     decide(ledger, "r2", "c" * 64)
     with pytest.raises(ApprovalNeeded):
-        ledger.approvals.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_publication("r1", "b" * 64, name="r1")
     decide(ledger, "r1", "b" * 64)
-    approval = ledger.approvals.check_published("r1", "b" * 64, name="r1")
+    approval = ledger.approvals.check_publication("r1", "b" * 64, name="r1")
     assert approval is not None
     assert approval.approver == "officer"
     with pytest.raises(ApprovalNeeded, match="What was approved before was something else"):
-        ledger.approvals.check_published("r1", "e" * 64, name="r1.student")
+        ledger.approvals.check_publication("r1", "e" * 64, name="r1.student")
     decide(ledger, "r1", "e" * 64, name="r1.student")
-    ledger.approvals.check_published("r1", "e" * 64, name="r1.student")
+    ledger.approvals.check_publication("r1", "e" * 64, name="r1.student")
     decide(ledger, "r1", "b" * 64, approved=False, comment="no  more\nthan this")
     with pytest.raises(ApprovalNeeded, match=r"rejected it on .*\(no more than this\)"):
-        ledger.approvals.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_publication("r1", "b" * 64, name="r1")
     assert ledger.verify().entries == 2
     (statement,) = ledger.accounts.statements()
     assert json.dumps(statement.as_dict())
@@ -414,7 +414,7 @@ def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
         decide(alice, "r1", "b" * 64, approver="alice")
     decide(as_("bob", lite), "r1", "b" * 64, approver="bob")
-    alice.approvals.check_published("r1", "b" * 64, name="r1")
+    alice.approvals.check_publication("r1", "b" * 64, name="r1")
 
 
 def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Ledger) -> None:
@@ -425,9 +425,9 @@ def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Led
     with pytest.raises(ApprovalNeeded, match="alice asked for it"):
         decide(alice, "r1", "e" * 64, approver="alice", name="r1.student")
     with pytest.raises(ApprovalNeeded, match="before somebody"):
-        bob.approvals.check_published("r1", "e" * 64, name="r1.student")
+        bob.approvals.check_publication("r1", "e" * 64, name="r1.student")
     decide(bob, "r1", "e" * 64, approver="bob", name="r1.student")
-    bob.approvals.check_published("r1", "e" * 64, name="r1.student")
+    bob.approvals.check_publication("r1", "e" * 64, name="r1.student")
 
 
 def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> None:
@@ -440,7 +440,7 @@ def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> N
 def test_an_account_that_asks_for_nothing_is_asked_nothing(lite: Ledger) -> None:
     lite.accounts.open(RENYI)
     finish(lite, "r1", LARGE)
-    assert lite.approvals.check_published("r1", "b" * 64, name="r1") is None
+    assert lite.approvals.check_publication("r1", "b" * 64, name="r1") is None
     said = {"method": "toy", "guarantee": guarantee(LARGE, DELTA)}
     assert lite.approvals.due("clinic", "r2", LARGE, **said) is None
 
@@ -468,7 +468,7 @@ def test_a_forged_approval_is_none(ledger: Ledger, forged: str) -> None:
             body |= {"digest": "f" * 64}
             ledger.database.append(connection, "clinic", "r1", chain.APPROVED, body)
     with pytest.raises(VerificationError, match="history row"):
-        ledger.approvals.check_published("r1", "b" * 64, name="r1")
+        ledger.approvals.check_publication("r1", "b" * 64, name="r1")
 
 
 def test_pure_accounts_have_terms_too(lite: Ledger) -> None:

@@ -67,7 +67,7 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
         ledger.leases.acquire(place.release_id, PART) as lease,
         opened(ledger, place, lease) as journal,
     ):
-        assert not journal.drawn
+        assert not journal.has_drawn
         assert journal.draw_all([("a", lambda: 5), ("b", lambda: [1.5, SECRET])]) == [
             5,
             [1.5, SECRET],
@@ -85,7 +85,7 @@ def test_draws_are_replayed_by_whoever_comes_next(ledger, tmp_path):
         ledger.leases.acquire(place.release_id, PART) as lease,
         opened(ledger, again, lease) as journal,
     ):
-        assert journal.drawn
+        assert journal.has_drawn
         assert journal.draw_all([("b", never), ("a", never)]) == [[1.5, SECRET], 5]
         assert (journal.draw_array("c", never, 7) == array).all()
         assert journal.draw_file("f", never) == b"file"

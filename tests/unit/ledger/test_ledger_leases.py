@@ -122,7 +122,7 @@ def test_a_process_id_used_again_is_not_the_holder() -> None:
 
 
 def test_without_start_times_the_process_id_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "_started", lambda pid: None)
+    monkeypatch.setattr(leases, "_start_time", lambda pid: None)
     me = Holder.me()
     assert not me.known_dead
     assert Holder(me.machine, me.host, 2**22 + 1, None).known_dead

@@ -18,7 +18,7 @@ from privsyn.methods.keyphrase_seeding.dp_kde import (
     deviation,
     exact_sums,
     mechanism,
-    queried,
+    structure_of,
     structures,
     windows,
 )
@@ -114,7 +114,7 @@ def test_padding_factor_is_at_most_e_where_it_is_asked():
     for length in range(1, 34):
         shapes = structures("logarithmic", length, 2, 1.0)
         for step in range(1, length + 1):
-            shape = shapes[queried("logarithmic", step)]
+            shape = shapes[structure_of("logarithmic", step)]
             assert step <= shape.blocks
             assert shape.block_norm * (shape.blocks - step) <= 1 + 1e-12
 
@@ -128,7 +128,7 @@ def test_structures_of_an_ensemble(length):
     assert [s.blocks for s in logarithmic] == [2**j for j in range(1, count + 1)]
     assert [s.block_norm for s in logarithmic] == pytest.approx([2 / s.blocks for s in logarithmic])
     assert [s.number for s in logarithmic] == list(range(count))
-    asked = {queried("logarithmic", step) for step in range(1, length + 1)}
+    asked = {structure_of("logarithmic", step) for step in range(1, length + 1)}
     assert asked == set(range(count))
 
 

@@ -449,7 +449,7 @@ def test_an_adapter_that_did_not_move_is_an_error_after_the_draws(tmp_path):
         train(tmp_path, config(), buckets({}), NoNoise())
     assert not failed.value.retryable
     with Journal.open(tmp_path / "journal", {}) as journal:
-        assert journal.drawn  # so that the stage gives the release up
+        assert journal.has_drawn  # so that the stage gives the release up
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_token_counts_once_however_often_a_record_names_it():
 
 def test_a_row_that_rounding_made_too_long_counts_as_none(monkeypatch):
     longer = lambda table, row: np.full(len(row), 1.000001 / math.sqrt(len(row)))  # noqa: E731
-    monkeypatch.setattr(TokenTable, "_directed", longer)
+    monkeypatch.setattr(TokenTable, "_unit_vector", longer)
     assert not sums([[[0]], []]).any()
 
 

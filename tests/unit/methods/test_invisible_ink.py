@@ -20,7 +20,13 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, as_released, ended
+from privsyn.methods.shared.prompts import (
+    MIN_TOKENS,
+    RECORDS,
+    PromptConfig,
+    cut_at_next_record,
+    released_text,
+)
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
@@ -391,7 +397,8 @@ def test_the_prompt_says_where_a_text_runs_into_the_next(private, chat, endings)
     ],
 )
 def test_a_text_is_cut_where_it_runs_into_the_next(drawn, text, over):
-    assert ended(drawn, PromptConfig(private=RECORDS.private, public="x")) == (text, over)
+    prompt = PromptConfig(private=RECORDS.private, public="x")
+    assert cut_at_next_record(drawn, prompt) == (text, over)
 
 
 SENTENCES = ("<end>", "my", "bill", "is", "late.", "please", "help\n\nTopic:")
@@ -418,7 +425,7 @@ def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(
 ):
     prompt = PromptConfig(private=RECORDS.private, public="x")
     settings = InvisibleInkSettings(prompt=prompt, whole_sentences=whole, min_tokens=least)
-    assert as_released(tokens, FakeLogitModel(SENTENCES), settings) == text
+    assert released_text(tokens, FakeLogitModel(SENTENCES), settings) == text
 
 
 def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):

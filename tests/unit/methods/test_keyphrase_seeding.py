@@ -584,7 +584,7 @@ def test_a_model_that_does_not_answer_is_found_before_the_first_draw(tmp_path, t
     with pytest.raises(ModelError, match="down"):
         run(tmp_path, config(terms), model=Echo(fail_at=0))
     with Journal.open(tmp_path / "journal", {}) as journal:
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 def test_an_overtaken_run_stops_before_its_next_draw(tmp_path, terms):

@@ -499,7 +499,7 @@ def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_dr
                     ),
                 )
             )
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 @pytest.mark.parametrize("records", [True, False])
@@ -520,7 +520,7 @@ def test_shapes_of_an_embedder_are_probed_before_the_records_whatever_they_are(t
         draw = Draw(models, SeededNoise(1), journal, PerformanceConfig())
         with pytest.raises(ModelError, match="mixes rows"):
             list(METHOD.run(config(), plan(config()), data, draw))
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 def test_progress_is_asked_before_every_draw(tmp_path):
@@ -779,7 +779,7 @@ def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
     with pytest.raises(ModelError, match="has no steps"):
         run(tmp_path, cfg)
     with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
-        assert not journal.drawn
+        assert not journal.has_drawn
 
 
 # --- kills and replays ----------------------------------------------------------------------------

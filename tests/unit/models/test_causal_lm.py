@@ -103,7 +103,7 @@ def test_a_text_stands_behind_its_prompt_and_ends_unless_it_is_cut(tokenizer):
     )
     assert tokenizer.decode(whole.tokens) == "<|start|>Text: my bill is late<|end|>"
     assert tokenizer.decode(cut.tokens) == "<|start|>Text: my bill is late again"
-    assert (whole.counted, cut.counted) == (5, 5)
+    assert (whole.scored_tokens, cut.scored_tokens) == (5, 5)
 
 
 def test_labels_are_in_the_prompt_and_special_tokens_in_a_text_are_text(tokenizer):

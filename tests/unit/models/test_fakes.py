@@ -136,10 +136,10 @@ def test_trainable_model_satisfies_the_protocol(tmp_path: Path) -> None:
     trainer = model.trainer(training())
     rows = [trainer.encode("x", text) for text in TEXTS]
     assert [len(ids) for ids, _ in rows] == [5, 5, 2, 2, 3]
-    assert not trainer.moved()
+    assert not trainer.has_moved()
     total = trainer.clipped_sum([rows[:2], rows[2:3]])
     trainer.update(total / 2.0**24, 0.1)
-    assert trainer.moved()
+    assert trainer.has_moved()
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
     writer = model.writer(training(), tmp_path, Sampling())

@@ -38,7 +38,7 @@ def model(request: pytest.FixtureRequest, folders: Callable[[str], str]) -> Any:
 def walk(grammar: JSONGrammar, eos: int, seed: int) -> list[int]:
     rng, text = np.random.default_rng(seed), []
     while len(text) < 600:
-        text.append(int(rng.choice(grammar.allowed(text))))
+        text.append(int(rng.choice(grammar.allowed_tokens(text))))
         if text[-1] == eos:
             return text[:-1]
     raise AssertionError("no end")
@@ -57,19 +57,23 @@ def test_what_is_allowed_follows_from_the_tokens_alone(model: Any) -> None:
     grammar, fresh = model.grammar(SCHEMA), model.grammar(SCHEMA)
     one, other = (walk(model.grammar(SCHEMA), model.eos, seed) for seed in (1, 2))
     for text in (one, other, one[:3], other[:5], [], one):
-        np.testing.assert_array_equal(grammar.allowed(text), model.grammar(SCHEMA).allowed(text))
+        np.testing.assert_array_equal(
+            grammar.allowed_tokens(text), model.grammar(SCHEMA).allowed_tokens(text)
+        )
     for end in range(len(one)):
-        np.testing.assert_array_equal(fresh.allowed(one[:end]), grammar.allowed(one[:end]))
-        assert one[end] in grammar.allowed(one[:end])
+        np.testing.assert_array_equal(
+            fresh.allowed_tokens(one[:end]), grammar.allowed_tokens(one[:end])
+        )
+        assert one[end] in grammar.allowed_tokens(one[:end])
 
 
 def test_a_whole_or_broken_record_can_only_end(model: Any) -> None:
     grammar = model.grammar(SCHEMA)
     text = walk(grammar, model.eos, 3)
-    assert model.eos in grammar.allowed(text)
-    assert grammar.allowed([*text, model.eos]).tolist() == [model.eos]
-    wrong = next(t for t in range(5, 99) if t not in grammar.allowed([]))
-    assert grammar.allowed([wrong]).tolist() == [model.eos]
+    assert model.eos in grammar.allowed_tokens(text)
+    assert grammar.allowed_tokens([*text, model.eos]).tolist() == [model.eos]
+    wrong = next(t for t in range(5, 99) if t not in grammar.allowed_tokens([]))
+    assert grammar.allowed_tokens([wrong]).tolist() == [model.eos]
 
 
 def test_what_the_engine_cannot_follow_is_said(model: Any) -> None:

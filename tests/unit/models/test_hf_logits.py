@@ -174,7 +174,7 @@ def test_likelihoods_are_those_of_the_public_rows(load: Loader, name: str) -> No
     texts = ["please pay", "my bill was ready and late", "late", ""]
     found = model.likelihoods(template, labels, texts, 5)
     for label, text, nats in zip(labels, texts, found, strict=True):
-        _, tokens = model._prompts.followed(template, label, text, 5)
+        _, tokens = model._prompts.public_and_text(template, label, text, 5)
         assert len(tokens) <= 5
         rows, total = model.public_rows(template, [label], 8), 0.0
         for token in tokens:
@@ -247,7 +247,9 @@ def test_labels_without_records_decide_the_shared_prefix_too(load: Loader) -> No
     model = load("llama")
     template = PromptTemplate("bill visi{label} {reference}</s>{label}:", "{label}:")
     odd = "t"  # one token with what stands before it
-    assert len(model._prompts.shared(template, [odd])) < len(model._prompts.shared(template, []))
+    assert len(model._prompts.shared_tokens(template, [odd])) < len(
+        model._prompts.shared_tokens(template, [])
+    )
 
     def first(labels: list[str | None]) -> Any:
         rows = model.private_rows(
@@ -271,7 +273,7 @@ def test_the_shared_prefix_begins_every_declared_prompt() -> None:
                 "other": ([7], "", []),
             }.get(label or "", ([1, 2, 3, 4, 5], "", []))
 
-    template, shared = PromptTemplate("{label} {reference}", ""), Encoder().shared
+    template, shared = PromptTemplate("{label} {reference}", ""), Encoder().shared_tokens
     assert shared(template, ["a", "b"]) == [1, 2, 3, 4]
     assert shared(template, ["a", "merges"]) == [1]
     assert shared(template, ["short"]) == [1]
@@ -456,7 +458,7 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
     )
     labels = ["a", "late", "ready please help"]
     model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
-    prefix = model._prompts.shared(template, labels)
+    prefix = model._prompts.shared_tokens(template, labels)
     assert len(prefix) == 4
     seen: list[int] = []
     forward = type(model).forward
@@ -470,7 +472,7 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
     shared = rows.logits()
     width = model._prompts.length(template, labels) + 12
     assert seen[-1] == 16 * (-(-(width - len(prefix)) // 16) * 16)
-    monkeypatch.setattr(type(model._prompts), "shared", lambda self, *args: [])
+    monkeypatch.setattr(type(model._prompts), "shared_tokens", lambda self, *args: [])
     apart = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels).logits()
     assert seen[-1] == 16 * (-(-width // 16) * 16)
     np.testing.assert_allclose(shared, apart, atol=1e-4)

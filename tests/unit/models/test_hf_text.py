@@ -126,10 +126,10 @@ def test_a_common_beginning_is_read_once_where_windows_hold_a_whole_row(
     prompts = ["an appointment " * 12 + end for end in PROMPTS[:4]]
     rows = [model._prompts.whole(prompt, None) for prompt in prompts]
     columns = max(map(len, rows)) + 12
-    assert model._shared(rows, columns) == 0  # a window of 8 columns
+    assert model._shared_length(rows, columns) == 0  # a window of 8 columns
     monkeypatch.setattr(model.network.config, "sliding_window", columns)
-    assert model._shared(rows, columns) >= 16
-    assert model._shared(rows, columns + 1) == 0
+    assert model._shared_length(rows, columns) >= 16
+    assert model._shared_length(rows, columns + 1) == 0
     together = model.complete(prompts, max_tokens=12, temperature=0)
     assert together == [model.complete([p], max_tokens=12, temperature=0)[0] for p in prompts]
 

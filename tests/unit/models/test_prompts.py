@@ -114,7 +114,7 @@ def test_a_prompt_may_begin_with_the_label(encoder: Encoders, head: str) -> None
     _, prompts = encoder("tiny")
     template = PromptTemplate(head + "{reference}\n" + head + "Go:", head + "Go:")
     assert prompts.length(template, ["Billing"]) < prompts.length(template)
-    assert prompts.shared(template, ["Billing"]) == []
+    assert prompts.shared_tokens(template, ["Billing"]) == []
     assert prompts.private(template, "Billing")[0]
     with pytest.raises(ModelError, match="empty before its first token"):
         prompts.length(template, [None])
@@ -306,7 +306,7 @@ def test_shapes_of_chat_templates(
     assert "203" not in rendered[0]
     if "strftime_now" in SHAPES[name]:
         assert "2025" in rendered[0]
-    assert module.thought_closed(rendered[0]) == rendered[0]  # no thought is left open
+    assert module.close_thought(rendered[0]) == rendered[0]  # no thought is left open
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 def tuned(folder, train, texts):
     reference = ModelReference.text_classifier(str(folder))
-    return text_classifier.fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
+    return text_classifier.predict_fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
 
 
 def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, monkeypatch):

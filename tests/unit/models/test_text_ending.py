@@ -57,7 +57,7 @@ def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
 )
 def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, failed):
     prompt = "The following is a message.\nTopic: Billing\nWords to build on: bill, late\nText:"
-    assert Ending().failed(text, prompt) == failed
+    assert Ending().is_unusable(text, prompt) == failed
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whol
     ],
 )
 def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kept):
-    assert Ending().unfinished(text) == kept
+    assert Ending().trim_unfinished(text) == kept
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kep
 )
 def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: str) -> None:
     assert Ending().cut(written) == kept
-    assert not Ending.of(64).failed(kept, "Text:")
+    assert not Ending.of(64).is_unusable(kept, "Text:")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: 
     ],
 )
 def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> None:
-    assert Ending.of(64).failed(Ending.of(64).cut(text), "The following is a note.\nText:")
+    assert Ending.of(64).is_unusable(Ending.of(64).cut(text), "The following is a note.\nText:")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> Non
     ],
 )
 def test_a_text_without_a_full_stop_may_be_whole(text: str) -> None:
-    assert not Ending.of(64).failed(text, "The following is a note.\nText:")
+    assert not Ending.of(64).is_unusable(text, "The following is a note.\nText:")
 
 
 def test_shipped_messages_are_whole() -> None:

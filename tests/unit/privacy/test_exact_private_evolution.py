@@ -389,7 +389,7 @@ def test_catches_a_clip_of_each_label_alone(monkeypatch):
 def test_catches_a_weight_that_is_rounded_up(monkeypatch):
     monkeypatch.setattr(
         votes_of_units,
-        "clipped",
+        "clipped_weight",
         lambda one, most, squared: one if squared <= most else 1 + math.isqrt(one**2 * 3 // 9),
     )
     assert worst([((), THREE)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) > 1

@@ -294,13 +294,13 @@ ROOMS = Rooms(0.2, 1.2, 2, 0.3, 2)
 def test_releases_in_and_outside_rooms_stay_within_the_cap(
     menu: tuple[Asked, ...], epsilon: float
 ) -> None:
-    cap = Cap.of(epsilon, 0.02, Split.declared([], chances=True, rooms=True), ROOMS)
+    cap = Cap.of(epsilon, 0.02, Split.for_methods([], chances=True, rooms=True), ROOMS)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
 
 
 def test_rooms_that_are_not_counted_are_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
-    split, menu = Split.declared([], chances=True, rooms=True), (response(0.3),)
+    split, menu = Split.for_methods([], chances=True, rooms=True), (response(0.3),)
     one = Rooms(loss=0.3, responses=1)
     cap = Cap.of(0.5, 0.02, split, one)
     assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta

@@ -16,7 +16,7 @@ def test_what_a_killed_run_was_building_is_no_release(tmp_path):
 
     workspace = Workspace(tmp_path)
     assert workspace.here() == ["a-1", "b-1"]
-    assert workspace.finished() == workspace.known_releases("letters") == ["a-1", "b-1", "c-1"]
+    assert workspace.release_ids() == workspace.known_releases("letters") == ["a-1", "b-1", "c-1"]
 
 
 def test_the_pointer_of_a_release_that_is_here_is_not_read(tmp_path):

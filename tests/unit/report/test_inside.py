@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from privsyn.evaluation.report import inside
 from privsyn.report.document import LEAVES, Answer, Block, Document, ReportSection
-from privsyn.stages.report import compared
+from privsyn.stages.report import comparison_text
 
 IMAGES = {"downstream.accuracy": 0.608, "downstream.majority": 0.13}
 
 
 def test_images_are_compared_with_as_many_real_ones_where_they_were_measured():
-    assert compared(IMAGES).endswith("commonest label always 0.130.")
+    assert comparison_text(IMAGES).endswith("commonest label always 0.130.")
     more = IMAGES | {"downstream.real": 0.968, "downstream.real_records": 200.0}
-    assert compared(more).endswith("always 0.130, of one trained on 200 real records 0.968.")
-    assert compared({}) == "With nothing: the comparison was not measured."
+    assert comparison_text(more).endswith("always 0.130, of one trained on 200 real records 0.968.")
+    assert comparison_text({}) == "With nothing: the comparison was not measured."
 
 
 def test_what_may_be_handed_out_is_the_release_and_not_this_page():

@@ -12,7 +12,7 @@ from privsyn.validation.profile import (
     MOST_VALUES,
     fields,
     objects,
-    written,
+    printable,
 )
 
 
@@ -82,7 +82,7 @@ def test_hostile_records_are_bounded_and_can_be_written():
 
 
 def test_values_are_written_as_people_read_them():
-    assert [written(v) for v in ("a", 1, None, True, [1, {}])] == [
+    assert [printable(v) for v in ("a", 1, None, True, [1, {}])] == [
         "a",
         "1",
         "null",

@@ -78,7 +78,7 @@ def check(folder: Path, rows: Iterable[Any], **settings: Any) -> ValidationResul
 
 
 def failed(result: ValidationResult) -> set[str]:
-    return {item.title.split(",")[0].split(":")[0] for item in result.failed}
+    return {item.title.split(",")[0].split(":")[0] for item in result.failures}
 
 
 def resized(folder: Path, rows: Rows) -> None:
@@ -149,7 +149,7 @@ DEFECTS: dict[Callable[[Path, Rows], None], set[str]] = {
 @pytest.mark.slow
 def test_a_good_file_passes_and_every_defect_is_found(folder):
     result = check(folder, good_rows(folder))
-    assert result.success, result.failed
+    assert result.success, result.failures
     assert result.suite == "images"
     assert result.left_out == ()
     for defect, expected in DEFECTS.items():

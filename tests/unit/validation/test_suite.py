@@ -111,7 +111,7 @@ def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_pa
     result = validate_file(
         write(good_rows()[:19]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
     )
-    assert {check.name for check in result.failed} == {
+    assert {check.name for check in result.failures} == {
         "expect_column_distinct_values_to_equal_set",
         "expect_table_row_count_to_be_between",
     }
@@ -122,7 +122,7 @@ def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: P
     result = validate_file(
         write([*good_rows()[:-2], b"{torn"]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
     )
-    assert {check.title for check in result.failed} == {
+    assert {check.title for check in result.failures} == {
         "The file holds as many rows as the plan says",
         "Every line is a JSON object with text fields",
     }
@@ -131,7 +131,7 @@ def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: P
 def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
     cfg = own(tmp_path, [{**NOT_NULL, "kwargs": {"column": "nope"}}, NOT_NULL])
     result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
-    (check,) = result.failed
+    (check,) = result.failures
     assert check.column == "nope"
     assert check.detail.startswith("not evaluated: ")
     assert "nope" in check.detail
