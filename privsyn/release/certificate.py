@@ -50,7 +50,7 @@ LIBRARIES = (
     "openai",
 )
 
-RESTORE_HINT = "Restore the release from DVC, and do not use this copy."
+RESTORE_HINT = "Restore the published one (privsyn restore), and do not use this copy."
 
 
 def build(
