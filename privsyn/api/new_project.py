@@ -62,7 +62,7 @@ COMMENTS = {
     "validation.forbid": "masked in the texts: a model makes such up by itself",
     "account.unit": "what is protected",
     "account.epsilon": "lifetime cap over all releases",
-    "account.period": "e.g. {days: 30, epsilon: 10}",
+    "account.period": "e.g. {days: 30, epsilon: 3}",
     "account.public_size": "public estimate of how many of them there are: plan judges sizes by it",
 }
 
