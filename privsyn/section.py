@@ -162,7 +162,13 @@ def _requirement(model: type[BaseModel], problem: Any) -> str:
     for beginning, words in _KINDS.items():
         if kind.startswith(beginning):
             return f"must be {words}"
-    return _lower_first(problem["msg"])
+    return _lower_first(problem["msg"]).replace("input should ", "must ", 1)
+
+
+def mistyped(error: ValidationError) -> str:
+    """A value of the command line that is not of its option's kind, and what it must be."""
+    problem = error.errors()[0]
+    return f"{_shown(problem['input'])} {_wanted(Section, problem)}."
 
 
 _KINDS = {

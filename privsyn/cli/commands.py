@@ -300,6 +300,11 @@ def _say_usage(error: Any) -> None:
     # A mistyped value is quoted by click and may hold line breaks, and a log takes each line for
     # itself.
     message = _one_line(error.format_message())
+    if type(error.__cause__).__name__ == "ValidationError":  # pydantic's, by which typer reads
+        from privsyn.section import mistyped
+
+        message = f"{message.partition(': ')[0]}: {mistyped(error.__cause__)}"
+    message += "" if message.endswith((".", "?")) else "."
     if setting := _setting_meant(error):
         message = f"No such option: {error.option_name}. A setting is given by its name: {setting}."
     print(f"privsyn: {message}{hint}", file=sys.stderr)

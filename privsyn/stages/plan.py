@@ -264,7 +264,9 @@ def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
     """
     method, where = load_method(method_name), f"methods.{method_name}"
     if texts < 1:
-        raise ConfigError(f"texts={texts} is not a whole number from 1 on.", hint="Such as 200.")
+        raise ConfigError(
+            f"texts={texts} is not a whole number from 1 on.", hint="Pass a number such as 200."
+        )
     if not isinstance(method, SizedByTexts):
         raise ConfigError(
             f"{where} does not say how many records it makes by one setting.",
