@@ -165,10 +165,10 @@ def _requirement(model: type[BaseModel], problem: Any) -> str:
     return _lower_first(problem["msg"]).replace("input should ", "must ", 1)
 
 
-def mistyped(error: ValidationError) -> str:
+def option_problem(error: ValidationError) -> str:
     """A value of the command line that is not of its option's kind, and what it must be."""
     problem = error.errors()[0]
-    return f"{_shown(problem['input'])} {_wanted(Section, problem)}."
+    return f"{_value_text(problem['input'])} {_requirement(Section, problem)}."
 
 
 _KINDS = {

@@ -186,7 +186,7 @@ class Release(Displayable):
         if internal and inside is None:
             raise DataError(
                 f"{self.name} has no internal report: it was not evaluated here.",
-                hint="Run evaluate in its project: privsyn stage evaluate",
+                hint=f"Run in its project: privsyn stage evaluate --plan {self.name}",
             )
         return Report(outward, inside, internal)
 

@@ -301,9 +301,9 @@ def _say_usage(error: Any) -> None:
     # itself.
     message = _one_line(error.format_message())
     if type(error.__cause__).__name__ == "ValidationError":  # pydantic's, by which typer reads
-        from privsyn.section import mistyped
+        from privsyn.section import option_problem
 
-        message = f"{message.partition(': ')[0]}: {mistyped(error.__cause__)}"
+        message = f"{message.partition(': ')[0]}: {option_problem(error.__cause__)}"
     message += "" if message.endswith((".", "?")) else "."
     if setting := _setting_meant(error):
         message = f"No such option: {error.option_name}. A setting is given by its name: {setting}."

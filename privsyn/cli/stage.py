@@ -42,7 +42,7 @@ PlanFile = Annotated[
     Path,
     typer.Option(
         "--plan",
-        help="Plan file, as `stage plan` writes it; or a release's id, whose plan is stored.",
+        help="Plan file, as `stage plan` writes it; or the id of a release that is here or stored.",
     ),
 ]
 
@@ -207,22 +207,27 @@ def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan
 
 
 def _read_plan(path: Path, params: Path, overrides: list[str] | None) -> Plan | StudentPlan:
-    """A plan from its file, or of a release from the store.
+    """A plan from its file; of a release from the store, or from its certificate here.
 
     Raises:
         ConfigError: There is no such file, or it is no plan.
-        VerificationError: What is stored is no plan of that release.
+        VerificationError: What is stored is no plan of that release, or the release was changed.
     """
+    from privsyn.students.parent import open_parent
     from privsyn.students.release import read_plan
 
     try:
         return read_plan(read_file(path))
     except FileNotFoundError:
-        store = context_of(params, overrides).workspace.store if params.is_file() else None
+        ctx = context_of(params, overrides) if params.is_file() else None
         # Not a file: on another machine than the planner's, --plan is a release's id.
+        store = None if ctx is None else ctx.workspace.store
         stored = None if store is None else store.plan(str(path))
         if stored is not None:
             return stored
+        # `privsyn run` leaves no plan file.
+        if ctx is not None and path.name == str(path) and ctx.workspace.here_in(path.name):
+            return open_parent(ctx, path.name).plan
         raise ConfigError(
             f"plan file {path} does not exist.", hint="Write it with: privsyn stage plan"
         ) from None

@@ -97,7 +97,7 @@ def _refuse(ctx: Context, release_id: str) -> None:
     if passed is None:
         raise ValidationFailed(
             f"release {release_id} was not audited here, and evaluate.audit is block.",
-            hint="Run evaluate first.",
+            hint=f"Run: privsyn stage evaluate --plan {release_id}",
         )
     raise ValidationFailed(
         f"release {release_id} is held back by its disclosure audit (evaluate.audit: block).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,6 +98,21 @@ def test_ids_paths_and_commands_are_whole_at_80_columns_and_in_a_pipe(released, 
         said = line.split("  ")[-1]
         if said.startswith(("privsyn ", "dvc ", "git ", "head ", "xdg-open ", "mlflow ")):
             assert any(other.endswith(said) for other in lines), said
+
+
+def test_a_stage_takes_the_id_of_a_release_that_is_here(released, say, tmp_path):
+    project, name = released[0].copy(tmp_path / "copy"), released[1]
+    shutil.rmtree(project.root / "plans", ignore_errors=True)
+    for stage in ("validate", "evaluate"):
+        code, _, err = say(project, "stage", stage, "--plan", name)
+        assert code == 0, err
+    certificate = project.root / "releases" / name / "certificate.json"
+    changed = certificate.read_text().replace('"add_remove"', '"replace_null"')
+    certificate.unlink()
+    certificate.write_text(changed)
+    code, _, err = say(project, "stage", "validate", "--plan", name)
+    assert code == 4
+    assert "does not verify" in err
 
 
 def test_the_end_of_a_run_names_what_can_be_done_here(released, say):
