@@ -183,7 +183,11 @@ def _hand_out(known: Known) -> Answer:
         )
     # The order matters: the strongest reason to refuse comes first, and only one is given.
     if known.passed is None:
-        return Answer(question, "Not yet: it was not checked. Run `privsyn stage validate`.", "bad")
+        return Answer(
+            question,
+            "Not yet: it was not checked. Run `privsyn stage validate --plan RELEASE`.",
+            "bad",
+        )
     if not known.passed:
         return Answer(
             question,
@@ -227,7 +231,7 @@ def left_to_decide(known: Known) -> Iterator[str]:
     if known.missing:
         yield (
             f"{', '.join(known.missing)}: not stated. To state it is free: set `deployment` in "
-            "params.yaml and run `privsyn stage validate` again"
+            "params.yaml and run `privsyn stage validate --plan RELEASE` again"
         )
     if known.unanswered:
         number = _count(len(known.unanswered), "question")

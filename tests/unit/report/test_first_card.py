@@ -171,6 +171,7 @@ def test_what_nobody_stated_is_named(field, said, bad):
     assert f"Not stated: {said}." in answer.answer
     assert (answer.tone == "bad") == bad
     assert f"{said}: not stated. To state it is free: set `deployment`" in decided(stated=stated)
+    assert "`privsyn stage validate --plan RELEASE`" in decided(stated=stated)  # a whole command
     assert "not stated" not in decided()
 
 
