@@ -372,7 +372,7 @@ class ReleaseFacts:
 
     @property
     def judged_epsilon(self) -> float:
-        """The epsilon by which words judge it: see ``advice.judged``."""
+        """The epsilon by which words judge it: see ``advice.rated_epsilon``."""
         return rated_epsilon(self.plan.target_epsilon, self.plan.epsilon)
 
     @property

@@ -71,14 +71,14 @@ class TinyImages:
         return None
 
     def calibrate(self, cfg, target, facts):
-        sensitivity = 255 * facts.moved
+        sensitivity = 255 * facts.changed_records
         scale = sensitivity / (0.99 * target.epsilon)
         return self.rebuild(cfg, target, facts, {"scale": scale})
 
     def rebuild(self, cfg, target, facts, derived):
         cells = len(self.cells(cfg, facts.labels))
         return TinyMechanism(
-            facts=facts, image=Laplace(255 * facts.moved, derived["scale"]), cells=cells
+            facts=facts, image=Laplace(255 * facts.changed_records, derived["scale"]), cells=cells
         )
 
     def run(self, cfg, mechanism, buckets, draw) -> Iterator[Sample | Exhibit]:
