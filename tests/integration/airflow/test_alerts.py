@@ -97,7 +97,7 @@ def context_of(project, stage, error=None):
     from privsyn.airflow.failures import StageFailed
 
     planned = SimpleNamespace(account="letters", id=release_id(0), privacy_event=lambda: EVENT)
-    task = SimpleNamespace(stage=stage, planned=lambda: planned, open=lambda _: project.context())
+    task = SimpleNamespace(stage=stage, read_plan=lambda: planned, open=lambda _: project.context())
     context = {"task": task, "ti": SimpleNamespace(dag_id="privsyn_d", run_id="run 1")}
     return context | ({"exception": StageFailed.of(error)} if error else {})
 

@@ -12,8 +12,8 @@ from privsyn.models.gpus import lease, visible_cards
 HOLD = """
 import sys
 from pathlib import Path
-from privsyn.models.gpus import leased
-with leased(sys.argv[2].split(","), int(sys.argv[3]), Path(sys.argv[1]), poll=0.01) as mine:
+from privsyn.models.gpus import lease
+with lease(sys.argv[2].split(","), int(sys.argv[3]), Path(sys.argv[1]), poll=0.01) as mine:
     print(*mine, flush=True)
     sys.stdin.readline()
 """
