@@ -269,7 +269,13 @@ def main() -> NoReturn:
     except PrivsynError as error:
         print(_error_line(error), file=sys.stderr)
         sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:  # Ctrl-C or Ctrl-D at a question
+        print(
+            "\nprivsyn: stopped at a question; run the same command again to answer it.",
+            file=sys.stderr,
+        )
+        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
         # Before the check for PRIVSYN_DEBUG: a mistyped option is no defect and needs no traceback.

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from privsyn import cli
@@ -544,6 +545,22 @@ def test_a_json_file_of_an_object_a_line_is_read_as_check_reads_it(init, tmp_pat
     (tmp_path / "a.json").write_text(json.dumps({"text": CANARY}) + "\n")
     assert init("new", "--data", "a.json", "--rows-are-units")[0] == 0
     assert load_config(tmp_path / "new/params.yaml").dataset.path.name == "a.json"
+
+
+def test_a_question_that_is_left_is_no_work_to_resume(monkeypatch, capsys, tickets, tmp_path):
+    def leave(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["privsyn", "init", "new", "--data", str(tickets)])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer.prompt.__module__ + ".visible_prompt_func", leave)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "privsyn: stopped at a question; run the same command again to answer it."
+    assert not (tmp_path / "new").exists()
 
 
 def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
