@@ -111,7 +111,7 @@ def unclipped(method: str) -> Iterator[None]:
     def difference(private: Any, public: Any, bound: float, gain: float = 1.0) -> Any:
         return np.nan_to_num(gain * (np.asarray(private, np.float64) - public))
 
-    def recentred(z: Any, c: float) -> Any:
+    def recentered(z: Any, c: float) -> Any:
         rows = np.nan_to_num(np.asarray(z, np.float64))
         return rows - rows.mean(axis=-1, keepdims=True)
 
@@ -127,7 +127,7 @@ def unclipped(method: str) -> Iterator[None]:
 
     broken = {
         "invisible_ink": {f"{room}.clip_difference": difference, f"{room}.to_grid": grid},
-        "private_prediction": {f"{room}.clip_recentre": recentred, f"{room}.to_grid": grid},
+        "private_prediction": {f"{room}.clip_recenter": recentered, f"{room}.to_grid": grid},
         "dp_lora": {
             "privsyn.models.training.lora.clip_to_lattice": whole,
             "privsyn.models.fakes.FakeTrainer.clipped_sum": pulled,

@@ -91,19 +91,19 @@ def bound(attack: Attack, epsilon: float, delta: float, runs: int) -> tuple[floa
     return float((found <= epsilon).mean()), float(np.median(found))
 
 
-Labelled = tuple[NDArray[np.float32], NDArray[np.str_]]
+Labeled = tuple[NDArray[np.float32], NDArray[np.str_]]
 """Vectors and the label of each."""
 
 
 def scored(
-    own: Labelled, test: Labelled, replicates: int = REPLICATES, other: Labelled | None = None
+    own: Labeled, test: Labeled, replicates: int = REPLICATES, other: Labeled | None = None
 ) -> Scores:
     """A release, and beside it the public model alone."""
     sets = {"release": [(*own, test[0])]} | ({"public": [(*other, test[0])]} if other else {})
     return compare(sets, test[1], replicates)
 
 
-def sample(rng: np.random.Generator, size: int, width: int = WIDTH) -> Labelled:
+def sample(rng: np.random.Generator, size: int, width: int = WIDTH) -> Labeled:
     """Vectors of classes whose means are fixed, as far apart in any number of dimensions."""
     means = np.random.default_rng(0).normal(size=(CLASSES, width)) * (1.4 / np.sqrt(width))
     labels = rng.integers(0, CLASSES, size)
@@ -146,12 +146,12 @@ def gains(size: int, tested: int, mixed: float, runs: int) -> tuple[float, float
         is what the report grades by, and their median width.
     """
 
-    def both(rng: np.random.Generator) -> tuple[Labelled, Labelled]:
+    def both(rng: np.random.Generator) -> tuple[Labeled, Labeled]:
         own, (vectors, labels) = sample(rng, size, FEW), sample(rng, size, FEW)
         wrong = rng.random(size) < mixed
         return own, (vectors, np.where(wrong, rng.permutation(labels), labels))
 
-    def gain(rng: np.random.Generator, test: Labelled, replicates: int = REPLICATES) -> Interval:
+    def gain(rng: np.random.Generator, test: Labeled, replicates: int = REPLICATES) -> Interval:
         own, other = both(rng)
         return scored(own, test, replicates, other).gain["public"]
 
@@ -198,8 +198,8 @@ def mauve_of_vectors(shift: float) -> Law:
 
     def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
         vectors = [
-            (centres[rng.integers(0, 8, size)] + rng.normal(size=(size, WIDTH))).astype(np.float32)
-            for centres in (means, means + moves)
+            (centers[rng.integers(0, 8, size)] + rng.normal(size=(size, WIDTH))).astype(np.float32)
+            for centers in (means, means + moves)
         ]
         rows = np.arange(size)
         found = compare_embeddings(*(Embedded(rows, own) for own in vectors), "normals")

@@ -64,7 +64,7 @@ def steps(
     units = [[(rng.integers(0, size, width).tolist(), 1)] for _ in range(batch)]
     mechanism = SampledGaussian(0.01, 1.0, 1000, arguments.sampler)
     noise = OpenDPNoise()
-    optimiser = torch.optim.AdamW(trainer._parts, lr=1e-4)
+    optimizer = torch.optim.AdamW(trainer._parts, lr=1e-4)
     passes = [
         trainer._batch(units[start : start + trainer.units_per_pass])
         for start in range(0, batch, trainer.units_per_pass)
@@ -78,8 +78,8 @@ def steps(
         trainer._hooks.disable_hooks()
         for tokens, targets in passes:
             trainer._backward(tokens, targets)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         trainer._hooks.enable_hooks()
 
     return private, ordinary

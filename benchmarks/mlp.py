@@ -60,7 +60,7 @@ def downstream_mlp(
 
     Returns:
         ``mlp.accuracy``, ``mlp_coral.accuracy`` and ``mlp.records`` (tested on); all internal.
-        Empty where there are fewer than 20 labelled vectors to train on, to adapt to or to test
+        Empty where there are fewer than 20 labeled vectors to train on, to adapt to or to test
         on, or fewer than two synthetic labels.
 
     Source: Nagesh et al. 2025, section 4 and Appendix C.1.2.
@@ -97,7 +97,7 @@ def train(
     Args:
         vectors: Shape (texts, width).
         targets: Class of each, from 0.
-        domain: Unlabelled vectors to adapt to, or None.
+        domain: Unlabeled vectors to adapt to, or None.
 
     Returns:
         The network: a torch module from ``inputs`` to one score a class.
@@ -113,7 +113,7 @@ def train(
     x, y = inputs(vectors), torch.from_numpy(targets)
     other = None if domain is None else inputs(domain)
     rng = np.random.default_rng(_SEED)
-    optimiser = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
     batches = max(1, len(x) // BATCH)
     for _ in range(max(PASSES, -(-FEWEST_STEPS // batches))):
         for rows in np.array_split(rng.permutation(len(x)), batches):
@@ -122,9 +122,9 @@ def train(
             if other is not None:
                 beside = net(other[rng.choice(len(other), min(len(rows), len(other)), False)])
                 loss = loss + CORAL_WEIGHT * coral(out, beside)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
     return net
 
 

@@ -251,16 +251,16 @@ class Bench:
     def _embedded_test(self, name: str) -> tuple[list[Pair], Any]:
         test = read(self._folder, name, "test")
         test = random.Random(0).sample(test, min(TESTED, len(test)))
-        return test, self._labelled(test)
+        return test, self._labeled(test)
 
-    def _labelled(self, pairs: Sequence[Pair]) -> tuple[Any, Any]:
+    def _labeled(self, pairs: Sequence[Pair]) -> tuple[Any, Any]:
         vectors = self._embedder.embed([text for text, _ in pairs])
         return np.asarray(vectors), np.array([label for _, label in pairs])
 
     def worth(self, name: str, made: Sequence[Pair]) -> dict[str, Any]:
         """Accuracy by vectors and by TF-IDF, MAUVE, words a text."""
         test, (vectors, truth) = self._test(name)
-        own, labels = self._labelled(made)
+        own, labels = self._labeled(made)
         found = compare({"release": [(own, labels, vectors)]}, truth, 0)
         by_words = downstream(*zip(*made, strict=True), *zip(*test, strict=True))
         count = min(len(own), len(vectors))

@@ -238,7 +238,7 @@ def draw(results: Path, picture: Path) -> None:
                 if f"vectors.{baseline}" in line["metrics"]
             ]
             level = sum(levels) / len(levels) if levels else float("nan")
-            axes.axhline(level, linestyle=style, color="grey", label=f"{baseline}, mean")
+            axes.axhline(level, linestyle=style, color="gray", label=f"{baseline}, mean")
         axes.set(title=name, xscale="log", xlim=(0.8, 13), ylim=(0, 1))
         axes.set_xticks([1, 3, 10], ["1", "3", "10"])
         axes.minorticks_off()

@@ -58,9 +58,9 @@ class Noiseless(OpenDPNoise):
     fine_gaussian = gaussian
 
 
-def load_pairs(path: Path, labelled: bool) -> Pairs:
+def load_pairs(path: Path, labeled: bool) -> Pairs:
     """Label and text of every line."""
-    if labelled:
+    if labeled:
         return [(label, text) for text, label in read(path)]
     return [(None, text) for text, _ in read(path, column="id")]
 

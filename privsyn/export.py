@@ -130,23 +130,23 @@ def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
-def dataset_card(facts: ReleaseFacts, form: str, licence: str | None) -> str:
+def dataset_card(facts: ReleaseFacts, form: str, license: str | None) -> str:
     """The card of a release, for README.md of an export.
 
     Args:
         facts: The release.
         form: Format of the export, a key of FORMATS.
-        licence: Identifier of a license, such as cc-by-4.0. None: the card has none.
+        license: Identifier of a license, such as cc-by-4.0. None: the card has none.
     """
-    return card(replace(facts, words=_in_a_table), _front(facts, form, licence), form)
+    return card(replace(facts, words=_in_a_table), _front(facts, form, license), form)
 
 
-def _front(facts: ReleaseFacts, form: str, licence: str | None) -> dict[str, Any]:
+def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any]:
     """Metadata of the card for the Hugging Face hub."""
-    labelled = bool(facts.plan.dataset.labels)
+    labeled = bool(facts.plan.dataset.labels)
     kind = "image" if facts.is_images else "text"
-    task = f"{kind}-classification" if labelled else f"unconditional-{kind}-generation"
-    if not facts.is_images and not labelled:
+    task = f"{kind}-classification" if labeled else f"unconditional-{kind}-generation"
+    if not facts.is_images and not labeled:
         task = "text-generation"
     size = next((name for most, name in _SIZES if facts.rows < most), "n>1M")
     front: dict[str, Any] = {
@@ -162,10 +162,10 @@ def _front(facts: ReleaseFacts, form: str, licence: str | None) -> dict[str, Any
             }
         ],
     }
-    if licence is not None:
-        front = {"license": licence} | front
+    if license is not None:
+        front = {"license": license} | front
     if form in ("hf", "parquet"):
-        names = ["id", *(["label"] if labelled else []), kind]
+        names = ["id", *(["label"] if labeled else []), kind]
         front["dataset_info"] = {
             "features": [
                 {"name": name, "dtype": "image" if name == "image" else "string"} for name in names
@@ -191,7 +191,7 @@ def export(
     *,
     ledger: Ledger | None = None,
     ctx: Context | None = None,
-    licence: str | None = None,
+    license: str | None = None,
 ) -> Path:
     """Write a release as ``form`` into a new folder, completely or not at all. Pushes nothing.
 
@@ -203,7 +203,7 @@ def export(
         target: The folder to make.
         ledger: Confirms the release and its approval to publish. None: neither is checked.
         ctx: The project, whose ``evaluate.audit`` may block its releases. None: no project.
-        licence: Identifier of a license for the card.
+        license: Identifier of a license for the card.
 
     Returns:
         The folder: README.md (the card), certificate.json, the records, and ``release/``.
@@ -255,7 +255,7 @@ def export(
             rows = [json.loads(line) for line in stream]
         FORMATS[form](rows, building, inside)
         shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
-        content = dataset_card(facts, form, licence)
+        content = dataset_card(facts, form, license)
         (building / "README.md").write_text(content, encoding="utf-8")
         set_times(building, inside)
         os.rename(building, target)

@@ -4,7 +4,7 @@
 
 A word counts once a document (articles and novels are cut into passages first). Words of function
 are left out, and phrases that begin or end with one, or whose words meet no more often than by
-chance (normalised pointwise mutual information). The most frequent term stands first.
+chance (normalized pointwise mutual information). The most frequent term stands first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST = {1: 25, 2: 15, 3: 15}
 """Passages a term of so many words must occur in."""
 
 ASSOCIATED = 0.3
-"""Normalised pointwise mutual information a phrase must have."""
+"""Normalized pointwise mutual information a phrase must have."""
 
 MOST = 60_000
 FUNCTION = frozenset(

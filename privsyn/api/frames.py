@@ -189,7 +189,7 @@ def write_version(frame: pd.DataFrame, columns: Mapping[str, str], target: Path)
     """Write the wanted columns (setting -> column) of a frame, mode 0600, whole or not at all.
 
     The file of a version is never written over: releases were made from it. What is no text and no
-    identifier stays recognisable as such, so that rows are dropped and counted by the same rule as
+    identifier stays recognizable as such, so that rows are dropped and counted by the same rule as
     those of a file.
 
     Raises:

@@ -191,13 +191,13 @@ class Release(Displayable):
         return Report(outward, inside, internal)
 
     @guard
-    def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:
+    def export(self, form: str, target: str | Path, *, license: str | None = None) -> Path:
         """Write it as a folder for others' tools, with a dataset card and its certificate.
 
         Args:
             form: hf (a folder for ``datasets.load_dataset``), parquet, csv, jsonl or webdataset.
             target: The folder to make. Nothing is pushed anywhere.
-            licence: Identifier of a licence for the card, such as cc-by-4.0.
+            license: Identifier of a license for the card, such as cc-by-4.0.
 
         Raises:
             ConfigError: No such form, the folder exists, or it is a model.
@@ -208,7 +208,7 @@ class Release(Displayable):
 
         ctx = None if self._of is None else self._of(())
         book = None if ctx is None else ctx.ledger_at_hand
-        return export(self._folder, form, Path(target), ledger=book, ctx=ctx, licence=licence)
+        return export(self._folder, form, Path(target), ledger=book, ctx=ctx, license=license)
 
     @guard
     def more(

@@ -255,7 +255,7 @@ def fetch(
     if not is_fetched(model):
         if accept_terms or not model.terms:
             err.print(
-                f"fetching {model.title} ({model.megabytes} MB, once), license {model.licence}, "
+                f"fetching {model.title} ({model.megabytes} MB, once), license {model.license}, "
                 f"into {store()}",
                 highlight=False,
                 soft_wrap=True,
@@ -284,7 +284,7 @@ def list_models() -> None:
                 model.name,
                 f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
                 "yes" if size else f"no: {model.command}",
-                model.licence,
+                model.license,
                 f"{model.title}, {model.parameters} parameters: {model.setting}",
             )
         )

@@ -72,7 +72,7 @@ def export(
     target: Annotated[
         Path | None, typer.Option("--out", help="Folder to make. By default exports/RELEASE-FORM.")
     ] = None,
-    licence: Annotated[
+    license: Annotated[
         str | None, typer.Option("--license", metavar="ID", help="For the card: cc-by-4.0.")
     ] = None,
     params: Params = PARAMS,
@@ -85,7 +85,7 @@ def export(
     book = None if ctx is None else ctx.ledger_at_hand
     # The form is part of the name, so that two exports of a release stand side by side.
     place = target or params.parent / "exports" / f"{folder.name}-{form}"
-    made = write_export(folder, form, place, ledger=book, ctx=ctx, licence=licence)
+    made = write_export(folder, form, place, ledger=book, ctx=ctx, license=license)
     show(out, f"{form} in {made}; nothing was pushed. Its card: {made / 'README.md'}")
 
 

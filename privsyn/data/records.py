@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Private(Generic[T]):
-    """A private value whose text form is redacted and that refuses to be pickled or serialised.
+    """A private value whose text form is redacted and that refuses to be pickled or serialized.
 
     Only ``reveal()`` returns the value. Methods, file readers, partitioning and internal evaluation
     reveal records; nothing else does. Keys of the ledger are wrapped, too.

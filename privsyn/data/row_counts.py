@@ -62,8 +62,8 @@ _LONG, _READ = 8, 2000
 
 def folded(label: str) -> str:
     """A label without case, spaces, punctuation and width, the usual misspellings."""
-    normalised = unicodedata.normalize("NFKC", label).casefold()
-    return "".join(letter for letter in normalised if letter.isalnum())
+    normalized = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(letter for letter in normalized if letter.isalnum())
 
 
 def _nearly(declared: str) -> str:

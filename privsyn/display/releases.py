@@ -497,7 +497,7 @@ def _measured_utility(file: Path, modality: str) -> Utility | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     simple = "by TF-IDF" if modality == "text" else "by pixels"
-    judgement = weigh(values)
+    judgment = weigh(values)
     for name, by in (
         ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
         (f"{ENCODER}.accuracy", "accuracy by an encoder that took no part"),
@@ -516,7 +516,7 @@ def _measured_utility(file: Path, modality: str) -> Utility | None:
                 by=by,
                 rivals=rivals,
                 words=values.get(f"{WORDS}.accuracy"),
-                added="" if judgement is None else judgement.sentence,
+                added="" if judgment is None else judgment.sentence,
             )
     return None
 

@@ -30,7 +30,7 @@ class Verbatim(str):
 
 
 def at_a_terminal(console: Console) -> bool:
-    """Whether a person sees what is printed, and no file keeps it: colours may be forced on one."""
+    """Whether a person sees what is printed, and no file keeps it: colors may be forced on one."""
     # Not console.is_terminal: FORCE_COLOR makes rich call a log file a terminal.
     return console.file.isatty()
 

@@ -55,7 +55,7 @@ def clip_difference(
     return _clip(difference, bound)
 
 
-def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
+def clip_recenter(z: NDArray[Any], c: float) -> NDArray[np.float64]:
     """``max(-c, z_i - max_j z_j + c)`` in each row (Amin et al. 2024, section 3).
 
     Guarantee: for any input, every entry of every row is in [-c, c]. NaN counts as the smallest
@@ -120,7 +120,7 @@ def public_grid(z: NDArray[Any]) -> NDArray[np.int64]:
     """
     # The shift is the same for all tokens of a row, so it does not change the draw.
     half = DEEPEST / 2
-    return to_grid(clip_recentre(z, half), half)
+    return to_grid(clip_recenter(z, half), half)
 
 
 class ExactSum:
@@ -164,7 +164,7 @@ def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
 
     Guarantee: for any input, every row has non-negative counts that sum to at most 2^24, so adding
     or removing a record changes a sum of rows by at most 2^24 in L1. NaN and infinities are treated
-    as in clip_recentre.
+    as in clip_recenter.
 
     Args:
         z: Logits, shape (..., vocabulary).

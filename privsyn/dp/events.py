@@ -183,7 +183,7 @@ class RandomAllocation:
 
     Right only where the place of a unit is drawn anew in every release, independently of the data
     and of earlier releases, and is never told; where what a place yields depends on its own records
-    and on public facts alone; and for neighbours that differ by one unit that is there or
+    and on public facts alone; and for neighbors that differ by one unit that is there or
     contributes nothing. Proof: [B19] in bounds.md. Without the secret it costs ``event``.
 
     Attributes:

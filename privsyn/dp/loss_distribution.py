@@ -353,8 +353,8 @@ def _tilted_deltas(
     width = max(2 * reach, side.span) / side.points
     steps = side.at(width)
     log_moment = _moment(steps, width, tilt)
-    centre = max((log_moment - log_delta) / tilt, 0.0)
-    low = round(centre / width) - side.points // 2
+    center = max((log_moment - log_delta) / tilt, 0.0)
+    low = round(center / width) - side.points // 2
     mass = _compose(steps, width, tilt, low, side.points)
     losses: NDArray[np.float64] = width * (low + np.arange(side.points, dtype=np.float64))
     # Mass above the window is bounded by Chernoff, the FFT's error in the tilted measure [B11].

@@ -403,7 +403,7 @@ def _shingles(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
 
 
 def _pixels(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
-    """Correlation of grey pixels of a small copy."""
+    """Correlation of gray pixels of a small copy."""
     ours, theirs = _small(synthetic), _small(real)
     for some in _blocks(len(ours), len(theirs)):
         yield ours[some] @ theirs.T
@@ -422,8 +422,8 @@ def _small(contents: Sequence[str]) -> Any:
 
     rows = np.empty((len(contents), _SIDE * _SIDE), np.float32)
     for i, content in enumerate(contents):
-        grey = Image.fromarray(decode(content)).convert("L").resize((_SIDE, _SIDE))
-        rows[i] = np.asarray(grey, np.float32).ravel()
+        gray = Image.fromarray(decode(content)).convert("L").resize((_SIDE, _SIDE))
+        rows[i] = np.asarray(gray, np.float32).ravel()
     # rows centered and of length 1, so that their products are correlations
     rows -= rows.mean(axis=1, keepdims=True)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)

@@ -86,7 +86,7 @@ def downstream(
         occur among the held-out records), ``downstream.majority`` (accuracy of always answering the
         most frequent of these), ``downstream.records`` and one ``downstream.recall.<label>``; all
         internal.
-        Empty where one side has no labelled text.
+        Empty where one side has no labeled text.
     """
     train = _pairs(synthetic_texts, synthetic_labels)
     test = _pairs(real_texts, real_labels)
@@ -366,7 +366,7 @@ Texts = Sequence[tuple[str, str]]
 
 
 FEWEST = 20
-"""Labelled texts a side below which no ruler measures anything."""
+"""Labeled texts a side below which no ruler measures anything."""
 
 
 def labeled_texts(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:

@@ -140,7 +140,7 @@ def cluster_counts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of vectors of each sample in each cluster.
 
-    Both are quantised together: PCA to 90% of the variance, rows of length 1, k-means with one
+    Both are quantized together: PCA to 90% of the variance, rows of length 1, k-means with one
     cluster for ``per_cluster`` vectors of the smaller sample, ten in MAUVE's own code.
 
     Source: Pillutla et al. 2021, "MAUVE: Measuring the Gap Between Neural Text and Human Text using

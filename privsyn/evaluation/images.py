@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Features = NDArray[np.float64]
 
-NEIGHBOURS = 3
+NEIGHBORS = 3
 """k of the manifolds, as in the paper."""
 _FEWEST = 20
 _SEED = 20240615
@@ -65,7 +65,7 @@ def downstream_images(
     without a label are left out. With a single synthetic label that is always the answer.
 
     Returns:
-        As classifiers.downstream; all internal. Empty if one side has no labelled image.
+        As classifiers.downstream; all internal. Empty if one side has no labeled image.
     """
     train = [(one, label) for one, label in _pairs(synthetic, synthetic_labels)]
     test = [(one, label) for one, label in _pairs(real, real_labels)]
@@ -88,7 +88,7 @@ def downstream_beside(
 
     Returns:
         As ``downstream_images``, with ``downstream.real`` and ``downstream.real_records``. Fewer
-        than 40 labelled real images are not split: all are test images, without a baseline.
+        than 40 labeled real images are not split: all are test images, without a baseline.
     """
     ours, theirs = _pairs(synthetic, synthetic_labels), _pairs(real, real_labels)
     if len(theirs) < 2 * _FEWEST or not ours:
@@ -194,11 +194,11 @@ def _distances_of(
         ),
         "precision": (
             precision,
-            f"share of synthetic images among the real ones (k={NEIGHBOURS}), {how}",
+            f"share of synthetic images among the real ones (k={NEIGHBORS}), {how}",
         ),
         "recall": (
             recall,
-            f"share of real images among the synthetic ones (k={NEIGHBOURS}), {how}",
+            f"share of real images among the synthetic ones (k={NEIGHBORS}), {how}",
         ),
     }
     for name, (value, note) in numbers.items():
@@ -267,7 +267,7 @@ def _triangle(root: Features) -> Features:
 
 
 def precision_recall(
-    synthetic: Features, real: Features, k: int = NEIGHBOURS
+    synthetic: Features, real: Features, k: int = NEIGHBORS
 ) -> tuple[float, float]:
     """Share of each sample that lies in the other's manifold.
 

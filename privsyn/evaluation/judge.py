@@ -1,4 +1,4 @@
-"""Judge labelled texts: by rulers that did not choose them, beside rivals that are free.
+"""Judge labeled texts: by rulers that did not choose them, beside rivals that are free.
 
 A ruler is a kind of classifier: it is trained on texts and tested on held-out real records. A
 rival is what stands in the place of the release: texts of the public model, the words of the
@@ -33,7 +33,7 @@ from privsyn.evaluation.metrics import Metric, evenly_spaced
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Vectors of texts, shape (texts, width)."""
 Answer = Callable[[Texts, Sequence[str]], NDArray[np.str_]]
-"""Trains on labelled texts and names the label of others; shape (seeds, others)."""
+"""Trains on labeled texts and names the label of others; shape (seeds, others)."""
 
 ENCODER, CLASSIFIER, WORDS, VOTER = "vectors", "classifier", "words", "voter"
 """Rulers, which are also the first part of their metrics' names."""
@@ -456,7 +456,7 @@ def metrics_of(
     case: Case,
     called: Mapping[str, str],
 ) -> list[Metric]:
-    """The numbers of a judgement, all internal.
+    """The numbers of a judgment, all internal.
 
     Args:
         scores: Of ``judge``.
@@ -664,8 +664,8 @@ def verdict(value: Mapping[str, float]) -> str | None:
     """
     if "nearness.cosine" in value:
         return nearness_in_words(value)
-    judgement = weigh(value)
-    return None if judgement is None else f"{judgement.sentence} {judgement.why}"
+    judgment = weigh(value)
+    return None if judgment is None else f"{judgment.sentence} {judgment.why}"
 
 
 def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = None) -> str:

@@ -168,7 +168,7 @@ def in_context(
     shots: int = 4,
     calibrated: bool = False,
 ) -> list[Metric]:
-    """Accuracy of the public model on real records with a few labelled examples in its prompt.
+    """Accuracy of the public model on real records with a few labeled examples in its prompt.
 
     The prompt has ``shots`` examples, drawn for each record, with labels in turn. The answer is the
     label with the highest mean log-likelihood of its tokens.

@@ -42,7 +42,7 @@ class Availability:
     Attributes:
         texts: Whether records are texts.
         held_out: Whether the settings hold real records out.
-        labelled: Whether records have two or more labels.
+        labeled: Whether records have two or more labels.
         embedded: Whether sentence vectors are enabled.
         enabled: Whether releases are measured.
         measured: Whether this release was measured.
@@ -61,7 +61,7 @@ class Availability:
 
     texts: bool
     held_out: bool
-    labelled: bool
+    labeled: bool
     embedded: bool
     rows: int
     tuning_hint: str
@@ -198,8 +198,8 @@ def _verdict_section(
     recalls: Sequence[Number],
 ) -> ReportSection | None:
     """The verdict of evaluation/judge.py: the release and its rivals, a chart a ruler."""
-    judgement = weigh(value)
-    if judgement is None:
+    judgment = weigh(value)
+    if judgment is None:
         return None
     blocks: list[Block] = []
     if missing := _missing_rulers(value, about):
@@ -226,14 +226,14 @@ def _verdict_section(
         if f"{ruler}.gain" in value
     ]
     blocks.append(Block("numbers", *gains))
-    advice = f"{judgement.sentence} {_next_step(value, judgement.grade, about)}"
-    if judgement.grade != "good":
+    advice = f"{judgment.sentence} {_next_step(value, judgment.grade, about)}"
+    if judgment.grade != "good":
         help_ = " Describe in dataset.label_descriptions how they differ."
         if recalls and (weakest := _least_found(recalls, metrics, help_)):
             advice += f" By words:{weakest}"
         advice = _more_advice(advice, about)
     title = "Does what it teaches hold on real records?"
-    section = ReportSection("downstream", title, STAYS, tuple(blocks), judgement.grade, advice)
+    section = ReportSection("downstream", title, STAYS, tuple(blocks), judgment.grade, advice)
     return _with_recalls(section, recalls, "by words")
 
 
@@ -361,7 +361,7 @@ _TAUGHT = 0.05
 
 
 def _why_no_headline(about: Availability) -> tuple[str, ...]:
-    least = FEWEST if about.labelled else FEWEST_A_SIDE
+    least = FEWEST if about.labeled else FEWEST_A_SIDE
     reasons = {
         "evaluate.enabled is off": not about.enabled,
         CUT_OFF: about.enabled and about.held_out and not about.measured,
@@ -373,10 +373,10 @@ def _why_no_headline(about: Availability) -> tuple[str, ...]:
     why = [reason for reason, holds in reasons.items() if holds]
     if about.failed:
         why.append(f"measuring failed ({about.failed})")
-    why = why or [f"one side has fewer than {least}{' labelled' * about.labelled} records"]
-    if about.texts and not about.labelled and about.encoder and not about.failed:
+    why = why or [f"one side has fewer than {least}{' labeled' * about.labeled} records"]
+    if about.texts and not about.labeled and about.encoder and not about.failed:
         why.append(about.encoder.rstrip("."))
-    what = "Accuracy" if about.labelled else "Nearness"
+    what = "Accuracy" if about.labeled else "Nearness"
     what += ", with an interval, beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
@@ -606,7 +606,7 @@ def _reading(
         for name, label in names.items()
         if f"in_context.{name}" in value
     ]
-    of = "Accuracy of the model on real records, with labelled examples in its prompt"
+    of = "Accuracy of the model on real records, with labeled examples in its prompt"
     return [graded_section("reading", title, grade, advice, bars, numbers, missing, of)]
 
 
@@ -650,7 +650,7 @@ def _why_unread(
     if not about.reader:
         return "models.language is not read on this machine (models.server is set)"
     if setting == "in_context_records":
-        if not about.labelled:
+        if not about.labeled:
             return "the records have fewer than two labels"
         few = f"fewer than {2 * FEWEST} real records with a label are held out"
     elif requested < FEWEST:

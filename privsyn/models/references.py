@@ -45,7 +45,7 @@ class PackagedModel:
         parameters: Number of parameters, for people.
         megabytes: Size of the download.
         converted_megabytes: Size of the converted folder.
-        licence: Licence of the weights.
+        license: License of the weights.
         setting: The setting that may name it.
         instead: Another value of that setting, for hints.
         form: Format: a GGUF file of a language model, or EfficientNet's state dict.
@@ -64,7 +64,7 @@ class PackagedModel:
     parameters: str
     megabytes: int
     converted_megabytes: int
-    licence: str
+    license: str
     setting: str = "models.language"
     instead: str = TINY
     form: Literal["gguf", "efficientnet"] = "gguf"
@@ -112,7 +112,7 @@ SMOLLM2 = PackagedModel(
     parameters="135M",
     megabytes=93,
     converted_megabytes=273,
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 
 EFFICIENTNET_LITE0 = PackagedModel(
@@ -125,7 +125,7 @@ EFFICIENTNET_LITE0 = PackagedModel(
     parameters="3.4M",
     megabytes=17,
     converted_megabytes=14,
-    licence="Apache-2.0",
+    license="Apache-2.0",
     setting="evaluate.image_encoder",
     instead="builtin",
     form="efficientnet",
@@ -143,7 +143,7 @@ GEMMA3_270M = PackagedModel(
     parameters="268M",
     megabytes=239,
     converted_megabytes=562,
-    licence="Gemma Terms of Use",
+    license="Gemma Terms of Use",
     instead="smollm2",
     parts=tuple(
         (

@@ -1,4 +1,4 @@
-"""Descriptions of a release for registries, catalogues and reviewers: templates over its facts.
+"""Descriptions of a release for registries, catalogs and reviewers: templates over its facts.
 
 ``templates/`` holds their words: ``deployment.yaml`` is an entry of the OpenDP Deployments
 Registry, ``croissant.yaml`` a Croissant 1.1 description, ``checklist.md`` a privacy review,

@@ -60,7 +60,7 @@ class DeploymentConfig(Section):
     url: Annotated[str, Field(pattern=PAGE)] | None = Field(
         default=None, description="Where the release is to be had."
     )
-    license: Name | None = Field(default=None, description="Licence: its SPDX id or its address.")
+    license: Name | None = Field(default=None, description="License: its SPDX id or its address.")
     published: Date | None = Field(
         default=None,
         description="Day of first publication. Null: the day on which the cost was reserved.",

@@ -442,7 +442,7 @@ def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number
     of = "mean value of an image, 0 black to 255 white"
     charts = _charts(summary.means, summary.median, of, "images", summary.labels)
     sizes = tuple(
-        Number(size, count, "images of this size; L is grey, RGB coloured")
+        Number(size, count, "images of this size; L is gray, RGB colored")
         for size, count in summary.sizes
     )
     sheet = sample_sheet(folder, summary)

@@ -53,7 +53,7 @@ def evaluate(
     """Measure a release against held-out real records, once per release and settings.
 
     The held-out records were never in the private training part: units held out by keyed hash, or
-    a file of their own. What is computed from them is not differentially private: it is labelled
+    a file of their own. What is computed from them is not differentially private: it is labeled
     ``internal``, stays in the state folder and in MLflow runs tagged so, and is never published.
     What cannot be measured is left out and named there: neither a held-out record nor a model that
     does not load stops a release.

@@ -252,7 +252,7 @@ _PER_SHOT = 128
 _ALONE_NAME = "public model alone"
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
-Labelled = tuple[Sequence[str], Sequence[str | None]]
+Labeled = tuple[Sequence[str], Sequence[str | None]]
 """Texts, and the label of each."""
 
 
@@ -364,7 +364,7 @@ def _begins(ctx: Context, name: str, done: int, total: int) -> None:
     ctx.progress(f"evaluate: {name}", done, total, "measurements")
 
 
-def _by_counting(ctx: Context, plan: Plan, synthetic: Labelled, real: Labelled) -> list[Metric]:
+def _by_counting(ctx: Context, plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
     """Metrics of words, lengths, labels and fields."""
     (texts, labels), (their_texts, their_labels) = synthetic, real
     metrics = [
@@ -386,8 +386,8 @@ def _by_counting(ctx: Context, plan: Plan, synthetic: Labelled, real: Labelled) 
 def _beside(
     ctx: Context,
     plan: Plan,
-    synthetic: Labelled,
-    real: Labelled,
+    synthetic: Labeled,
+    real: Labeled,
     public: _Public,
     rulers: _Rulers,
 ) -> list[Metric]:
@@ -485,7 +485,7 @@ _Public = Sequence[tuple[str, str | None]]
 """Text and label of what the public model writes alone."""
 
 
-def _public(ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | None) -> _Public:
+def _public(ctx: Context, plan: Plan, synthetic: Labeled, backends: Backends | None) -> _Public:
     """What the public model writes alone: candidates of the release, or texts written for this.
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
@@ -523,8 +523,8 @@ def _candidates(file: Path) -> _Public:
 
 def _by_reading(
     ctx: Context,
-    synthetic: Labelled,
-    real: Labelled,
+    synthetic: Labeled,
+    real: Labeled,
     public: _Public,
     model: Readable | None,
 ) -> list[Metric]:

@@ -79,7 +79,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     about = Availability(
         texts=texts,
         held_out=release.source.has_holdout,
-        labelled=len(plan.dataset.labels) > 1,
+        labeled=len(plan.dataset.labels) > 1,
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),

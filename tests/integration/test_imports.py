@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.methods.registry import METHODS
-from tests.unit.models.test_diffusers_image import LABELLED
+from tests.unit.models.test_diffusers_image import LABELED
 from tests.unit.models.test_model_identity import identity
 from tests.unit.models.tiny_generators import save_unet
 from tests.unit.test_architecture import ROOT
@@ -45,7 +45,7 @@ def test_tiny_needs_no_torch_to_be_described(tmp_path: Path) -> None:
 
 
 def test_describing_loads_neither_torch_nor_diffusers(tmp_path: Path) -> None:
-    image = save_unet(tmp_path, classes=3, own=LABELLED)
+    image = save_unet(tmp_path, classes=3, own=LABELED)
     code = (
         "import sys; from privsyn.config import ModelsConfig\n"
         "from privsyn.models.loading import describe_role\n"

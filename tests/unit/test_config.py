@@ -1,4 +1,4 @@
-"""params.yaml: bounds, misspelt keys, overrides, and what a user is told."""
+"""params.yaml: bounds, misspelled keys, overrides, and what a user is told."""
 
 from __future__ import annotations
 

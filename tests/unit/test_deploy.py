@@ -143,7 +143,7 @@ def test_every_server_of_airflow_is_there(compose: dict[str, Any]) -> None:
 
 
 def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
-    """A misspelt one would keep the whole deployment from starting."""
+    """A misspelled one would keep the whole deployment from starting."""
     for name, service in airflow(compose).items():
         said = json.loads(re.sub(r"\$\{\w+:\?\}", "x", service["environment"]["PRIVSYN_OVERRIDES"]))
         params = yaml.safe_load((ROOT / "params.yaml").read_text())

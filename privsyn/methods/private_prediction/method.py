@@ -23,7 +23,7 @@ from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import (
     LATTICE,
     ExactSum,
-    clip_recentre,
+    clip_recenter,
     probability_grid,
     public_grid,
     to_grid,
@@ -357,7 +357,7 @@ class _Batch:
         for start in range(0, self._rows, self._rows_per_pass):
             # z and clipped: (rows, allowed)
             z = private.logits(slice(start, start + self._rows_per_pass), columns)
-            clipped = clip_recentre(z, settings.clip_bound)
+            clipped = clip_recenter(z, settings.clip_bound)
             # privacy: integers, so a record changes a score by at most c in any order of the sum
             scores.add(to_grid(clipped, settings.clip_bound))
             if settings.svt_threshold is not None:

@@ -179,7 +179,7 @@ trying if texts should read like the records (benchmarks/RESULTS.md)."""
 
 _ANOTHER = "\n\nPlease give me another one."
 _RECORD = "\n```\nPlease give me another JSON record that complies with the above schema."
-_LABELLED = "Here are texts with label: {label}. Each is {document}.\n\n"
+_LABELED = "Here are texts with label: {label}. Each is {document}.\n\n"
 _EXTRACTION = (
     "Give me text and the extracted Phrase about its topic. The text is {document}.\n\n"
     'Phrase: "{label}"\nText: "'
@@ -190,8 +190,8 @@ _ANOTHER_PHRASE = (
 )
 _FORMS: Mapping[Task, tuple[str, str, str, tuple[str, ...]]] = {
     "classification": (
-        _LABELLED + "Text: {reference}" + _ANOTHER,
-        _LABELLED + "Text: <text with label: {label}>" + _ANOTHER,
+        _LABELED + "Text: {reference}" + _ANOTHER,
+        _LABELED + "Text: <text with label: {label}>" + _ANOTHER,
         "Text:",
         (),
     ),

@@ -67,8 +67,8 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
 
     def forward(self, images: Tensor) -> Tensor:
         """Vectors, shape (n, width)."""
-        standardised: Tensor = (self.features(images) - self.mean) / self.deviation
-        return standardised
+        standardized: Tensor = (self.features(images) - self.mean) / self.deviation
+        return standardized
 
     @classmethod
     def read(cls, folder: Path, where: str) -> ImageEncoder:
@@ -106,9 +106,9 @@ def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
     array = np.asarray(sample)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
-    colours = array.ndim == 3 and array.shape[2] in (3, 4)
+    colors = array.ndim == 3 and array.shape[2] in (3, 4)
     # privacy: a record that is not an image must not stop the run, which would reveal it.
-    if array.dtype != np.uint8 or array.size == 0 or not (array.ndim == 2 or colours):
+    if array.dtype != np.uint8 or array.size == 0 or not (array.ndim == 2 or colors):
         return np.zeros((height, width) if mode == "L" else (height, width, 3), np.uint8)
     picture = Image.fromarray(np.ascontiguousarray(array))
     picture = picture if picture.mode == mode else picture.convert(mode)

@@ -32,13 +32,13 @@ class Pooling:
 
     Attributes:
         mode: The mean of all tokens, or the first token.
-        normalise: Whether vectors are scaled to length 1.
+        normalize: Whether vectors are scaled to length 1.
         max_tokens: Texts are cut to this length, including special tokens. None: the model's limit.
         lower: Whether texts are lower-cased first.
     """
 
     mode: Literal["mean", "first"] = "mean"
-    normalise: bool = True
+    normalize: bool = True
     max_tokens: int | None = None
     lower: bool = False
 
@@ -183,7 +183,7 @@ class HFEmbedder:
             else:
                 weights = attended[..., None].float()
                 vectors = (states * weights).sum(1) / weights.sum(1)
-            if self._pooling.normalise:
+            if self._pooling.normalize:
                 vectors = F.normalize(vectors, dim=-1)
             array: NDArray[np.float32] = vectors.cpu().numpy()
         return array

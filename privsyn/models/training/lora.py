@@ -330,7 +330,7 @@ class LoraTrainer:
         # (numbers,): all trained parameters, concatenated
         self._theta = nn.Parameter(torch.cat([p.detach().float().flatten() for p in self._parts]))
         self._began = self._theta.detach().clone()
-        self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
+        self._optimizer = torch.optim.AdamW([self._theta], weight_decay=0.0)
         self._hooks = attach_hooks(self._network)
         self.units_per_pass = max(1, training.micro_batch // training.records_per_unit)
         self._settle_passes()
@@ -466,10 +466,10 @@ class LoraTrainer:
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
         """One step of AdamW along a gradient of shape (numbers,)."""
-        for group in self._optimiser.param_groups:
+        for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._theta.grad = torch.from_numpy(gradient).float().to(self._device)
-        self._optimiser.step()
+        self._optimizer.step()
         self._write(self._theta.detach())
 
     def numbers(self) -> NDArray[np.float32]:
@@ -496,11 +496,11 @@ class LoraTrainer:
 
     def state(self) -> bytes:
         """Parameters and moments of AdamW, as safetensors."""
-        moments = self._optimiser.state[self._theta] if self._optimiser.state else {}
+        moments = self._optimizer.state[self._theta] if self._optimizer.state else {}
         tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
         content: bytes = save_tensors(
             {"theta": self._theta.detach().cpu()}
-            | {f"optimiser.{name}": tensor.cpu() for name, tensor in tensors.items()}
+            | {f"optimizer.{name}": tensor.cpu() for name, tensor in tensors.items()}
         )
         return content
 
@@ -510,8 +510,8 @@ class LoraTrainer:
         with torch.no_grad():
             self._theta.copy_(tensors.pop("theta").to(self._device))
         moments = {name.partition(".")[2]: value for name, value in tensors.items()}
-        whole = self._optimiser.state_dict()
-        self._optimiser.load_state_dict(whole | {"state": {0: moments} if moments else {}})
+        whole = self._optimizer.state_dict()
+        self._optimizer.load_state_dict(whole | {"state": {0: moments} if moments else {}})
         self._write(self._theta.detach())
 
     def has_moved(self) -> bool:

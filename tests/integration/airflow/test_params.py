@@ -290,7 +290,7 @@ def test_every_method_has_a_whole_form(config, method):
     assert changed.method(method) == config.method(method)
 
 
-def test_a_misspelt_field_is_told_its_neighbour(form):
+def test_a_misspelled_field_is_told_its_neighbor(form):
     from privsyn.airflow.params import overrides
 
     with pytest.raises(ConfigError, match=r"Did you mean privacy\.epsilon\?"):

@@ -20,11 +20,11 @@ Side = tuple[NDArray[np.float32], list[str | None]]
 
 
 def side(count: int, seed: int, shift: float = 0.0, stretch: float = 1.0) -> Side:
-    """Unit vectors around one centre a label; ``shift`` and ``stretch`` move one direction."""
+    """Unit vectors around one center a label; ``shift`` and ``stretch`` move one direction."""
     rng = np.random.default_rng(seed)
-    centres = np.random.default_rng(0).normal(size=(3, 24))
+    centers = np.random.default_rng(0).normal(size=(3, 24))
     numbers = rng.integers(0, 3, count)
-    points = centres[numbers] + 0.7 * rng.normal(size=(count, 24))
+    points = centers[numbers] + 0.7 * rng.normal(size=(count, 24))
     points[:, 0] = points[:, 0] * stretch + shift
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     return points.astype(np.float32), [NAMES[i] for i in numbers]

@@ -11,7 +11,7 @@ import pytest
 from privsyn.dp.clipping import (
     LATTICE,
     clip_difference,
-    clip_recentre,
+    clip_recenter,
     grid_bound,
     probability_grid,
     to_grid,
@@ -33,13 +33,13 @@ def test_clip_by_difference(benchmark, logits: np.ndarray) -> None:
     assert np.abs(clipped).max() <= 2.0
 
 
-def test_clip_and_recentre(benchmark, logits: np.ndarray) -> None:
-    clipped = benchmark.pedantic(clip_recentre, (logits, 10.0), rounds=10)
+def test_clip_and_recenter(benchmark, logits: np.ndarray) -> None:
+    clipped = benchmark.pedantic(clip_recenter, (logits, 10.0), rounds=10)
     assert np.abs(clipped).max() <= 10.0
 
 
 def test_aggregate(benchmark, logits: np.ndarray) -> None:
-    clipped = clip_recentre(logits, 10.0)
+    clipped = clip_recenter(logits, 10.0)
     votes = benchmark.pedantic(
         lambda: to_grid(clipped, 10.0).sum(axis=0, dtype=np.int64), rounds=10
     )

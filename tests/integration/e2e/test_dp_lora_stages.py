@@ -1,4 +1,4 @@
-"""DP-LoRA through the stages: what is released, neighbours, kills, what is lost."""
+"""DP-LoRA through the stages: what is released, neighbors, kills, what is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from privsyn.stages.validate import validate
 from privsyn.students.more import more
 from privsyn.students.release import private_baseline
 from privsyn.testing import Constant, Dies
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import LABELS, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.unit.models.tiny_models import save_bert
@@ -330,7 +330,7 @@ def test_what_shapes_no_output_keeps_its_id(make, change):
     assert plan(project.context(change), NAME, open_account=True).id == one.id
 
 
-# --- neighbours -----------------------------------------------------------------------------------
+# --- neighbors -----------------------------------------------------------------------------------
 
 
 def ramp(place):
@@ -347,9 +347,9 @@ constant = partial(Constant, gaussian=ramp, sample=every_second)
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(make, noisy):
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(make, noisy):
     project = make(label_noise=8.0 if noisy else None)
-    found = published_by_neighbours(project, NAME, constant, release)
+    found = published_by_neighbors(project, NAME, constant, release)
     assert_alike(found)
     assert {f"model/{name}" for name in FILES} <= set(found["base"])
 
@@ -367,7 +367,7 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
 
     everybody = partial(Constant, gaussian=ramp)
     monkeypatch.setattr(dp_lora, "_advance", by_sample)
-    found = published_by_neighbours(make(holdout=0.0), NAME, everybody, release)
+    found = published_by_neighbors(make(holdout=0.0), NAME, everybody, release)
     assert found["longer"] == found["base"]
     assert found["added"] != found["base"] != found["unit removed"]
     with pytest.raises(AssertionError):

@@ -151,7 +151,7 @@ def failed(folder: Path) -> None:
 def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
     from datasets import load_dataset
 
-    made = export(folder, form, tmp_path / "out", licence="cc-by-4.0")
+    made = export(folder, form, tmp_path / "out", license="cc-by-4.0")
     read = load_dataset(str(made), cache_dir=str(tmp_path / "cache"))["train"]
     with (folder / "synthetic.jsonl").open() as stream:
         texts = [json.loads(line)["text"] for line in stream]
@@ -167,7 +167,7 @@ def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(fo
     from datasets import DatasetInfo
     from huggingface_hub import DatasetCard
 
-    made = export(folder, "hf", tmp_path / "out", licence="cc-by-4.0")
+    made = export(folder, "hf", tmp_path / "out", license="cc-by-4.0")
     card = DatasetCard.load(made / "README.md")
     assert card.data.license == "cc-by-4.0"
     assert card.data.task_categories == ["text-classification"]

@@ -1,4 +1,4 @@
-"""Keyphrase seeding through the stages: phrases as records, neighbours, what is published."""
+"""Keyphrase seeding through the stages: phrases as records, neighbors, what is published."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.test_kills import attempt
 
 NAME = "keyphrase_seeding"
@@ -116,10 +116,10 @@ def test_planned_terms_that_the_config_names_no_more_are_asked_for(project):
         generate(project.context(), planned, 0)
 
 
-def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project):
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project):
     alike = partial(np.full_like, fill_value=2**24)
     constant = partial(Constant, laplace=np.flip, gaussian=alike)
-    found = published_by_neighbours(project, NAME, constant, release)
+    found = published_by_neighbors(project, NAME, constant, release)
     assert_alike(found)
 
 

@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 
 def printed(project, monkeypatch, *, person: bool) -> str:
-    """What `privsyn run` prints: to a person, or into a file although colours are forced."""
+    """What `privsyn run` prints: to a person, or into a file although colors are forced."""
     monkeypatch.chdir(project.root)
     monkeypatch.setattr("sys.argv", ["privsyn", "run", "--no-publish"])
     streams = [Terminal() if person else io.StringIO() for _ in range(2)]
@@ -54,7 +54,7 @@ def test_a_run_says_of_the_records_only_to_a_person(make_project, monkeypatch):
     assert "utility (internal)" in shown
 
 
-def test_colours_that_are_forced_make_no_terminal(monkeypatch):
+def test_colors_that_are_forced_make_no_terminal(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert not at_a_terminal(Console(file=io.StringIO()))

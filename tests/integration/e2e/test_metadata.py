@@ -1,4 +1,4 @@
-"""Records of a release that registries, catalogues and reviewers read, from its certificate."""
+"""Records of a release that registries, catalogs and reviewers read, from its certificate."""
 
 from __future__ import annotations
 

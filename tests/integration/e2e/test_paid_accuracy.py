@@ -34,7 +34,7 @@ from privsyn.stages.plan import preview as previewed
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant, NeverDraws, NoNoise
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, LABELS, Project, finish, rows
 
 PAID = {"enabled": False, "paid": {"epsilon": 1.0}}
@@ -304,7 +304,7 @@ def test_held_out_records_are_on_file_whole_or_not_at_all(make_project, fake, mo
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-def test_neighbours_publish_the_same_with_a_constant_mechanism(make_project, fake):
+def test_neighbors_publish_the_same_with_a_constant_mechanism(make_project, fake):
     """Also those that differ in who is held out: of these nothing else than the draw is said."""
 
     def release(ctx):
@@ -312,7 +312,7 @@ def test_neighbours_publish_the_same_with_a_constant_mechanism(make_project, fak
         reserve(ctx, planned)
         return planned, finish(ctx, planned, fake)
 
-    found = published_by_neighbours(make_project(evaluate=PAID), NAME, Constant, release)
+    found = published_by_neighbors(make_project(evaluate=PAID), NAME, Constant, release)
     assert_alike(found)
     assert json.loads(found["base"]["certificate.json"])["accuracy"]["epsilon"] == 1.0
 

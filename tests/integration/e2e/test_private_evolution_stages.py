@@ -1,4 +1,4 @@
-"""Private evolution of texts through the stages: rows, exhibits, neighbours, kills, scratch."""
+"""Private evolution of texts through the stages: rows, exhibits, neighbors, kills, scratch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import finish, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
 
@@ -87,7 +87,7 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
 
 
 @pytest.mark.parametrize(("noisy", "expansion"), [(False, 1), (True, 1), (True, 3)])
-def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
     make_project, monkeypatch, noisy, expansion
 ):
     seeded = np.random.default_rng
@@ -95,7 +95,7 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
     settings = SETTINGS | {"noisy_label_split": noisy, "expansion": expansion}
     project = make_project(methods={NAME: settings})
     constant = partial(Constant, gaussian=lambda place: place << 22)
-    found = published_by_neighbours(project, NAME, constant, release)
+    found = published_by_neighbors(project, NAME, constant, release)
     assert_alike(found)
     assert "exhibits/rounds.json" in found["base"]
 

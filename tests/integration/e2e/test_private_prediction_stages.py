@@ -1,4 +1,4 @@
-"""Private prediction through the stages: as many texts as came out, neighbours, structured data."""
+"""Private prediction through the stages: as many texts as came out, neighbors, structured data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, METHODS, finish, rows, stand_in
 
 NAME = "private_prediction"
@@ -66,8 +66,8 @@ def test_costs_what_was_planned_and_less_than_the_target(project, fake):
     assert dict(entry.event) == planned.event
 
 
-def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
-    found = published_by_neighbours(
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
+    found = published_by_neighbors(
         project, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, fake)
     )
     assert_alike(found)
@@ -81,7 +81,7 @@ SCHEMA = {
 }
 
 
-def test_neighbours_of_structured_records_show_the_same_fields(make_project):
+def test_neighbors_of_structured_records_show_the_same_fields(make_project):
     """Names and values of the outward report's fields come from the drawn records alone."""
     one = {"max_tokens": 1, "keep_unfinished": True, "task": "json"}
     made = make_project(methods={NAME: METHODS[NAME] | one})
@@ -91,7 +91,7 @@ def test_neighbours_of_structured_records_show_the_same_fields(make_project):
     made.write(
         [r | {"text": json.dumps({"kind": CANARY, CANARY: i})} for i, r in enumerate(rows(48, 20))]
     )
-    found = published_by_neighbours(
+    found = published_by_neighbors(
         made, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, toy)
     )
     assert_alike(found)

@@ -218,7 +218,7 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
     artifact = written(tmp_path, rows, labels)
     metrics, _ = beside(ctx, planned, artifact, real, Backends(stand_ins()), Failures())
     about = Availability(
-        texts=True, held_out=True, labelled=True, embedded=True, rows=rows, tuning_hint="the dial"
+        texts=True, held_out=True, labeled=True, embedded=True, rows=rows, tuning_hint="the dial"
     )
     found = {one.key: one for one in sections([metric.to_json() for metric in metrics], about)}
     shown = {key: json.dumps(section.to_json()) for key, section in found.items()}
@@ -279,8 +279,8 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
         metrics, plots = beside(ctx, planned, artifact, real, None, Failures())
         return bool(metrics), bool(plots(tmp_path)), shown, list(loaded)
 
-    labelled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
-    none, one, many = seen([]), seen([Record("7", None, "a bill")]), seen(labelled)
+    labeled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
+    none, one, many = seen([]), seen([Record("7", None, "a bill")]), seen(labeled)
     assert none[:2] == (False, False)
     assert many[:2] == (True, True)
     assert none[2:] == one[2:] == many[2:]

@@ -1,4 +1,4 @@
-"""The stages over the toy model: idempotence, budget, loss, quarantine, neighbouring data."""
+"""The stages over the toy model: idempotence, budget, loss, quarantine, neighboring data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.testing import Constant
 from privsyn.tracking import NullTracker
-from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
 
 
@@ -768,12 +768,10 @@ def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
     assert told[0]
 
 
-def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
-    make_project, fake
-):
+def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(make_project, fake):
     """Plan, certificate, validation and artifact: nothing else of the data comes through."""
     assert_alike(
-        published_by_neighbours(
+        published_by_neighbors(
             make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
         )
     )
@@ -792,7 +790,7 @@ def test_a_count_of_private_records_on_the_certificate_is_always_seen(
             yield dataclasses.replace(sample, counts=counts)
 
     monkeypatch.setattr(InvisibleInk, "run", counting)
-    found = published_by_neighbours(
+    found = published_by_neighbors(
         make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
     )
     differing = {name for name, published in found.items() if published != found["base"]}

@@ -31,10 +31,8 @@ def folder() -> Path:
 
 
 def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder: Path) -> None:
-    rows, columns, colours = np.meshgrid(
-        np.arange(224), np.arange(224), np.arange(3), indexing="ij"
-    )
-    shade = rows * columns // 7 + 31 * colours + (rows // 32) * (columns // 16) * 5
+    rows, columns, colors = np.meshgrid(np.arange(224), np.arange(224), np.arange(3), indexing="ij")
+    shade = rows * columns // 7 + 31 * colors + (rows // 32) * (columns // 16) * 5
     encoder = load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
     [vector] = encoder.embed([(shade % 256).astype(np.uint8)])
     # Written down from that package's own layers, batch norms and all.

@@ -268,12 +268,12 @@ def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, c
     )
     before = load_tensors(begun)
     theta = torch.nn.Parameter(before["theta"].clone())
-    optimiser = torch.optim.AdamW([theta], lr=0.005, weight_decay=0.0)
+    optimizer = torch.optim.AdamW([theta], lr=0.005, weight_decay=0.0)
     kept = {name.partition(".")[2]: value for name, value in before.items() if "." in name}
-    optimiser.load_state_dict(optimiser.state_dict() | {"state": {0: kept}})
-    optimiser.param_groups[0]["lr"] = 0.005  # half of the warm-up
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: kept}})
+    optimizer.param_groups[0]["lr"] = 0.005  # half of the warm-up
     theta.grad = torch.from_numpy(total / CLIP_STEPS * (clip_norm / 5.5)).float()
-    optimiser.step()
+    optimizer.step()
     assert torch.equal(load_tensors(after)["theta"], theta.detach())
     assert not torch.equal(load_tensors(after)["theta"], before["theta"])
 
@@ -604,13 +604,13 @@ def test_the_files_are_an_adapter_as_peft_reads_it(make, folders, tmp_path, name
 
 @pytest.mark.parametrize("changes", [{}, {"student": (64, 96, 1)}], ids=["adapter", "student"])
 def test_the_files_hold_weights_alone(make, folders, tmp_path, changes):
-    """No random state, no optimiser, no place on this machine."""
+    """No random state, no optimizer, no place on this machine."""
     trainer = make(**changes)
     kept = load_tensors(trainer.state())
     files = trainer.files()
     everything = b"".join(files.values())
     for secret in ("exp_avg", "exp_avg_sq"):
-        tensor = kept[f"optimiser.{secret}"]
+        tensor = kept[f"optimizer.{secret}"]
         assert tensor.abs().min() > 0
         assert secret.encode() not in everything
         assert tensor.numpy().tobytes()[:64] not in everything

@@ -160,7 +160,7 @@ def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
         parameters="0.1M",
         megabytes=1,
         converted_megabytes=1,
-        licence="Apache-2.0",
+        license="Apache-2.0",
     )
     monkeypatch.setitem(references.PACKAGED, "small", found)
     return found
@@ -182,7 +182,7 @@ def termed(
         model,
         package="tiny-termed",
         file="model.gguf",
-        licence="Terms of the Good",
+        license="Terms of the Good",
         parts=(
             ("tiny-termed-one", "tiny_termed_one/data/part00"),
             ("tiny-termed-two", "tiny_termed_two/data/part01"),

@@ -17,7 +17,7 @@ from privsyn.errors import ConfigError, DataError, PrivsynError
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"
 FRAME = pd.DataFrame({"body": [CANARY] * 3, "person": ["a", "b", "c"], "kind": ["Bug"] * 3})
 GIVEN = {"text": "body", "unit": "person"}
-LABELLED = GIVEN | {"label": "kind"}
+LABELED = GIVEN | {"label": "kind"}
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ LABELLED = GIVEN | {"label": "kind"}
         (GIVEN | {"account": {"epsilon": "x"}}, "account.epsilon='x': must be a number"),
         (GIVEN | {"image_size": "28"}, "image_size=<str> must be a whole number or None"),
         (GIVEN | {"image_size": True}, "image_size=True must be a whole number or None"),
-        (LABELLED | {"labels": "Bug"}, "labels='Bug' must be a list of strings. Write labels=["),
-        (LABELLED | {"labels": "Bug, Praise"}, "Write labels=['Bug', 'Praise']."),
-        (LABELLED | {"labels": CANARY}, "labels=<str> must be a list of strings. Write labels=['A"),
-        (LABELLED | {"labels": {"Bug", "B"}}, "labels=<set> must be a list of strings"),
-        (LABELLED | {"labels": [1, 2]}, "labels=<list> must be a list of strings"),
-        (LABELLED | {"labels": 3}, "labels=3 must be a list of strings"),
+        (LABELED | {"labels": "Bug"}, "labels='Bug' must be a list of strings. Write labels=["),
+        (LABELED | {"labels": "Bug, Praise"}, "Write labels=['Bug', 'Praise']."),
+        (LABELED | {"labels": CANARY}, "labels=<str> must be a list of strings. Write labels=['A"),
+        (LABELED | {"labels": {"Bug", "B"}}, "labels=<set> must be a list of strings"),
+        (LABELED | {"labels": [1, 2]}, "labels=<list> must be a list of strings"),
+        (LABELED | {"labels": 3}, "labels=3 must be a list of strings"),
         (GIVEN | {"text": FRAME["body"]}, "text=<Series> must be a string. text: Column of the"),
         (GIVEN | {"text": "bdy"}, "column 'bdy' (argument text) is not in the frame"),
         (GIVEN | {"unit": 1}, "unit=1 must be a string or None"),
@@ -80,7 +80,7 @@ def test_folder_and_data_are_named(tmp_path, monkeypatch, folder, data, message)
 def project(tmp_path_factory):
     labels = np.array(["Bug", "Praise"])
     root = tmp_path_factory.mktemp("api") / "project"
-    return privsyn.Project.create(root, FRAME, **LABELLED, labels=labels)
+    return privsyn.Project.create(root, FRAME, **LABELED, labels=labels)
 
 
 def test_what_fits_is_taken(project):

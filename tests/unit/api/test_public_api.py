@@ -26,7 +26,7 @@ PUBLIC = {
     "Release.dataset": "(self)",
     "Release.images": "(self)",
     "Release.report": "(self, *, internal=False)",
-    "Release.export": "(self, form, target, *, licence=None)",
+    "Release.export": "(self, form, target, *, license=None)",
     "Release.more": "(self, n, *, sampling=None, publish=True)",
     "Release.distill": "(self, *, publish=True, evaluate=True, **settings)",
 }

@@ -1,4 +1,4 @@
-"""The sample of images: whole, centred, and what the reader makes of it."""
+"""The sample of images: whole, centered, and what the reader makes of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_images_are_white_on_black_and_centred(digits: Path) -> None:
+def test_images_are_white_on_black_and_centered(digits: Path) -> None:
     images = np.load(digits)["image"]
     assert images.shape == (1797, SIZE, SIZE)
     assert images.dtype == np.uint8
@@ -29,8 +29,8 @@ def test_images_are_white_on_black_and_centred(digits: Path) -> None:
     assert images[:, :, [0, -1]].mean() < 3
     weights = images / images.sum((1, 2), keepdims=True)
     for axis in (1, 2):
-        centres = weights.sum(3 - axis) @ np.arange(SIZE)
-        assert np.abs(centres - 13.5).max() < 1
+        centers = weights.sum(3 - axis) @ np.arange(SIZE)
+        assert np.abs(centers - 13.5).max() < 1
 
 
 def test_the_same_file_every_time_and_only_its_owner_reads_it(digits: Path) -> None:

@@ -156,7 +156,7 @@ def test_transparency_is_white():
     [(1, 0), (2, 1), (3, None), (4, 2), (5, 0), (6, 2), (7, None), (8, 1)],
 )
 def test_orientation_of_the_camera(orientation, corner):
-    """The colour that comes to lie in the upper left: red 0, green 1, blue 2, white None."""
+    """The color that comes to lie in the upper left: red 0, green 1, blue 2, white None."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     found = read_image(saved(quarters(), exif=exif), 16, "RGB")[2, 2]

@@ -51,7 +51,7 @@ def config(path: Path, **settings: Any) -> DatasetConfig:
     return DatasetConfig(name="d", path=path, **settings)
 
 
-def labelled(path: Path) -> DatasetConfig:
+def labeled(path: Path) -> DatasetConfig:
     return config(path, unit="id", label="label", labels=LABELS)
 
 
@@ -106,22 +106,22 @@ def test_every_format_and_compression_gives_the_same_records(
     path = tmp_path / f"my.data.2026{suffix.upper()}{packing}"
     path.write_bytes(PACK[packing](CONTENT[suffix]))
     row_counts = RowCounts()
-    assert records(labelled(path), row_counts) == WANTED
+    assert records(labeled(path), row_counts) == WANTED
     assert (row_counts.rows, row_counts.used) == (4, 4)
 
 
 @pytest.mark.parametrize("packing", [p for p in PACK if p])
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_a_cut_off_or_mislabelled_file_is_an_error_not_a_short_file(
+def test_a_cut_off_or_mislabeled_file_is_an_error_not_a_short_file(
     tmp_path: Path, suffix: str, packing: str
 ) -> None:
     path = tmp_path / f"a{suffix}{packing}"
     path.write_bytes(PACK[packing](CONTENT[suffix] * 50)[:-9])
     with pytest.raises(DataError, match="cut off"):
-        records(labelled(path))
+        records(labeled(path))
     path.write_bytes(b'{"text": "secret words"}\n' * 50)
     with pytest.raises(DataError) as caught:
-        records(labelled(path))
+        records(labeled(path))
     assert caught.value.__cause__ is None  # gzip's own message quotes the file
     assert "secret" not in str(caught.value)
 
@@ -130,7 +130,7 @@ def test_a_cut_off_or_mislabelled_file_is_an_error_not_a_short_file(
 def test_files_of_several_members_are_read_to_the_end(tmp_path: Path, packing: str) -> None:
     path = tmp_path / f"a.jsonl{packing}"
     path.write_bytes(PACK[packing](CONTENT[".jsonl"]) + PACK[packing](CONTENT[".jsonl"]))
-    assert records(labelled(path)) == WANTED * 2
+    assert records(labeled(path)) == WANTED * 2
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
@@ -740,7 +740,7 @@ def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_another_path_with_the_same_columns(tmp_path: Path) -> None:
     path = tmp_path / "test.csv"
     path.write_bytes(CONTENT[".csv"])
-    cfg = labelled(tmp_path / "missing.jsonl")
+    cfg = labeled(tmp_path / "missing.jsonl")
     check_source(cfg, path)
     assert len(list(read_records(cfg, path))) == 4
 
@@ -756,11 +756,11 @@ def shown(caught):
     return "".join(traceback.format_exception(caught.value))
 
 
-def test_a_mislabelled_file_is_not_quoted_by_the_error_behind_ours(tmp_path):
+def test_a_mislabeled_file_is_not_quoted_by_the_error_behind_ours(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(b"Zq is ill")
     with pytest.raises(DataError) as caught:
-        records(labelled(path))
+        records(labeled(path))
     assert "Zq" not in shown(caught)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -775,7 +775,7 @@ def test_a_parquet_file_that_breaks_midway_is_not_quoted(tmp_path, monkeypatch):
     path.write_bytes(CONTENT[".parquet"])
     monkeypatch.setattr(parquet.ParquetFile, "iter_batches", breaks)
     with pytest.raises(DataError, match="damaged") as caught:
-        records(labelled(path))
+        records(labeled(path))
     assert "Zq" not in shown(caught)
 
 

@@ -116,7 +116,7 @@ def test_one_draw_is_exact(eta):
         assert epsilon * (1 - 1e-9) <= found <= epsilon + 0.003 * eta
 
 
-def test_pure_steps_are_randomised_response_composed():
+def test_pure_steps_are_randomized_response_composed():
     """Kairouz, Oh, Viswanath 2015: the optimal composition of pure steps, summed exactly."""
     loss, count, epsilon = 0.1, 20, 0.6
     p = 1 / (1 + math.exp(-loss))

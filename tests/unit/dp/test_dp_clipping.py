@@ -15,7 +15,7 @@ from privsyn.dp.clipping import (
     LATTICE,
     ExactSum,
     clip_difference,
-    clip_recentre,
+    clip_recenter,
     grid_bound,
     public_grid,
     to_grid,
@@ -43,8 +43,8 @@ def test_differences_stay_within_the_bound(
 
 @given(any_rows, bounds)
 @settings(deadline=None, max_examples=300)
-def test_recentred_rows_stay_within_the_bound(rows: np.ndarray, bound: float) -> None:
-    clipped = clip_recentre(rows, bound)
+def test_recentered_rows_stay_within_the_bound(rows: np.ndarray, bound: float) -> None:
+    clipped = clip_recenter(rows, bound)
     assert clipped.shape == rows.shape
     assert np.all(np.abs(clipped) <= bound)
 
@@ -65,7 +65,7 @@ def test_a_row_depends_on_itself_alone(rows, public, bound, random) -> None:  # 
     random.shuffle(order)
     stranger = np.array([[np.nan, np.inf, -np.inf, 3e38, -3e38, 0]], rows.dtype)
     mixed = np.concatenate([stranger, rows[order], stranger])
-    for clip in (lambda z: clip_difference(z, public, bound), lambda z: clip_recentre(z, bound)):
+    for clip in (lambda z: clip_difference(z, public, bound), lambda z: clip_recenter(z, bound)):
         alone, among = to_grid(clip(rows), bound), to_grid(clip(mixed), bound)
         np.testing.assert_array_equal(among[1:-1], alone[order])
         # Integer sums do not know the order of their rows.
@@ -86,10 +86,10 @@ def test_an_equal_row_contributes_nothing() -> None:
     np.testing.assert_array_equal(clip_difference(row[None], row, 2.0), np.zeros((1, 4)))
 
 
-def test_recentred_values() -> None:
+def test_recentered_values() -> None:
     z = np.array([[5.0, 4.0, -30.0], [np.inf, 4.0, np.nan], [-np.inf] * 3])
     np.testing.assert_array_equal(
-        clip_recentre(z, 10.0), [[10, 9, -10], [10, -10, -10], [10, 10, 10]]
+        clip_recenter(z, 10.0), [[10, 9, -10], [10, -10, -10], [10, 10, 10]]
     )
 
 
@@ -112,7 +112,7 @@ def test_a_bound_out_of_range_is_refused(bad: float) -> None:
     rows = np.zeros((1, 2))
     for call in (
         lambda: clip_difference(rows, rows[0], bad),
-        lambda: clip_recentre(rows, bad),
+        lambda: clip_recenter(rows, bad),
         lambda: to_grid(rows, bad),
         lambda: grid_bound(bad),
     ):

@@ -108,7 +108,7 @@ def test_gaussian_agrees_with_the_privacy_loss_distribution() -> None:
         assert ours < row["rdp"]
 
 
-def test_pure_composition_against_randomised_response() -> None:
+def test_pure_composition_against_randomized_response() -> None:
     for row in golden("dp_accounting", "pure"):
         event = Composed(tuple(Pure(epsilon) for epsilon in row["epsilons"]))
         ours = guarantee(event, row["delta"]).epsilon
@@ -170,7 +170,7 @@ def test_pure_epsilon_is_never_below_the_truth(delta: float) -> None:
 
 @given(st.floats(1e-6, 50), st.floats(1e-12, 0.4))
 @settings(deadline=None)
-def test_pure_epsilon_is_exact_for_randomised_response(epsilon: float, delta: float) -> None:
+def test_pure_epsilon_is_exact_for_randomized_response(epsilon: float, delta: float) -> None:
     found = conversions.pure_epsilon(epsilon, delta)
     yes, no = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     hockey_stick = yes - math.exp(found) * no

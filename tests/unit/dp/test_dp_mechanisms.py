@@ -115,9 +115,9 @@ def test_additive_noise_has_its_scale(source: NoiseSource) -> None:
     standard deviation.
     """
     count = 4000
-    centre = np.full(count, 1_000_000, np.int64)
-    laplace = Laplace(1, 50.0).draw(centre, source) - centre
-    gaussian = DiscreteGaussian(1.0, 50.0).draw(centre, source) - centre
+    center = np.full(count, 1_000_000, np.int64)
+    laplace = Laplace(1, 50.0).draw(center, source) - center
+    gaussian = DiscreteGaussian(1.0, 50.0).draw(center, source) - center
     assert laplace.dtype == gaussian.dtype == np.int64
     sums = float(np.abs(laplace).sum()) / 50
     assert RARE / 2 < stats.gamma(count).cdf(sums) < 1 - RARE / 2

@@ -44,7 +44,7 @@ def best_test(p: NDArray[np.float64], q: NDArray[np.float64], rate: float) -> fl
 
 
 def responses(losses: list[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Randomised responses side by side, under both cases."""
+    """Randomized responses side by side, under both cases."""
     p, q = [], []
     for signs in product((1, -1), repeat=len(losses)):
         p.append(math.prod(1 / (1 + math.exp(-s * e)) for s, e in zip(signs, losses, strict=True)))

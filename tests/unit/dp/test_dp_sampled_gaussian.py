@@ -45,8 +45,8 @@ def test_the_event_names_what_is_drawn() -> None:
 @pytest.mark.parametrize("sigma", [0.0625, 1.1])
 def test_noise_is_normal_of_sigma_clip_norms(source: NoiseSource, sigma: float) -> None:
     count = 200_000
-    centre = np.full(count, 3 * CLIP_STEPS, np.int64)
-    found = SampledGaussian(0.5, sigma, 1).draw(centre, source) - 3.0
+    center = np.full(count, 3 * CLIP_STEPS, np.int64)
+    found = SampledGaussian(0.5, sigma, 1).draw(center, source) - 3.0
     assert found.shape == (count,)
     assert stats.kstest(found / sigma, "norm").pvalue > RARE
     squares = float(((found / sigma) ** 2).sum())

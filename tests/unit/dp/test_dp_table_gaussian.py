@@ -395,7 +395,7 @@ def test_low_bits_are_uniform(sigma: float) -> None:
         assert p_value(counts, np.full(modulus, len(x) / modulus)) > 1e-3, modulus
 
 
-def test_neighbours_are_independent() -> None:
+def test_neighbors_are_independent() -> None:
     x = drawn(ODD, seed=3)
     for lag in (1, 2, table_gaussian._TOGETHER):
         one, other = x[:-lag], x[lag:]

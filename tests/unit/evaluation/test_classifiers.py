@@ -12,7 +12,7 @@ from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.fakes import FakeLogitModel
 
 
-def test_labelled_texts_are_evenly_spaced():
+def test_labeled_texts_are_evenly_spaced():
     assert labeled_texts(["x", "y", "z"], ["a", None, "b"], 9) == [("x", "a"), ("z", "b")]
     assert len(labeled_texts(["x"] * 99, ["a"] * 99, 7)) == 7
 

@@ -100,7 +100,7 @@ def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None
     assert (once.revision, once.width) == (embedder.revision, embedder.width)
 
 
-def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
+def test_sides_are_taken_at_one_size_and_labeled_internal() -> None:
     embedder = HashEmbedder()
     alike, apart = (
         compare_embeddings(*both(sample("a b c", 50), sample(words, 300), embedder, 40), "hash")[0]

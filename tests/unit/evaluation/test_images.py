@@ -165,7 +165,7 @@ def test_a_classifier_learns_what_the_images_show():
     assert accuracy(["d"] * 60) == 0.5
 
 
-def test_colour_and_large_images_are_classified_too():
+def test_color_and_large_images_are_classified_too():
     def squares(value, count):
         return [np.full((80, 80, 3), value + i, np.uint8) for i in range(count)]
 

@@ -37,7 +37,7 @@ def test_likelihoods_are_those_of_the_network():
     assert log_likelihoods(model, [("", text)], 3)[0][1] == 2  # cut
 
 
-def test_a_text_is_cut_before_it_is_tokenised():
+def test_a_text_is_cut_before_it_is_tokenized():
     """One of millions of letters costs no more than one of as many as are read."""
     model, seen = load_role(ModelsConfig(language="tiny"), "language", PerformanceConfig()), []
 

@@ -36,7 +36,7 @@ def test_only_what_there_is_data_for_is_drawn(tmp_path: Path) -> None:
     assert [file.name for file in draw_plots(tmp_path, ["", ""], [], [])] == ["lengths.png"]
 
 
-def test_held_out_data_is_labelled_internal() -> None:
+def test_held_out_data_is_labeled_internal() -> None:
     figure = plots._recall({"Billing": 0.5}, 0.5)
     assert "[internal]" in figure.get_suptitle()
     for public in (plots._lengths(TEXTS), plots._labels("texts", {"Billing": 3})):

@@ -9,7 +9,7 @@ from privsyn.evaluation.report import _NO_GENERATOR, Availability, sections
 from privsyn.report.document import STAYS, Number
 
 ABOUT = Availability(
-    texts=True, held_out=True, labelled=True, embedded=True, rows=40, tuning_hint="the dial"
+    texts=True, held_out=True, labeled=True, embedded=True, rows=40, tuning_hint="the dial"
 )
 
 
@@ -159,13 +159,13 @@ def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
     [
         ({"texts": False}, "measured for texts only"),
         ({"held_out": False}, "no real records are held out"),
-        ({"labelled": False}, "Nearness, with an interval, beside what is free"),
-        ({"labelled": False, "rows": 9}, "9 records, fewer than 10"),
+        ({"labeled": False}, "Nearness, with an interval, beside what is free"),
+        ({"labeled": False, "rows": 9}, "9 records, fewer than 10"),
         ({"embedded": False}, "evaluate.embeddings is off"),
         ({"enabled": False}, "evaluate.enabled is off"),
         ({"measured": False}, "evaluate did not run or was cut off"),
         ({"rows": 5}, "5 records, fewer than 20"),
-        ({}, "fewer than 20 labelled records"),
+        ({}, "fewer than 20 labeled records"),
     ],
 )
 def test_what_cannot_be_measured_says_why(about, why):
@@ -406,7 +406,7 @@ def test_what_decides_the_shares_of_labels_is_said():
         ({"rows": 7, "in_context_records": 9}, "holds 7 records", "fewer than 40 real records"),
         ({"reader": False, "in_context_records": 9}, "models.server is set", "models.server"),
         (
-            {"labelled": False, "in_context_records": 9},
+            {"labeled": False, "in_context_records": 9},
             "fewer than 20 real",
             "fewer than two labels",
         ),
@@ -438,14 +438,14 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     metrics = [
         {"name": f"nearness.{name}", "value": value, "note": ""} for name, value in numbers.items()
     ]
-    found, likeness, *_ = sections(metrics, Availability(**(vars(ABOUT) | {"labelled": False})))
+    found, likeness, *_ = sections(metrics, Availability(**(vars(ABOUT) | {"labeled": False})))
     assert found.grade == grade
     assert said in found.advice
     beside = ["public model alone", "30 real records"]
     assert [bar.name for bar in items(found, "bars")] == ["this release", *beside]
     assert not [line for line in items(likeness, "numbers") if "nearness" in str(line)]
     without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
-    found, *_ = sections(without, Availability(**(vars(ABOUT) | {"labelled": False})))
+    found, *_ = sections(without, Availability(**(vars(ABOUT) | {"labeled": False})))
     assert (found.grade, found.advice) == (None, "Not graded.")
 
 

@@ -1,4 +1,4 @@
-"""DP-LoRA over a toy model: plan, steps, checkpoints, neighbours, what is written."""
+"""DP-LoRA over a toy model: plan, steps, checkpoints, neighbors, what is written."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_the_noise_is_really_there(tmp_path):
 
 
 def watch_updates(run) -> list[tuple[np.ndarray, float]]:
-    """What the optimiser is given by a run: gradients and learning rates."""
+    """What the optimizer is given by a run: gradients and learning rates."""
     seen: list[tuple[np.ndarray, float]] = []
 
     class Watched(FakeTrainer):
@@ -367,7 +367,7 @@ def test_records_of_a_unit_are_one_contribution_wherever_they_lie(tmp_path):
     np.testing.assert_array_equal(total, trainer.clipped_sum(own) * 2**16)
 
 
-NEIGHBOURS = {
+NEIGHBORS = {
     "removed": {"x": TEXTS["x"][1:], "y": TEXTS["y"]},
     "added": {"x": [*TEXTS["x"], "ready ready help"], "y": TEXTS["y"]},
     "none": {},
@@ -375,17 +375,17 @@ NEIGHBOURS = {
 
 
 def public_numbers(tmp_path, cfg, texts, name):
-    """What a run does beside its sums: scales, steps, and all of the optimiser's input."""
+    """What a run does beside its sums: scales, steps, and all of the optimizer's input."""
     noise = Constant(gaussian=partial(np.full_like, fill_value=5 * 2**40))
     seen = watch_updates(partial(train, tmp_path, cfg, buckets(texts), noise, name=name))
     return [asked.scale for asked in noise.drawn], [(g.tolist(), rate) for g, rate in seen]
 
 
-def test_neighbours_are_treated_alike(tmp_path):
+def test_neighbors_are_treated_alike(tmp_path):
     cfg = config(clip_norm=0.5, warmup_steps=3)
     base = public_numbers(tmp_path, cfg, TEXTS, "base")
     assert base[1][0] == ([5 * (0.5 / 3.5)] * 168, 0.1 / 3)
-    for name, texts in NEIGHBOURS.items():
+    for name, texts in NEIGHBORS.items():
         assert public_numbers(tmp_path, cfg, texts, name) == base
 
 
@@ -417,7 +417,7 @@ def test_a_divisor_that_is_the_size_of_the_sample_is_caught(tmp_path, monkeypatc
 
     monkeypatch.setattr(dp_lora, "_advance", by_sample)
     base = public_numbers(tmp_path, config(), TEXTS, "base")
-    for name, texts in NEIGHBOURS.items():
+    for name, texts in NEIGHBORS.items():
         assert public_numbers(tmp_path, config(), texts, name) != base
 
 

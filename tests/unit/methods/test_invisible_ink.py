@@ -213,7 +213,7 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
     cfg = config(batch_size=1)
     data = buckets(cfg)
     more = [*data[5].contents.reveal(), *["my bill"] * added]
-    neighbour = [*data[:5], Bucket(data[5].cell, Private(more)), *data[6:]]
+    neighbor = [*data[:5], Bucket(data[5].cell, Private(more)), *data[6:]]
 
     class First(NoNoise):
         """The mechanism replaced by a constant."""
@@ -223,7 +223,7 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
 
     nobody = [Bucket(bucket.cell, Private([])) for bucket in data]
     told = []
-    for name, own in (("one", data), ("two", neighbour), ("none", nobody)):
+    for name, own in (("one", data), ("two", neighbor), ("none", nobody)):
         heard = []
 
         def tell(*counts, heard=heard):

@@ -626,9 +626,9 @@ def test_progress_counts_the_texts_that_are_asked_for_and_nothing_of_the_records
     assert told[0] == told[1] == told[2]
 
 
-def test_a_constant_mechanism_gives_the_same_release_on_neighbours(tmp_path, terms):
+def test_a_constant_mechanism_gives_the_same_release_on_neighbors(tmp_path, terms):
     cfg = config(terms)
-    neighbours = [
+    neighbors = [
         TEXTS,
         {"Billing": TEXTS["Billing"][1:], "Symptoms": TEXTS["Symptoms"]},
         {"Billing": [*TEXTS["Billing"], " ".join(TERMS) * 50], "Symptoms": []},
@@ -636,12 +636,12 @@ def test_a_constant_mechanism_gives_the_same_release_on_neighbours(tmp_path, ter
     ]
     found = [
         run(tmp_path, cfg, texts=texts, noise=constant(), name=f"j{i}")
-        for i, texts in enumerate(neighbours)
+        for i, texts in enumerate(neighbors)
     ]
     assert all(samples == found[0] for samples in found[1:])
 
 
-def test_vectors_are_normalised(tmp_path, terms):
+def test_vectors_are_normalized(tmp_path, terms):
     cfg = config(terms, use_llm=False)
     plain = run(tmp_path, cfg, name="a")
     assert run(tmp_path, cfg, embedder=Words(scale=1000.0), name="b") == plain

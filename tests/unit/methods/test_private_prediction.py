@@ -521,9 +521,9 @@ def test_default_prompts_follow_task_and_model():
     assert '"title"' in record.public
     assert "{reference}" in record.private
     assert record.chat
-    labelled = default_prompt(chat, "classification")
-    assert "{label}" in labelled.private
-    assert "<text with label: {label}>" in labelled.public
+    labeled = default_prompt(chat, "classification")
+    assert "{label}" in labeled.private
+    assert "<text with label: {label}>" in labeled.public
     assert "Phrase" in default_prompt(chat, "extraction").public
     assert default_prompt(chat, "plain").private == "Like {reference}"
     own = identity(private="<|start|>{reference}", public="<|start|>")

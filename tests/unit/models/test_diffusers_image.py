@@ -19,7 +19,7 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
 
 CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
-LABELLED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
+LABELED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
 
 
 def load(image: object, seed: int | None = 0, **settings: Any) -> Any:
@@ -28,13 +28,13 @@ def load(image: object, seed: int | None = 0, **settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_unet(tmp_path_factory.mktemp("labelled"), classes=3, own=LABELLED)
+def labeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_unet(tmp_path_factory.mktemp("labeled"), classes=3, own=LABELED)
 
 
 @pytest.fixture(scope="module")
-def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_unet(tmp_path_factory.mktemp("colours"), channels=3)
+def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_unet(tmp_path_factory.mktemp("colors"), channels=3)
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +115,14 @@ def test_a_variation_leaves_what_the_noise_of_its_degree_leaves() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 11])
-def test_count_size_and_mode(count: int, labelled: Path, colours: Path) -> None:
-    for folder, label, shape in ((labelled, "dog", (8, 8)), (colours, None, (8, 8, 3))):
+def test_count_size_and_mode(count: int, labeled: Path, colors: Path) -> None:
+    for folder, label, shape in ((labeled, "dog", (8, 8)), (colors, None, (8, 8, 3))):
         images = load(folder, image_steps=2).random(count, label)
         assert [(image.shape, image.dtype) for image in images] == [(shape, np.uint8)] * count
 
 
-def test_variations_keep_order(labelled: Path) -> None:
-    model = load(labelled, image_steps=50)
+def test_variations_keep_order(labeled: Path) -> None:
+    model = load(labeled, image_steps=50)
     images = [np.full((8, 8), level, np.uint8) for level in range(20, 240, 20)]
     varied = model.vary(images, "cat", 0.02)
     assert [int(np.argmin([abs(v.mean() - i.mean()) for i in images])) for v in varied] == list(
@@ -130,39 +130,39 @@ def test_variations_keep_order(labelled: Path) -> None:
     )
 
 
-def test_degree_0_gives_the_sample_back_and_degree_1_a_fresh_one(labelled: Path) -> None:
+def test_degree_0_gives_the_sample_back_and_degree_1_a_fresh_one(labeled: Path) -> None:
     image = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    same = load(labelled).vary([image], "dog", 0.0)[0]
+    same = load(labeled).vary([image], "dog", 0.0)[0]
     assert np.array_equal(same, image)
     assert same is not image
-    assert np.array_equal(load(labelled).vary([image], "dog", 1.0), load(labelled).random(1, "dog"))
+    assert np.array_equal(load(labeled).vary([image], "dog", 1.0), load(labeled).random(1, "dog"))
 
 
-def test_randomness_comes_from_the_operating_system(labelled: Path) -> None:
-    one, other = (load(labelled, seed=None).random(1, "cat") for _ in range(2))
+def test_randomness_comes_from_the_operating_system(labeled: Path) -> None:
+    one, other = (load(labeled, seed=None).random(1, "cat") for _ in range(2))
     assert not np.array_equal(one, other)
-    assert np.array_equal(load(labelled).random(2, "cat"), load(labelled).random(2, "cat"))
+    assert np.array_equal(load(labeled).random(2, "cat"), load(labeled).random(2, "cat"))
 
 
-def test_labels_are_the_folder_s(labelled: Path, colours: Path) -> None:
-    model = load(labelled)
+def test_labels_are_the_folder_s(labeled: Path, colors: Path) -> None:
+    model = load(labeled)
     for call in (lambda: model.random(1, "cow"), lambda: model.vary(model.random(1, None), "7", 1)):
         with pytest.raises(ModelError, match=r"cat, dog"):
             call()
-    assert len(load(colours).random(1, "whatever")) == 1, "no classes: any label"
-    assert describe_role(ModelsConfig(image=str(labelled)), "image").labels == ("cat", "dog")
+    assert len(load(colors).random(1, "whatever")) == 1, "no classes: any label"
+    assert describe_role(ModelsConfig(image=str(labeled)), "image").labels == ("cat", "dog")
 
 
-def test_a_label_has_its_own_class(labelled: Path) -> None:
-    cat, dog = (load(labelled).random(3, label) for label in ("cat", "dog"))
+def test_a_label_has_its_own_class(labeled: Path) -> None:
+    cat, dog = (load(labeled).random(3, label) for label in ("cat", "dog"))
     assert not np.array_equal(cat, dog)
-    without = load(labelled)
+    without = load(labeled)
     assert len(without.vary(without.random(3, None), None, 0.5)) == 3
 
 
-def test_an_image_keeps_its_class(labelled: Path) -> None:
+def test_an_image_keeps_its_class(labeled: Path) -> None:
     def model(**settings: Any) -> Any:
-        return load(labelled, image_guidance=1, image_steps=10, **settings)
+        return load(labeled, image_guidance=1, image_steps=10, **settings)
 
     names = ["dog", "cat", "cat", "dog", "dog", "cat"]
     by_class = model().random_of(names, None)
@@ -180,38 +180,38 @@ def test_an_image_keeps_its_class(labelled: Path) -> None:
     assert all(map(np.array_equal, fresh, model().random_of(names, None)))
 
 
-def test_classes_are_the_labels_unless_they_are_any(labelled: Path, colours: Path) -> None:
-    assert load(labelled).classes(5, "cat") is None
-    assert set(load(labelled).classes(50, None)) == {"cat", "dog"}, "never the null class"
-    foreign = load(labelled, image_class="any")
+def test_classes_are_the_labels_unless_they_are_any(labeled: Path, colors: Path) -> None:
+    assert load(labeled).classes(5, "cat") is None
+    assert set(load(labeled).classes(50, None)) == {"cat", "dog"}, "never the null class"
+    foreign = load(labeled, image_class="any")
     assert set(foreign.classes(50, "benign")) == {"cat", "dog"}
     assert len(foreign.random(3, "benign")) == len(foreign.vary(foreign.random(3, "x"), "x", 0.5))
-    assert load(colours).classes(5, None) is None
+    assert load(colors).classes(5, None) is None
     with pytest.raises(ModelError, match="class 'cow' is not one of"):
         foreign.vary_of(foreign.random(1, None), ["cow"], None, 0.5)
 
 
 def test_foreign_labels_are_planned_where_classes_are_any(
-    labelled: Path, colours: Path, prompted: Path
+    labeled: Path, colors: Path, prompted: Path
 ) -> None:
     def described(image: object, **settings: Any) -> Any:
         return describe_role(ModelsConfig(image=str(image), **settings), "image")
 
-    ours, foreign = described(labelled), described(labelled, image_class="any")
+    ours, foreign = described(labeled), described(labeled, image_class="any")
     assert foreign.labels == ()
     assert (
         foreign.revision
         == f"{ours.revision}+class=any"
-        == load(labelled, image_class="any").revision
+        == load(labeled, image_class="any").revision
     )
-    for image, hint in ((colours, "alike"), (prompted, "image_prompt"), ("simulator", "label")):
+    for image, hint in ((colors, "alike"), (prompted, "image_prompt"), ("simulator", "label")):
         with pytest.raises(ModelError, match=r"models\.image_class=any: ") as refused:
             described(image, image_class="any")
         assert hint in (refused.value.hint or "")
 
 
-def test_steps_are_those_asked_for(labelled: Path) -> None:
-    model = load(labelled, image_class="any")
+def test_steps_are_those_asked_for(labeled: Path) -> None:
+    model = load(labeled, image_class="any")
     image, other = model.random(1, None), model.with_steps(20)
     seen: list[int] = []
     forward = model._unet.forward
@@ -226,23 +226,23 @@ def test_steps_are_those_asked_for(labelled: Path) -> None:
 @pytest.mark.parametrize(
     "sample", [np.zeros((7, 8), np.uint8), np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8))]
 )
-def test_a_foreign_image_is_refused(sample: Any, labelled: Path) -> None:
+def test_a_foreign_image_is_refused(sample: Any, labeled: Path) -> None:
     with pytest.raises(ModelError, match="cannot be varied"):
-        load(labelled).vary([sample], "cat", 0.5)
+        load(labeled).vary([sample], "cat", 0.5)
     with pytest.raises(ValueError, match="degree"):
-        load(labelled).vary([], "cat", 1.5)
+        load(labeled).vary([], "cat", 1.5)
 
 
-def test_what_shapes_an_image_is_in_the_revision(labelled: Path, prompted: Path) -> None:
+def test_what_shapes_an_image_is_in_the_revision(labeled: Path, prompted: Path) -> None:
     def revision(image: Path, **settings: Any) -> str:
         return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
 
-    base = revision(labelled)
-    assert base == revision(labelled, image_steps=4, image_guidance=1.5), "the folder's own"
+    base = revision(labeled)
+    assert base == revision(labeled, image_steps=4, image_guidance=1.5), "the folder's own"
     others = [{"image_steps": 5}, {"image_guidance": 2.0}]
-    assert len({base, *(revision(labelled, **other) for other in others)}) == 3
+    assert len({base, *(revision(labeled, **other) for other in others)}) == 3
     assert revision(prompted) != revision(prompted, image_prompt="a drawing of {label}")
-    assert load(labelled).revision == base
+    assert load(labeled).revision == base
 
 
 def test_weights_and_settings_in_subfolders_are_digested(tmp_path: Path) -> None:
@@ -258,10 +258,10 @@ def test_weights_and_settings_in_subfolders_are_digested(tmp_path: Path) -> None
     assert len(seen) == 3
 
 
-def test_native_size_and_mode(labelled: Path, colours: Path, prompted: Path) -> None:
+def test_native_size_and_mode(labeled: Path, colors: Path, prompted: Path) -> None:
     natives = [
         describe_role(ModelsConfig(image=str(folder)), "image").image
-        for folder in (labelled, colours, prompted, "builtin")
+        for folder in (labeled, colors, prompted, "builtin")
     ]
     assert natives == [(8, 8, "L"), (8, 8, "RGB"), (16, 16, "RGB"), (28, 28, "L")]
 

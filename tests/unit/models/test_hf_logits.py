@@ -608,9 +608,9 @@ def test_check_says_by_how_many_tokens(load: Loader) -> None:
     model.check(TEMPLATE, rest - 40, 40)
     with pytest.raises(ModelError, match=r"128 tokens is 3 short .* max_tokens \(43\)"):
         model.check(TEMPLATE, rest - 40, 43)
-    labelled = PromptTemplate("{label}: {reference}", "{label}:")
+    labeled = PromptTemplate("{label}: {reference}", "{label}:")
     with pytest.raises(ModelError, match="short"):
-        model.check(labelled, 60, 60)
+        model.check(labeled, 60, 60)
     with pytest.raises(ModelError, match="short"):
         model.private_rows(TEMPLATE, [None], ["x"], 100, 40, declared=[None])
     with pytest.raises(ModelError, match="short"):

@@ -64,7 +64,7 @@ def test_a_vector_depends_on_its_own_image_alone(
     assert np.array_equal(np.delete(inserted, 7, axis=0), whole), "one inserted"
     assert np.array_equal(model.embed(IMAGES[3:4]), whole[3:4]), "alone"
     others = [np.full((28, 28), 255, np.uint8)] * 15
-    assert np.array_equal(model.embed([*others, IMAGES[9]])[-1], whole[9]), "other neighbours"
+    assert np.array_equal(model.embed([*others, IMAGES[9]])[-1], whole[9]), "other neighbors"
 
 
 @pytest.mark.parametrize("rows", [1, 24, 64])

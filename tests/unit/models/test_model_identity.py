@@ -211,7 +211,7 @@ def test_the_roles_are_those_a_method_may_ask_for() -> None:
     assert set(ROLES) == set(get_args(Role))
 
 
-def test_a_misspelt_role_is_no_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelled_role_is_no_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_load_causal", lambda *_: pytest.fail("loaded"))
     cfg = ModelsConfig(language="tiny")
     for ask in (
@@ -245,7 +245,7 @@ def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
     identity(llama)
 
 
-def test_quantised_weights(llama: Path) -> None:
+def test_quantized_weights(llama: Path) -> None:
     edit(llama / "config.json", quantization_config={"quant_method": "fp8"})
     refused(llama, "quantized")
 

@@ -1,4 +1,4 @@
-"""The accuracy a release pays for: exact laws of neighbours, broken variants, coverage."""
+"""The accuracy a release pays for: exact laws of neighbors, broken variants, coverage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS = [(True,), (False,), (True, False), (True, True, False), (False, False, F
 """What the records of a unit may be answered."""
 
 
-def neighbours(adjacency):
+def neighbors(adjacency):
     """Pairs of small hold-outs; a replaced unit may also leave the hold-out or come into it."""
     for others in ([], [UNITS[0]], [UNITS[1], UNITS[2]]):
         for unit in UNITS:
@@ -39,12 +39,12 @@ def loss(mechanism, first, second):
 def worst(mechanism, statistic=sums):
     return max(
         loss(mechanism, statistic(data), statistic(other))
-        for data, other in neighbours(mechanism.adjacency)
+        for data, other in neighbors(mechanism.adjacency)
     )
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_no_pair_of_neighbours_loses_more_than_is_charged(adjacency):
+def test_no_pair_of_neighbors_loses_more_than_is_charged(adjacency):
     mechanism = NoisyAccuracy(EPSILON, adjacency)
     assert worst(mechanism) <= mechanism.event.epsilon * (1 + 1e-12)
     assert worst(mechanism) == pytest.approx(EPSILON)  # and one loses all of it
@@ -62,7 +62,7 @@ def test_what_counts_records_and_not_units_is_found(adjacency):
 
 def test_noise_that_forgets_the_second_of_two_replaced_units_is_found():
     forgets = NoisyAccuracy(EPSILON, Adjacency.ADD_REMOVE)
-    pairs = list(neighbours(Adjacency.REPLACE_ONE))
+    pairs = list(neighbors(Adjacency.REPLACE_ONE))
     assert max(loss(forgets, sums(a), sums(b)) for a, b in pairs) > 1.9 * EPSILON
 
 
@@ -79,7 +79,7 @@ def test_what_is_divided_by_the_true_number_of_units_is_found(adjacency):
     scale = mechanism.noise.scale / 100  # the noise of a mean over 100 units, say
     losses = [
         sum(abs(a - b) for a, b in zip(divided(data), divided(other), strict=True)) / scale
-        for data, other in neighbours(adjacency)
+        for data, other in neighbors(adjacency)
     ]
     assert max(losses) > 10 * EPSILON
 

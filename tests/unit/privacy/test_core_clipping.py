@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privsyn.dp.clipping import LATTICE, clip_difference, clip_recentre, grid_bound, to_grid
+from privsyn.dp.clipping import LATTICE, clip_difference, clip_recenter, grid_bound, to_grid
 
 BOUND = 0.37
 PUBLIC = np.array([0.0, -2.0, 5.0, -np.inf], np.float32)
@@ -34,7 +34,7 @@ def invisible_ink(rows: Rows, gain: float = 3.0) -> NDArray[np.int64]:
 
 
 def private_prediction(rows: Rows) -> NDArray[np.int64]:
-    return to_grid(clip_recentre(rows, BOUND), BOUND).sum(axis=0)
+    return to_grid(clip_recenter(rows, BOUND), BOUND).sum(axis=0)
 
 
 def gain_after_the_clip(rows: Rows) -> NDArray[np.int64]:

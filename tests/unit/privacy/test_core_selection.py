@@ -100,7 +100,7 @@ def renyi(p: NDArray[np.float64], q: NDArray[np.float64], order: float) -> float
 
 
 def worst_excess(scale: float, rho: float, chances=softmax) -> float:  # type: ignore[no-untyped-def]
-    """Largest divergence over a rho, on every neighbour of a small set of score vectors."""
+    """Largest divergence over a rho, on every neighbor of a small set of score vectors."""
     worst = 0.0
     for base in product((0, 1, 3), repeat=3):
         p = chances(np.array(base) * LATTICE, scale)

@@ -89,7 +89,7 @@ def worst(
     model: FakeLogitModel | None = None,
     claimed: float = 1.0,
 ) -> float:
-    """Largest excess over pairs of neighbours; ``claimed`` scales the rho that is claimed."""
+    """Largest excess over pairs of neighbors; ``claimed`` scales the rho that is claimed."""
     model = model or FakeLogitModel(VOCABULARY, script=script)
     plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
     rho = plan.derived["rho_per_token"] * cfg.max_tokens * claimed
@@ -221,7 +221,7 @@ def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
 
 
 def test_catches_a_public_row_that_sees_private_rows():
-    """The public row decides the support: a private neighbour in its batch must not move it."""
+    """The public row decides the support: a private neighbor in its batch must not move it."""
     plan_cfg = config(max_tokens=1, top_k=1, batch_size=64)
     plan = InvisibleInk().calibrate(
         plan_cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())

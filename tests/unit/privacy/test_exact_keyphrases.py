@@ -45,7 +45,7 @@ DOCUMENTS = [" ".join(d) for n in range(4) for d in product(TERMS, repeat=n)]
 """Every document of at most three words."""
 
 
-def neighbours(
+def neighbors(
     adjacency: Adjacency, records: int = 1
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """What one unit of at most ``records`` records contributes, before and after."""
@@ -99,7 +99,7 @@ def worst_choice(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int
     order = 1 if cfg.vocabulary_noise == "laplace" else 2
     moves = [
         np.linalg.norm(sum(known[t] for t in one) - sum(known[t] for t in other), order)
-        for one, other in neighbours(adjacency, records)
+        for one, other in neighbors(adjacency, records)
     ]
     return max(moves) / mechanism.choice.sensitivity
 
@@ -181,7 +181,7 @@ def test_choice_of_terms_is_pure(epsilon):
 
 
 def test_catches_noise_on_seen_terms_only():
-    """A term that only one neighbour holds is then chosen with a chance the other never gives."""
+    """A term that only one neighbor holds is then chosen with a chance the other never gives."""
     assert loss((1, 5, 5), (0, 5, 5), 4.0) <= 2 / 4.0
     assert loss((1, 5, 5), (0, 5, 5), 4.0, seen_only=True) > 2 * 2 / 4.0
 
@@ -275,7 +275,7 @@ def worst_sums(
     adjacency: Adjacency,
     records: int = 1,
 ) -> tuple[float, float]:
-    """Largest L1 and L2 move of the sums over neighbours, over the sensitivities charged."""
+    """Largest L1 and L2 move of the sums over neighbors, over the sensitivities charged."""
     moved = adjacency.moves * records * most
     l1 = mechanism("laplace", shape.features, moved, 1.0).sensitivity
     l2 = mechanism("gaussian", shape.features, moved, 1.0).sensitivity
@@ -550,7 +550,7 @@ def test_the_whole_composes_within_the_target(noise, terms, ensemble):
 
 
 def response_and_gaussian(loss: float, mu: float, delta: float) -> float:
-    """Epsilon of randomised response and Gaussian noise together, from their two closed forms."""
+    """Epsilon of randomized response and Gaussian noise together, from their two closed forms."""
 
     def gaussian(epsilon: float) -> float:
         upper = norm.sf(epsilon / mu - mu / 2)

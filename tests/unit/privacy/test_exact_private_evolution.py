@@ -166,7 +166,7 @@ def test_a_replaced_record_moves_two_bins_and_pays_for_both():
     assert delta_of_sum(law, 64, noise**2, 2 * rounds, single) > 10 * DELTA
 
 
-# --- the votes: every neighbour of tiny data sets -------------------------------------------------
+# --- the votes: every neighbor of tiny data sets -------------------------------------------------
 
 VALUES = (-9.0, -2.1, 0.0, 0.4, 3.0, 1e6, math.nan)
 CANDIDATES = (-2.0, 0.0, 0.0, 1.0)
@@ -224,7 +224,7 @@ class Numbers:
 
 
 recorder = partial(Constant, gaussian=lambda place: place * LATTICE)
-"""The same answer on neighbours: what comes after a draw must not hide what moves it."""
+"""The same answer on neighbors: what comes after a draw must not hide what moves it."""
 
 
 def asked(
@@ -270,7 +270,7 @@ def asked(
 
 
 def worst(pairs, adjacency, unit=RECORD, **options) -> float:
-    """Largest L2 move of a histogram between neighbours over what its noise was scaled for."""
+    """Largest L2 move of a histogram between neighbors over what its noise was scaled for."""
     ratios = []
     for one, other in pairs:
         for (a, sigma), (b, same) in zip(
@@ -603,8 +603,8 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
         planned = METHOD.calibrate(cfg, Guarantee(3, DELTA), PricingFacts(adjacency, RECORD, ()))
         noise = recorder()
 
-        class Grey:
-            revision, width = "grey-1", 2
+        class Gray:
+            revision, width = "gray-1", 2
 
             def random(self, count, label):
                 return [np.full((2, 2), 40 * i, np.uint8) for i in range(count)]
@@ -621,7 +621,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
             planned,
             [bucket],
             Draw(
-                Backends({"image": Grey(), "image_embedder": Grey()}),
+                Backends({"image": Gray(), "image_embedder": Gray()}),
                 noise,
                 NullJournal(),
                 PerformanceConfig(),

@@ -244,7 +244,7 @@ def test_a_public_token_is_never_one_that_is_masked():
 
 def test_catches_a_missing_clip(monkeypatch):
     monkeypatch.setattr(
-        private_prediction, "clip_recentre", lambda z, c: np.nan_to_num(z).clip(-9, 9)
+        private_prediction, "clip_recenter", lambda z, c: np.nan_to_num(z).clip(-9, 9)
     )
     monkeypatch.setattr(
         private_prediction, "to_grid", lambda x, bound: np.rint(x * LATTICE).astype(np.int64)

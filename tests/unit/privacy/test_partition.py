@@ -71,7 +71,7 @@ def by_unit(found: Sequence[Content]) -> Layout:
     return layout
 
 
-def neighbours(rows: list[Row], other: Row) -> Iterator[tuple[Adjacency, str, list[Row]]]:
+def neighbors(rows: list[Row], other: Row) -> Iterator[tuple[Adjacency, str, list[Row]]]:
     """Every dataset one unit away, with the name of the unit that differs."""
     for unit in sorted({row[0] for row in rows}):
         left = [row for row in rows if row[0] != unit]
@@ -85,10 +85,10 @@ def neighbours(rows: list[Row], other: Row) -> Iterator[tuple[Adjacency, str, li
 
 
 def moved(make: Callable[[Sequence[Row]], Layout], rows: list[Row], other: Row) -> list[str]:
-    """The neighbours under which anything of another unit moved; none for a sound partition."""
+    """The neighbors under which anything of another unit moved; none for a sound partition."""
     before = make(rows)
     wrong = []
-    for adjacency, unit, changed in neighbours(rows, other):
+    for adjacency, unit, changed in neighbors(rows, other):
         after = make(changed)
         if any(
             Counter(before.get(name, [])) != Counter(after.get(name, []))

@@ -85,7 +85,7 @@ def resized(folder: Path, rows: Rows) -> None:
     put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 9), np.uint8)))
 
 
-def coloured(folder: Path, rows: Rows) -> None:
+def colored(folder: Path, rows: Rows) -> None:
     put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)))
 
 
@@ -130,7 +130,7 @@ def other_label(folder: Path, rows: Rows) -> None:
 
 DEFECTS: dict[Callable[[Path, Rows], None], set[str]] = {
     resized: {"Every image has the width the dataset declares"},
-    coloured: {"Every image is grey or coloured as the dataset declares"},
+    colored: {"Every image is gray or colored as the dataset declares"},
     torn: {"Every image can be decoded and has the digest its row gives"},
     changed: {"Every image can be decoded and has the digest its row gives"},
     gone: {"Every image can be decoded and has the digest its row gives"},

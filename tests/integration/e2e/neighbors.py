@@ -17,15 +17,15 @@ from privsyn.stages.validate import validate
 from tests.integration.e2e.small_project import Project
 
 
-def published_by_neighbours(
+def published_by_neighbors(
     project: Project,
     method: str,
     noise: Callable[[], NoiseSource],
     release: Callable[[Context], tuple[Plan, Path]],
 ) -> dict[str, dict[str, bytes]]:
-    """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbours.
+    """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbors.
 
-    Every neighbour differs in what a release reads, whatever the account's key: the unit that is
+    Every neighbor differs in what a release reads, whatever the account's key: the unit that is
     varied is not held out and below its cap, and where units are held out one of those goes too.
     """
     ctx = project.context()
