@@ -220,6 +220,15 @@ def test_commands_and_their_options_exist():
                 assert option in known, f"{where}: {' '.join(path)} {word}"
 
 
+def test_the_readme_names_what_a_clone_offers_in_900_words():
+    readme = (ROOT / "README.md").read_text()
+    targets = (ROOT / "Makefile").read_text()
+    for target in ("demo", "up", "test"):
+        assert f"`make {target}`" in readme
+        assert f"\n{target}: setup" in targets
+    assert len(readme.split()) <= 900
+
+
 def test_sections_of_params_in_the_documents_are_accepted():
     """Each block of YAML goes on top of the shipped settings, and is nothing unknown."""
     shipped = yaml.safe_load((ROOT / "params.yaml").read_text())
