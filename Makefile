@@ -23,7 +23,7 @@ help:
 	@echo "make install-test  the wheel with the newest and the oldest that pyproject.toml allows, in environments of their own"
 	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and redis-server"
 	@echo "make fuzz    its property tests on new random examples"
-	@echo "make lint    ruff, names and phrases by STYLE.md, and mypy"
+	@echo "make lint    ruff, names and phrases by STYLE.md, sizes by tools/ceilings.toml, and mypy"
 	@echo "make docs    the documentation as pages, in site/"
 
 setup: .venv/.installed
@@ -67,6 +67,7 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python tools/style.py
+	@$(BIN)/python tools/ceilings.py
 	@$(BIN)/mypy
 
 docs: setup

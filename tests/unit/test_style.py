@@ -1,11 +1,12 @@
-"""The check of names and phrases."""
+"""The checks of names and phrases, and of the ceilings."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 
-from tools import style
+from tools import ceilings, style
 
 
 def test_arguments_and_variables_count_as_names():
@@ -45,3 +46,57 @@ def test_code_may_move_between_packages(tmp_path, monkeypatch):
     (tmp_path / "privsyn" / "data" / "rows.py").rename(tmp_path / "privsyn" / "dp" / "rows.py")
 
     assert style.main([]) == 0
+
+
+def test_the_project_is_below_its_ceilings(capsys):
+    assert ceilings.main([]) == 0, capsys.readouterr().out
+
+
+def test_comments_and_docstrings_are_no_code():
+    source = '"""Page.\n\nMore."""\n\nx = [  # why\n    1,\n]\n\n# note\ny = """a\nb"""\n'
+
+    assert ceilings.code_lines(source) == 5
+
+
+def test_a_docstring_does_not_make_a_function_long():
+    def function(lines: int, docstring: int) -> ast.AST:
+        return ast.parse(f'def f():\n    """{chr(10) * docstring}"""\n' + "    x = 1\n" * lines)
+
+    assert list(ceilings.long_functions(function(60, 50))) == []
+    assert list(ceilings.long_functions(function(61, 50))) == ["f"]
+
+
+def test_packages_that_import_each_other_are_a_pair():
+    source = """
+    from __future__ import annotations
+    from typing import TYPE_CHECKING
+    import privsyn.data.rows
+    from privsyn import ledger
+    if TYPE_CHECKING:
+        from privsyn.stages import plan
+    def later():
+        from privsyn.models.text import load
+    """
+    imported = ceilings.imported_packages(ast.parse(inspect.cleandoc(source)))
+
+    assert imported == {"data", "ledger", "models"}
+    pairs = ceilings.two_way_pairs({"api": imported, "data": {"api"}, "models": {"data"}})
+    assert pairs == ["api and data"]
+
+
+def test_settings_of_sections_and_methods_are_counted():
+    found = ceilings.settings()
+
+    assert {"privacy.epsilon", "methods.private_evolution.population"} <= found
+    assert not {"privacy", "methods.private_evolution"} & found
+
+
+def test_a_ceiling_may_only_fall(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "ceilings.toml"
+    file.write_text("# why\n\ncode_lines = 5\nsettings = 3\n")
+    monkeypatch.setattr(ceilings, "CEILINGS", file)
+    monkeypatch.setattr(ceilings, "measures", lambda: {"code_lines": 6, "settings": ["a", "b"]})
+
+    assert ceilings.main(["--update"]) == 1
+    assert file.read_text() == "# why\n\ncode_lines = 5\nsettings = 2\n"
+    assert "code_lines=6 exceeds its ceiling 5 in tools/ceilings.toml." in capsys.readouterr().out
