@@ -1,12 +1,12 @@
 """Canary audit: the epsilon that attacks prove, for each method as it is and for broken builds.
 
-    python benchmarks/audit.py STATE [--models toys|loud|tiny] [--methods invisible_ink ...]
-        [--builds "as it is" ...]
+    PYTHONPATH=. python benchmarks/audit.py STATE [--models toys|loud|tiny]
+        [--methods invisible_ink ...] [--builds "as it is" ...]
 
 Every pair of method and build is a throw-away release of its own under STATE, drawn and attacked by
 ``benchmarks/canaries``.
 
-Models are toys (``privsyn.models.fakes``: a bag of words that is trained, logits by hash that
+Models are toys (``tests.fakes``: a bag of words that is trained, logits by hash that
 rise by 2 for words of the reference, seconds a run), the same with logits that rise by 40
 (``loud``), or the embedded language model and embedder (``tiny``, minutes). Loud logits, and
 canaries whose words are half of those there are, are the worst that can happen to a method that
@@ -43,15 +43,15 @@ from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import (
+from privsyn.models.loading import describe_role
+from privsyn.models.settings import ModelsConfig
+from tests.fakes import (
     FakeLogitModel,
     FakeTextModel,
     FakeTrainableModel,
     FakeTrainer,
     hashed_script,
 )
-from privsyn.models.loading import describe_role
-from privsyn.models.settings import ModelsConfig
 
 MANY = 8
 """Records of a canary where the bound on a unit is what is broken."""
@@ -130,7 +130,7 @@ def unclipped(method: str) -> Iterator[None]:
         "private_prediction": {f"{room}.clip_recenter": recentered, f"{room}.to_grid": grid},
         "dp_lora": {
             "privsyn.models.training.lora.clip_to_lattice": whole,
-            "privsyn.models.fakes.FakeTrainer.clipped_sum": pulled,
+            "tests.fakes.FakeTrainer.clipped_sum": pulled,
         },
     }[method]
     with ExitStack() as stack:

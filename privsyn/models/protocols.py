@@ -1,4 +1,4 @@
-"""Protocols between methods and models. Batch in, batch out. fakes.py implements each of them."""
+"""Protocols between methods and models. Batch in, batch out. Fakes are in tests/fakes.py."""
 
 from __future__ import annotations
 

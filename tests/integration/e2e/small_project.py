@@ -17,7 +17,6 @@ import yaml
 from numpy.typing import NDArray
 
 from privsyn.methods.base import Backends, Role
-from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig
@@ -28,6 +27,7 @@ from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.tracking import NullTracker
 from tests import preloaded
+from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 
 ROOT = Path(__file__).parents[3]
 RUN_DAG = ROOT / "tests" / "system" / "dags" / "run_dag.py"

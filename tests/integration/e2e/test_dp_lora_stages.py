@@ -14,7 +14,6 @@ from safetensors.numpy import load as load_tensors
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeTrainableModel
 from privsyn.models.language.rowwise import peeks
 from privsyn.models.model_files import digest
 from privsyn.models.training.causal_lm import read_model
@@ -29,10 +28,11 @@ from privsyn.stages.run import draw, run
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
 from privsyn.students.release import private_baseline
-from privsyn.testing import Constant, Dies
+from tests.fakes import FakeTrainableModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import LABELS, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
+from tests.noise import Constant, Dies
 from tests.unit.models.tiny_models import save_bert
 
 NAME = "dp_lora"

@@ -19,9 +19,9 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import Constant
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.test_kills import attempt
+from tests.noise import Constant
 
 NAME = "keyphrase_seeding"
 SETTINGS = {

@@ -33,9 +33,9 @@ from privsyn.stages.plan import plan, report
 from privsyn.stages.plan import preview as previewed
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import Constant, NeverDraws, NoNoise
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, LABELS, Project, finish, rows
+from tests.noise import Constant, NeverDraws, NoNoise
 
 PAID = {"enabled": False, "paid": {"epsilon": 1.0}}
 NAME = "invisible_ink"

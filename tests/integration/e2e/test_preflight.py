@@ -12,13 +12,13 @@ from safetensors.numpy import load_file, save_file
 
 from privsyn.errors import ModelError, StorageError
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.references import BUILTIN
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out, draw
+from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from tests.integration.e2e.small_project import METHODS, stand_in, stand_ins
 from tests.unit.models.completion_server import Server, chat, status
 

@@ -12,7 +12,6 @@ import pytest
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.models.fakes import FakeTextModel
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.draw import public_file
@@ -20,10 +19,11 @@ from privsyn.stages.measure import public_alone
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import Constant
+from tests.fakes import FakeTextModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import finish, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
+from tests.noise import Constant
 
 NAME = "private_evolution"
 SETTINGS = {

@@ -11,15 +11,15 @@ import pytest
 from privsyn.display.releases import outcome
 from privsyn.errors import ValidationFailed
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.release import certificate, verification
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import Constant
+from tests.fakes import FakeLogitModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, METHODS, finish, rows, stand_in
+from tests.noise import Constant
 
 NAME = "private_prediction"
 

@@ -19,7 +19,6 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.release import verification
 from privsyn.release.workdir import BUCKETS, journal_file
 from privsyn.stages.base import open_context
@@ -30,8 +29,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import Dies
+from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import finish, rows, stand_in
+from tests.noise import Dies
 
 
 def begun(ctx):

@@ -23,7 +23,6 @@ from privsyn.errors import (
 from privsyn.ledger.leases import Holder, Leases
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.stages.base import Context, find_workdir, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.cleanup import leftovers, sweep
@@ -35,8 +34,9 @@ from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.validate import validate
-from privsyn.testing import NeverDraws
+from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins
+from tests.noise import NeverDraws
 
 Edit = Callable[[Context], object]
 

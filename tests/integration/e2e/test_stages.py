@@ -50,10 +50,10 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
-from privsyn.testing import Constant
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
+from tests.noise import Constant
 
 
 class Recording(NullTracker):

@@ -32,7 +32,6 @@ from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
 from privsyn.release.release_store import ReleaseStore
@@ -46,8 +45,8 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.testing import NeverDraws
 from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
+from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import (
     CANARY,
     METHODS,
@@ -59,6 +58,7 @@ from tests.integration.e2e.small_project import (
     stand_ins,
 )
 from tests.integration.vault.s3_server import BUCKET, proxied, s3_server
+from tests.noise import NeverDraws
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 SECRET = "told/to+nobody=4711"

@@ -26,7 +26,7 @@ from privsyn.models.loading import check_layers, load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Sampling, TrainableModel, Trainer, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.lora import LoraModel, LoraTrainer, clip_to_lattice, linear_layers
-from privsyn.testing import NoNoise
+from tests.noise import NoNoise
 from tests.unit.models.tiny_models import BOS, EOS, save_llama
 
 TEMPLATE = PromptTemplate("Topic: {label}\nText:{reference}", "Topic: {label}\nText:")

@@ -23,7 +23,7 @@ from privsyn.dp.accountant import (
 from privsyn.dp.conversions import LATTICE_SLACK, sampled_gaussian_rdp
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
-from privsyn.testing import NoNoise
+from tests.noise import NoNoise
 
 SOURCES: list[NoiseSource] = [OpenDPNoise(), SeededNoise(7)]
 BY_KIND = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)

@@ -26,7 +26,7 @@ from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.dp.table_gaussian import PRECISION, GaussianTable, acceptance, sample, table
 from privsyn.methods.dp_lora.settings import DPLoraConfig
-from privsyn.testing import NoNoise
+from tests.noise import NoNoise
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
 LOW = PRECISION - 64

@@ -9,7 +9,7 @@ from privsyn.evaluation import classifiers
 from privsyn.evaluation.classifiers import labeled_texts, split_holdout
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.models.fakes import FakeLogitModel
+from tests.fakes import FakeLogitModel
 
 
 def test_labeled_texts_are_evenly_spaced():

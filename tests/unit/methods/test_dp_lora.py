@@ -37,12 +37,12 @@ from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_choice
-from privsyn.models.fakes import FakeTrainableModel, FakeTrainer
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Constant, NeverDraws, NoNoise
+from tests.fakes import FakeTrainableModel, FakeTrainer
+from tests.noise import Constant, NeverDraws, NoNoise
 
 METHOD = DPLora()
 NAMES = ("x", "y")

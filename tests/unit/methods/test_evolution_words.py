@@ -32,12 +32,12 @@ from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, labels_of
-from privsyn.models.fakes import WORDS, FakeTextModel
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import NoNoise
+from tests.fakes import WORDS, FakeTextModel
+from tests.noise import NoNoise
 
 METHOD, TARGET = PrivateEvolution(), Guarantee(3, 1e-6)
 TOKENS = st.frozensets(st.integers(0, 9), max_size=8).map(sorted)

@@ -27,12 +27,12 @@ from privsyn.methods.shared.prompts import (
     cut_at_next_record,
     released_text,
 )
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Dies, NeverDraws, NoNoise
+from tests.fakes import FakeLogitModel
+from tests.noise import Dies, NeverDraws, NoNoise
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()

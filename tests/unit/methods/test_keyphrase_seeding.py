@@ -29,11 +29,11 @@ from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPromp
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
 from privsyn.methods.shared.baseline import write_fresh
-from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Constant
+from tests.fakes import FakeTextModel
+from tests.noise import Constant
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()

@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.label_choice import MOST_LABELS, of_their_labels
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.protocols import PromptTemplate
+from tests.fakes import FakeLogitModel
 
 SAID = {"bill": {"x": -1.0, "y": -9.0}, "help": {"x": -9.0, "y": -1.0}, "the": {"x": -0.1, "y": 0}}
 

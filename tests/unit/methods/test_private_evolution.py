@@ -32,11 +32,11 @@ from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.images import ImageSamples
-from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Constant, NeverDraws, NoNoise
+from tests.fakes import FakeTextModel
+from tests.noise import Constant, NeverDraws, NoNoise
 from tests.unit.methods.toy_evolution import Coordinates, Plane, moons
 
 METHOD = PrivateEvolution()

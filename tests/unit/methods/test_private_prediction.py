@@ -28,12 +28,12 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.language.prompts import CHAT
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Dies, NeverDraws, NoNoise
+from tests.fakes import FakeLogitModel
+from tests.noise import Dies, NeverDraws, NoNoise
 
 METHOD = PrivatePrediction()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.protocols import (
     LogitModel,
     PromptTemplate,
@@ -18,6 +17,7 @@ from privsyn.models.protocols import (
     TrainableModel,
     Training,
 )
+from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 
 TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models.fakes import FakeImageAPI, FakeImageEmbedder
 from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
 from privsyn.models.images.image_folders import BUILTIN_ENCODER
 from privsyn.models.loading import describe_role, load_image_embedder, load_role
@@ -162,16 +161,3 @@ def test_bad_folders_are_refused(tmp_path: Path) -> None:
         load(folder)
     with pytest.raises(ModelError, match=r"models\.image_embedder"):
         load(tmp_path / "nothing here")
-
-
-def test_the_fakes_follow_the_contract() -> None:
-    api, embedder = FakeImageAPI(), FakeImageEmbedder()
-    dark, bright = (np.stack(api.random(50, label)) for label in ("0", "1"))
-    assert dark.max() < bright.min()
-    assert all(map(np.array_equal, api.vary(list(dark), "0", 0.0), dark))
-    assert np.array_equal(FakeImageAPI().vary(dark[:3], "1", 1.0), FakeImageAPI().random(3, "1"))
-    with pytest.raises(ModelError, match="0, 1"):
-        api.random(1, "2")
-    vectors = embedder.embed([*dark, *bright])
-    assert vectors[:50, 0].max() < vectors[50:, 0].min()
-    assert embedder.embed([np.zeros((0,), np.uint8)]).tolist() == [[0, 0]]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.errors import ModelError
-from privsyn.models.fakes import FakeTextModel
 from privsyn.models.language import prompts
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import PromptTemplate
+from tests.fakes import FakeTextModel
 
 BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
 

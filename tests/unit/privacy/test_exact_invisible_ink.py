@@ -17,9 +17,9 @@ from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import NullJournal
+from tests.fakes import FakeLogitModel
+from tests.noise import NullJournal
 from tests.unit.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(4.0, 1e-5)

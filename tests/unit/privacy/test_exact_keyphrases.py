@@ -36,7 +36,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import NoNoise
+from tests.noise import NoNoise
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()

@@ -28,7 +28,7 @@ from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import Constant, NullJournal
+from tests.noise import Constant, NullJournal
 
 METHOD = PrivateEvolution()
 DELTA = 1e-5

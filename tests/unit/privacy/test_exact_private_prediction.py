@@ -24,9 +24,9 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import NullJournal
+from tests.fakes import FakeLogitModel
+from tests.noise import NullJournal
 from tests.unit.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(50.0, 1e-5)

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
-from privsyn.testing import NoNoise
+from tests.noise import NoNoise
 
 UNITS = 60
 

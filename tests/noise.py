@@ -3,7 +3,7 @@
 A method receives its noise and its journal (``Draw``), so a test passes one of these and looks at
 the requests or at the result. None of them is private: each has a ``kind`` other than ``opendp``,
 so the certificate of a release says ``not-private``. Fake models are in
-``privsyn/models/fakes.py``.
+``tests/fakes.py``.
 """
 
 from __future__ import annotations
