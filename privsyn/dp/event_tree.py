@@ -236,10 +236,13 @@ def split_allocation(event: Event) -> tuple[RandomAllocation | None, tuple[Event
     If there are several, the one with the most places is returned; the others count as other
     events.
     """
-    parts = list(in_sequence(event))
-    drawn = [part for part in parts if isinstance(part, RandomAllocation)]
-    first = max(drawn, key=lambda part: part.places, default=None)
-    return first, tuple(part for part in parts if part is not first)
+    parts = tuple(in_sequence(event))
+    drawn = [at for at, part in enumerate(parts) if isinstance(part, RandomAllocation)]
+    if not drawn:
+        return None, parts
+    # By position: one object may stand in a sequence more than once, and each time costs.
+    first = max(drawn, key=lambda at: parts[at].places)
+    return parts[first], parts[:first] + parts[first + 1 :]
 
 
 def without_secret(event: Event) -> Event:

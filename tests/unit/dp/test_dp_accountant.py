@@ -21,6 +21,7 @@ from privsyn.dp.accountant import (
     rho,
 )
 from privsyn.dp.calibration import calibrate, calibrate_rho
+from privsyn.dp.event_tree import in_sequence, split_allocation
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
@@ -30,9 +31,20 @@ from privsyn.dp.events import (
     Event,
     Gaussian,
     Pure,
+    RandomAllocation,
+    Rounds,
     SampledGaussian,
+    dump,
+    load,
 )
-from privsyn.dp.filters import filter_budget, filter_epsilon, filter_order
+from privsyn.dp.filters import (
+    covering_mu_squared,
+    filter_budget,
+    filter_epsilon,
+    filter_order,
+    gaussian_mu_squared,
+    pure_loss,
+)
 
 ORDERS = (1.001, 1.5, 2.0, 4.4, 9.0, 22.0, 300.0)
 
@@ -356,3 +368,65 @@ def test_a_pure_step_beside_sampled_noise_costs_about_its_loss(loss: float) -> N
     noise = SampledGaussian(0.1, 1.0, 30)
     both, alone = epsilon_at(Composed((noise, Pure(loss))), 1e-6), epsilon_at(noise, 1e-6)
     assert alone + 0.7 * loss < both < alone + loss + 1e-5
+
+
+KINDS: dict[str, Event] = {
+    "pure": Pure(0.3),
+    "zcdp": ZCDP(0.02, 3),
+    "bounded_range": BoundedRange(0.3, 4),
+    "gaussian": Gaussian(4.0, 2),
+    "discrete_gaussian": DiscreteGaussian(4.0, 2),
+    "sampled_gaussian": SampledGaussian(0.1, 1.5, 10),
+    "sequence": Composed((Pure(0.1), Gaussian(6.0))),
+    "rounds": Rounds((BoundedRange(0.2), Pure(0.1)), 3),
+    "disjoint": Disjoint((BoundedRange(0.3, 4), BoundedRange(0.2, 4)), 3),
+    "random_allocation": RandomAllocation(Disjoint((BoundedRange(0.3398, 48),), 2), 20),
+    "allocation_of_noise": RandomAllocation(Gaussian(1.0), 5),
+    "allocation_in_a_sequence": Composed((RandomAllocation(Gaussian(1.0), 5), Pure(0.2))),
+    "allocation_in_rounds": Rounds((RandomAllocation(Gaussian(1.0), 5),), 2),
+}
+PRICES = {
+    "epsilon": lambda event: epsilon_at(event, 1e-6),
+    "rho": lambda event: rho(event) or 0.0,
+    "renyi": lambda event: loss_at(event, 4.4),
+    "pure": pure_loss,
+    "mu": gaussian_mu_squared,
+    "covering mu": lambda event: covering_mu_squared(event, 1e-10),
+}
+
+
+@pytest.mark.parametrize("price", PRICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_object_many_times_costs_as_many_equal_objects(kind: str, price: str) -> None:
+    """A certificate is priced from the objects in memory, `verify` reads them from JSON."""
+    event, cost = KINDS[kind], PRICES[price]
+    less = 0.0
+    for copies in (1, 2, 3):
+        sequence = Composed((event,) * copies)
+        once = cost(sequence)
+        assert cost(load(dump(sequence))) == once
+        nested = Composed((Composed((event,) * (copies - 1)), event)) if copies > 1 else sequence
+        assert cost(nested) == pytest.approx(once, rel=1e-12)
+        assert once >= less * (1 - 1e-12)
+        less = once
+
+
+def test_another_copy_of_an_allocation_stays_in_the_sequence() -> None:
+    allocation = KINDS["random_allocation"]
+    for copies in (1, 2, 100):
+        first, others = split_allocation(Composed((allocation,) * copies))
+        assert first == allocation and others == (allocation,) * (copies - 1)
+    wide = RandomAllocation(Gaussian(1.0), 9)
+    mixed = Composed((Pure(0.1), allocation, Composed((wide, allocation)), wide))
+    first, others = split_allocation(mixed)
+    assert first == allocation and others == (Pure(0.1), wide, allocation, wide)
+    assert len(list(in_sequence(mixed))) == len(others) + 1
+
+
+def test_two_passes_over_one_allocation_cost_less_than_two_allocations() -> None:
+    """A method that asks the same buckets twice prices one allocation of both passes."""
+    one_pass = Gaussian(2.0)
+    passes = RandomAllocation(Composed((one_pass, one_pass)), 20)
+    allocations = Composed((RandomAllocation(one_pass, 20),) * 2)
+    assert epsilon_at(RandomAllocation(one_pass, 20), 1e-6) < epsilon_at(passes, 1e-6)
+    assert epsilon_at(passes, 1e-6) < epsilon_at(allocations, 1e-6)
