@@ -141,7 +141,7 @@ _BLOCK = 1 << 24
 
 _WORD = re.compile(r"\w+")
 _IDENTIFIERS = (
-    re.compile(r"[\w.+%-]{1,64}@[\w.-]{1,250}\.[A-Za-z]{2,}"),
+    re.compile(r"\w[\w.!#$%&'*+/=?^`{|}~-]{0,63}@[\w.-]{1,250}\.[A-Za-z]{2,}"),
     re.compile(r"\b\d(?:[ ().-]{0,2}\d){5,30}\b"),  # phone, account, card numbers, dates
     re.compile(r"\b[A-Za-z]{1,6}-?\d{3,20}\b"),  # record numbers
 )

@@ -488,7 +488,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "phone": "[phone]",
 }
 """Kind -> placeholder, in the order of masking."""
-_BEFORE = {"email": r"[\w.+%-]*", "phone": r"(?:\+?\d[\d ().-]{0,12})?\(?", "record_number": r""}
+_BEFORE = {"email": r"", "phone": r"(?:\+?\d[\d ().-]{0,12})?\(?", "record_number": r""}
 _BEHIND = {"email": r"(?:[\w-]|\.(?=\w))*", "phone": r"(?:[ ().-]?\d)*", "record_number": r"\w*"}
 """Characters around the suite's pattern that belong to the same address or number."""
 _PASSES = 3

@@ -515,6 +515,23 @@ def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
 
 
+def test_no_invented_address_or_number_is_in_the_released_file(make_project, fake):
+    """The suite would refuse the release otherwise: whatever the model writes here is one."""
+    words = ("", "ann.o'neil+x@example.org", "MRN-123456", "555-1234")
+    ctx = make_project(dataset={"examples": []}).context()
+    model = replace(fake.models["language"], vocabulary=words)
+    _, folder = release(ctx, Backends({"language": model}))
+    texts = [
+        json.loads(line)["text"] for line in (folder / "synthetic.jsonl").read_text().splitlines()
+    ]
+    placeholders = {"[email]", "[record number]", "[phone]"}
+    spoken = " ".join(texts)
+    assert len(texts) == 6 and any(placeholder in spoken for placeholder in placeholders)
+    for placeholder in placeholders:
+        spoken = spoken.replace(placeholder, "")
+    assert not spoken.strip(), "something of an address or a number stayed"
+
+
 def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, fake):
     ctx = make_project().context()
     planned, folder = release(ctx, fake)

@@ -501,3 +501,13 @@ def test_an_instruction_tuned_model_continues_a_list_too():
     assert not cfg.prompt.chat
     assert cfg.prompt.public == "The following is a note.\n\nTopic: {label}\nText:"
     assert cfg.prompt.endings == ("\n\n", "\nTopic:")
+
+
+def test_secret_buckets_are_refused_where_they_have_no_proof():
+    """Facts say so themselves: a method must not depend on its caller to ask."""
+    for adjacency in Adjacency:
+        if adjacency is Adjacency.REPLACE_ONE:
+            with pytest.raises(ValueError, match="replace_one"):
+                PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True)
+        else:
+            assert PricingFacts(adjacency, PrivacyUnit(), ("x",), secret_places=True).secret_places

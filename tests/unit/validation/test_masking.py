@@ -19,7 +19,8 @@ CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Mail me: ann.o'neil+x@mail.example.co.uk.", "Mail me: ann.o'[email]."),
+        ("Mail me: ann.o'neil+x@mail.example.co.uk.", "Mail me: [email]."),
+        ("'ann@x.org', <x!y#z$@a.org>, mailto:a/b@x.org", "'[email]', <[email]>, mailto:[email]"),
         ("Call 555-1234 or (415) 555-2671 x2", "Call [phone] or [phone] x2"),
         ("+44 20 7946 0958, 020 7946 0958 or 4155552671", "[phone], [phone] or [phone]"),
         ("My number is MRN-123456, of ward B-12", "My number is [record number], of ward B-12"),
