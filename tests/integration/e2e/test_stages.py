@@ -526,7 +526,8 @@ def test_no_invented_address_or_number_is_in_the_released_file(make_project, fak
     ]
     placeholders = {"[email]", "[record number]", "[phone]"}
     spoken = " ".join(texts)
-    assert len(texts) == 6 and any(placeholder in spoken for placeholder in placeholders)
+    assert len(texts) == 6
+    assert any(placeholder in spoken for placeholder in placeholders)
     for placeholder in placeholders:
         spoken = spoken.replace(placeholder, "")
     assert not spoken.strip(), "something of an address or a number stayed"

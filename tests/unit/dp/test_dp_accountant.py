@@ -415,11 +415,13 @@ def test_another_copy_of_an_allocation_stays_in_the_sequence() -> None:
     allocation = KINDS["random_allocation"]
     for copies in (1, 2, 100):
         first, others = split_allocation(Composed((allocation,) * copies))
-        assert first == allocation and others == (allocation,) * (copies - 1)
+        assert first == allocation
+        assert others == (allocation,) * (copies - 1)
     wide = RandomAllocation(Gaussian(1.0), 9)
     mixed = Composed((Pure(0.1), allocation, Composed((wide, allocation)), wide))
     first, others = split_allocation(mixed)
-    assert first == allocation and others == (Pure(0.1), wide, allocation, wide)
+    assert first == allocation
+    assert others == (Pure(0.1), wide, allocation, wide)
     assert len(list(in_sequence(mixed))) == len(others) + 1
 
 
