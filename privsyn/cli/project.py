@@ -306,33 +306,6 @@ def list_models() -> None:
     show(out, f"fetched models are in {store()}")
 
 
-@models_app.command("convert")
-def convert(
-    checkpoint: Annotated[Path, typer.Argument(help="A .pt file, as OpenAI publishes them.")],
-    folder: Annotated[Path, typer.Argument(help="The new folder, for models.image.")],
-    labels: Annotated[
-        Path | None, typer.Option(help="A file with the name of a class a line, in order.")
-    ] = None,
-    size: Annotated[int, typer.Option(min=8, help="Side of its images in pixels.")] = 64,
-) -> None:
-    """Convert a checkpoint of improved or guided diffusion to a folder that models.image names."""
-    from privsyn.models.images import guided_diffusion
-
-    names = [] if labels is None else _class_names(labels)
-    guided_diffusion.convert(checkpoint, folder, labels=names, side=size)
-    err.print(f"models.image={folder}", highlight=False, soft_wrap=True)
-
-
-def _class_names(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"models convert --labels {file}: cannot be read ({type(error).__name__}).",
-            hint="Name a text file in UTF-8 with a class a line.",
-        ) from None
-
-
 keys_app = typer.Typer(help="Manage signing and vault keys.", no_args_is_help=True)
 
 

@@ -23,7 +23,7 @@ NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
 CODE = ("benchmarks", "dags", "privsyn", "tests", "tools")
 EXAMPLES = sorted(
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
-    for file in (ROOT / "privsyn").rglob("*.py")
+    for file in (*(ROOT / "privsyn").rglob("*.py"), ROOT / "tests" / "fakes.py")
     if ">>> " in file.read_text()
 )
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *NOTES])

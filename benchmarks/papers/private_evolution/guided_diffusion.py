@@ -1,5 +1,10 @@
 """OpenAI's checkpoints of diffusion models over 64x64 pixels, as folders that diffusers loads.
 
+    python benchmarks/papers/private_evolution/guided_diffusion.py imagenet64_cond_270M_250K.pt
+        imagenet64 [--labels FILE] [--size 64]
+
+``--labels`` names the classes, one a line; otherwise they are numbers.
+
 Two families of one U-Net are known: *improved diffusion* (Nichol and Dhariwal 2021: four heads,
 4,000 steps, convolutions between sizes) and *guided diffusion* (Dhariwal and Nichol 2021: heads of
 64 channels, 1,000 steps, residual blocks between sizes). Their state dicts name layers alike, so
@@ -9,6 +14,7 @@ is that of the released ImageNet models; both have the cosine schedule and predi
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -170,11 +176,9 @@ def convert(
         ModelError: The folder exists, or the file is no such checkpoint, or of another network.
         StorageError: The folder cannot be written, or is full.
     """
-    where = f"models convert {checkpoint}"
+    where = str(checkpoint)
     if folder.exists():
-        raise ModelError(
-            f"models convert: {folder} exists already.", hint="Name another, or remove it."
-        )
+        raise ModelError(f"{folder} exists already.", hint="Name another, or remove it.")
     state = _read(checkpoint, where)
     other = ModelError(
         f"{where}: not the U-Net of improved or guided diffusion.",
@@ -220,7 +224,7 @@ def convert(
         except (OSError, SafetensorError) as error:
             shutil.rmtree(building, ignore_errors=True)
             raise StorageError(
-                f"models convert: {folder} cannot be written ({type(error).__name__}).",
+                f"{folder} cannot be written ({type(error).__name__}).",
                 hint="Free space, or name another folder.",
             ) from None
     settings: dict[str, Any] = {"steps": _STEPS}
@@ -303,3 +307,19 @@ def _split(joined: Tensor, improved: bool) -> list[Tensor]:
 
 def _matches(pattern: str, state: State) -> Iterator[re.Match[str]]:
     return (match for name in state if (match := re.match(pattern, name)))
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Convert a checkpoint."""
+    parser = argparse.ArgumentParser(description="Convert a checkpoint for models.image.")
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--labels", type=Path)
+    parser.add_argument("--size", type=int, default=SIDE)
+    given = parser.parse_args(args)
+    names = given.labels.read_text(encoding="utf-8").splitlines() if given.labels else []
+    convert(given.checkpoint, given.folder, labels=names, side=given.size)
+
+
+if __name__ == "__main__":
+    main()
