@@ -38,7 +38,7 @@ from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import ASSET, CONNECTION, EVENT, NAME, PRESET, Section, explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
-RESERVED = ("builtin", "tiny", "smollm2", "gemma3-270m", "random", "simulator", "text", "images")
+RESERVED = ("builtin", "tiny", "smollm2", "gemma3-270m", "random", "text", "images")
 """Values of settings for files and models that ship with privsyn. No declared file may have one."""
 
 

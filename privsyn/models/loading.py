@@ -367,10 +367,6 @@ def load_image_model(
     Raises:
         ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
-    if cfg.image == "simulator":
-        from privsyn.models.images.simulator import FontSimulator
-
-        return FontSimulator(rng)
     revision = describe_image(cfg, cache_dir).revision
     reference = ModelReference.image(cfg)
     place = locate(reference, image_folders.check_generator)

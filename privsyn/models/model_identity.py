@@ -306,18 +306,6 @@ def _describe_encoder(
 
 def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the image generator."""
-    if cfg.image == "simulator":
-        if cfg.image_class == "any":
-            raise ModelError(
-                "models.image_class=any: models.image=simulator draws what its labels say.",
-                hint="Set it to label, or name a class-conditional model.",
-            )
-        from privsyn.models.images import simulator
-
-        native = (*simulator.SIZE, "L")
-        return ModelIdentity(
-            "simulator", simulator.revision(), image=native, labels=simulator.LABELS
-        )
     reference = ModelReference.image(cfg)
     place = locate(reference, image_folders.check_generator)
     folder = place.folder or fetch_small(reference, place, image_folders.SMALL)

@@ -117,10 +117,10 @@ class ModelsConfig(Section):
         default=None,
         description="Server that completes prompts. Null: models.language on this machine.",
     )
-    image: Annotated[str, OnDisk("model", ("builtin", "simulator"))] = Field(
+    image: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,
-        description="Image generator: builtin, simulator, a local directory, or a hub id.",
+        description="Image generator: builtin, a local directory, or a hub id.",
     )
     image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
     image_steps: int | None = Field(

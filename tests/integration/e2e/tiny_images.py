@@ -124,7 +124,6 @@ def image_project(root: Path, **changes: object) -> Project:
         root,
         dataset=dataset | dict(changes.pop("dataset", {})),
         methods={TinyImages.name: {}},
-        models={"image": "simulator"},
         validation={"max_duplicate_share": 0.5},
         **changes,
     )

@@ -768,12 +768,12 @@ def test_steps_are_a_list_or_the_ends_of_a_line():
 
 def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
     cfg = config(image_steps=(3,))
-    simulator = {
-        "image": ModelIdentity("simulator", "1"),
+    without = {
+        "image": ModelIdentity("fonts", "1"),
         "image_embedder": ModelIdentity("e", "1"),
     }
-    with pytest.raises(ConfigError, match=r"models\.image=simulator takes no denoising steps"):
-        METHOD.resolve(cfg, simulator)
+    with pytest.raises(ConfigError, match=r"models\.image=fonts takes no denoising steps"):
+        METHOD.resolve(cfg, without)
     unet = {"image": ModelIdentity("unet", "1", steps=50)}
     assert METHOD.resolve(cfg, unet) == cfg
     with pytest.raises(ModelError, match="has no steps"):

@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from privsyn.errors import ModelError
 from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
@@ -116,11 +118,21 @@ def test_as_pixels_depends_on_content_alone() -> None:
     assert not as_pixels(np.full((4, 4), 0.5), (3, 3), "RGB").any(), "no bytes: black"
 
 
+def _drawn(face: str, height: int) -> Image.Image:
+    """A three in a font that matplotlib brings."""
+    image = Image.new("L", (28, 28))
+    font = ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/{face}.ttf", height)
+    ImageDraw.Draw(image).text((14, 14), "3", 255, font, anchor="mm")
+    return image
+
+
 def test_the_builtin_tells_styles_within_a_digit_apart(models: dict[str, ImageEmbedder]) -> None:
     """Within a label the vectors must follow the pixels, or a vote there is blind."""
-    from privsyn.models.images.simulator import FontSimulator
-
-    images = FontSimulator(np.random.default_rng(0)).random(80, "3")
+    images = [
+        np.asarray(_drawn(face, height))
+        for face in ("DejaVuSans", "DejaVuSerif-Italic", "STIXGeneral", "cmr10", "cmtt10")
+        for height in range(12, 28)
+    ]
     vectors = models["builtin"].embed(images).astype(float)
     pixels = np.stack(images).reshape(80, -1).astype(float)
     pairs = np.triu_indices(80, 1)
