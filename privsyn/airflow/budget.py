@@ -50,12 +50,12 @@ class ReserveBudgetOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Fails at once when the account cannot pay."""
-        from privsyn.stages.plan import room
+        from privsyn.stages.plan import preview
         from privsyn.stages.reserve import reserve
 
         planned = self.read_plan()
         entry = reserve(ctx, planned)
-        left = room(ctx, planned)
+        left = preview(ctx, planned).room
         summary = (
             f"{planned.id} is {entry.state}; account {planned.account} has room for another "
             f"release of this kind up to epsilon {left:.4g}"

@@ -240,14 +240,14 @@ def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Mess
 
 def _messages_at_end(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
     """What the end of a run tells: its teardown runs whatever became of the release."""
-    from privsyn.stages.plan import copies_left
+    from privsyn.stages.plan import preview
 
     planned, ctx = context["task"].read_plan(), context["task"].open(context)
     if "lost" in alerts.tell and ctx.ledger.releases.get(planned.id).state == "LOST":
         yield _message(
             "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
         )
-    left = copies_left(ctx, planned)
+    left = preview(ctx, planned).copies
     if "few_left" in alerts.tell and left < alerts.releases_left:
         what = "release" if left == 1 else "releases"
         yield _message(

@@ -18,7 +18,7 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.events import Gaussian
 from privsyn.dp.filters import gaussian_budget
 from privsyn.dp.risk import Risk, of_profile, risk
-from privsyn.errors import BudgetError, ConfigError
+from privsyn.errors import AccountMismatch, ConfigError
 from privsyn.files import DIGEST, OnDisk, marks
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import PrivacyConfig
@@ -60,10 +60,12 @@ class Room:
     Attributes:
         left: Epsilon of the largest release of Gaussian noise that fits now.
         paid: Largest epsilon of a release that is paid for: another run of it costs nothing.
+        refused: Why every run is refused, where the ledger is not that of the releases here.
     """
 
     left: float
     paid: float
+    refused: str = ""
 
 
 def form(config: Config, method: str, room: Room | None = None) -> dict[str, Param]:
@@ -124,10 +126,14 @@ def room_of(config: Config, root: Path) -> Room | None:
     server = url.rpartition("@")[2].partition("/")[0] if "@" in url else url
     if get_parsing_context().dag_id is not None or server in _silent:
         return None
+    name = config.account.name
     try:
-        (account,) = Ledger(url, timeout=1.0).accounts.statements(config.account.name)
-    except BudgetError:  # not opened yet: all of it is left
-        return None
+        accounts = Ledger(url, timeout=1.0).accounts
+        if accounts.find(name, known_releases=Workspace(root).known_releases(name)) is None:
+            return None  # not opened yet: all of it is left
+        (account,) = accounts.statements(name)
+    except AccountMismatch as refusal:
+        return Room(0.0, 0.0, str(refusal))
     except Exception:
         # Whatever is wrong with the ledger, the DAG must be there, and its tasks say what it is.
         _silent.add(server)
@@ -206,6 +212,8 @@ def _room_left(config: Config, room: Room | None) -> str:
     page = "Browse > Privacy budget"
     if room is None:
         return f"What is left of the account: {page}."
+    if room.refused:
+        return f"Every run is refused: {room.refused}"
     left = (
         f"Left of the account: a release of Gaussian noise up to epsilon {room.left:.4g} ({page})."
     )

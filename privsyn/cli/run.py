@@ -32,7 +32,6 @@ from privsyn.display.progress import duration, show_progress, under_way
 from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show, table
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
-from privsyn.methods.registry import METHODS
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
 
@@ -89,47 +88,31 @@ def plan(
         return
     if releases is not None:
         raise ConfigError("--releases needs --release.")
-    from privsyn.display.plans import Planned, cost_of_all
-    from privsyn.stages.plan import of_other_accounts, preview_all, report_account
-    from privsyn.stages.plan import report as as_report
+    from privsyn.display.plans import Pipeline, Planned
+    from privsyn.stages.plan import of_other_accounts
 
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
     # privacy: how long an earlier release took follows its records
-    internal = at_a_terminal(out) and not (as_json or every)
+    internal = at_a_terminal(out) and not as_json
     with show_progress(err) as progress:
         with under_way(progress, "plan: settings"):
             changes = chosen(params, overrides, method, epsilon, texts, again, every=every)
-            ctx = context_of(params, changes, day)
-            names = [method or ctx.config.first_method]
-            if every:
-                names = [name for name in ctx.config.pipeline if name in METHODS]
-        planned = []
-        for name in names:
-            with under_way(progress, f"plan {name}: noise and cost"):
-                planned.append(Planned.of(ctx, name, internal=internal))
-    if not planned:
-        raise ConfigError(
-            "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
-        )
-    reports = [as_report(one.plan, one.account) for one in planned] if as_json else []
-    if every:
-        together = preview_all(ctx, [one.plan for one in planned])
-        if as_json:
-            total = report_account(ctx.config.account.name, together)
-            print(json.dumps({"releases": reports, "together": total}, indent=2))
+            ctx = context_of(params, changes, day, progress)
+        planned: Pipeline | Planned
+        if every:
+            planned = Pipeline.of(ctx)
         else:
-            cost_of_all(out, planned, together)
-        fits = together.fits and all(one.account.fits for one in planned)
+            planned = Planned.of(ctx, method or ctx.config.first_method, internal=internal)
+    if as_json:
+        print(json.dumps(planned.report(), indent=2))
+    elif isinstance(planned, Pipeline):
+        planned.print(out)
     else:
-        fits = planned[0].account.fits
-        if as_json:
-            print(json.dumps(reports[0], indent=2))
-        else:
-            planned[0].table(internal=internal, details=details).print(out)
-            if advice := of_other_accounts(ctx):
-                note(out, advice)
-    if not fits:  # as `run` would: scripts go by the exit code
+        planned.table(internal=internal, details=details).print(out)
+        if advice := of_other_accounts(ctx):
+            note(out, advice)
+    if not planned.fits:  # as `run` would: scripts go by the exit code
         raise typer.Exit(BudgetExceeded.exit_code)
 
 

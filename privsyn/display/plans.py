@@ -7,25 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.display.progress import duration
-from privsyn.display.tables import Displayable, Table, Verbatim, facts, table
+from privsyn.display.progress import duration, under_way
+from privsyn.display.tables import Displayable, Table, Verbatim
 from privsyn.dp.accountant import format_epsilon, percent
+from privsyn.errors import ConfigError
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.releases import paid_before
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
+from privsyn.methods.registry import METHODS
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
 from privsyn.release.advice import odds_of, of_each
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.plan import about_words, lasts_until, plan, preview
+from privsyn.stages.plan import (
+    about_words,
+    lasts_until,
+    plan,
+    preview,
+    preview_all,
+    report,
+    report_all,
+)
 
 if TYPE_CHECKING:
     from privsyn.stages.draw import Pace
@@ -70,7 +80,8 @@ class Planned(Displayable):
             settings: What was asked for on top of the project's settings.
             internal: Whether to look for an earlier release, too.
         """
-        planned = plan(ctx, method)
+        with under_way(ctx.on_progress, f"plan {method}: noise and cost"):
+            planned = plan(ctx, method)
         earlier = None
         if internal:
             # privacy: how long a draw took depends on the records, so only their owner may see it.
@@ -142,6 +153,10 @@ class Planned(Displayable):
             rows |= {"rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-"}
             rows |= {key: f"{value:.6g}" for key, value in plan.derived.items()}
         return Table.of(f"{plan.method}: what it would cost", rows, plan.warnings)
+
+    def report(self) -> dict[str, Any]:
+        """The plan and its account as one JSON-able answer."""
+        return report(self.plan, self.account)
 
     def _tables(self) -> tuple[Table, ...]:
         return (self.table(),)
@@ -235,35 +250,82 @@ def _until(cron: str | None, copies: int) -> str:
     return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
 
 
-def cost_of_all(console: Console, releases: Sequence[Planned], together: Preview) -> None:
-    """Print what the releases of a pipeline cost, one by one and together."""
-    rows = [
-        (
-            one.plan.method,
-            f"({format_epsilon(one.epsilon)}, {one.delta:g})",
-            share_taken(one.account),
-            _fits(one.plan, one.account),
+@dataclass(frozen=True, repr=False)
+class Pipeline(Displayable):
+    """What the releases of a pipeline would cost, charged in its order.
+
+    Attributes:
+        plans: The plans.
+        accounts: What each reservation would meet, after those before it.
+    """
+
+    plans: Sequence[Plan]
+    accounts: Sequence[Preview]
+
+    @classmethod
+    def of(cls, ctx: Context) -> Pipeline:
+        """Plan every method that ``pipeline`` names. Opens no data file; writes nothing.
+
+        Raises:
+            ConfigError: It names none.
+        """
+        names = [name for name in ctx.config.pipeline if name in METHODS]
+        if not names:
+            raise ConfigError(
+                "pipeline names no method.",
+                hint="Name some in params.yaml: pipeline: [invisible_ink]",
+            )
+        plans = []
+        for name in names:
+            with under_way(ctx.on_progress, f"plan {name}: noise and cost"):
+                plans.append(plan(ctx, name))
+        return cls(plans, preview_all(ctx, plans))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the account can pay for all of them."""
+        return all(one.fits for one in self.accounts)
+
+    def report(self) -> dict[str, Any]:
+        """See ``report_all``."""
+        return report_all(self.plans, self.accounts)
+
+    def _tables(self) -> tuple[Table, ...]:
+        rows = [
+            (
+                planned.method,
+                f"({format_epsilon(planned.epsilon)}, {planned.delta:g})",
+                f"{percent(account.share_after)} spent",
+                _fits(planned, account),
+            )
+            for planned, account in zip(self.plans, self.accounts, strict=True)
+        ]
+        refused = next(
+            (p for p, one in zip(self.plans, self.accounts, strict=True) if not one.fits), None
         )
-        for one in releases
-    ]
-    balance, name = together.balance, releases[0].plan.account
-    table(console, ("method", "guarantee", "takes", "fits"), rows)
-    fits = "yes"
-    if any(one.account.earlier for one in releases):
-        fits = "no: another version of privsyn made one of them"
-    if not together.fits:
-        fits = "no: name fewer methods in pipeline, or lower privacy.epsilon"
-    totals = {
-        "together": share_taken(together),
-        "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
-        f"{percent(balance.share)} spent",
-        "fits": fits,
-    }
-    facts(console, totals)
+        balance, name = self.accounts[0].balance, self.plans[0].account
+        totals = {
+            "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
+            f"{percent(balance.share)} spent, {percent(self.accounts[-1].share_after)} after these",
+            "fits": "yes"
+            if refused is None
+            else f"no: {refused.method} is the first that does not fit. Name fewer methods in "
+            "pipeline, or lower privacy.epsilon",
+        }
+        columns = ("method", "guarantee", "account after it", "fits")
+        return Table("", columns, tuple(rows)), Table.of("", totals)
+
+    def print(self, console: Console) -> None:
+        """Print the methods and, right below, the account."""
+        for one in self._tables():
+            one.print(console)
 
 
 def share_taken(account: Preview) -> str:
-    """The part of an account's whole budget that a release takes. These parts add up."""
+    """The part of an account's whole budget that a release takes, by the filter it weighs least in.
+
+    Two releases may weigh least in different filters, so these parts do not add up.
+    """
     if account.entry is not None:
         return "nothing more"
     # An event without a bound at the account's order has no share of it.

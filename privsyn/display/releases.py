@@ -34,7 +34,7 @@ from privsyn.stages.approval import suite_text
 from privsyn.stages.base import Context
 from privsyn.stages.check import counts_line
 from privsyn.stages.partition import source_changed
-from privsyn.stages.plan import room
+from privsyn.stages.plan import preview
 from privsyn.stages.publish import published_revision
 from privsyn.stages.report import comparison_text, failures_text
 from privsyn.stages.validate import refuse_unreleased
@@ -80,7 +80,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
         f"{balance.cap.delta:g}) spent; room for another release of this kind up to epsilon "
-        f"{room(ctx, plan):.4g}",
+        f"{preview(ctx, plan).room:.4g}",
         "validation": _validation(folder),
         "signature": _signature(folder),
         _UTILITY: _utility(ctx, plan),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
@@ -35,6 +35,23 @@ from privsyn.ledger.spec import (
 
 KEY_BYTES = 32
 """Length of a partition key."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A release that an account is asked for.
+
+    Attributes:
+        event: What it does to the data.
+        release_id: Its id, where its account is open: one that is charged costs nothing more.
+        settings_digest: What was asked for, as ``reserve`` takes it.
+        again: Likewise.
+    """
+
+    event: Event
+    release_id: str | None = None
+    settings_digest: str | None = None
+    again: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +111,18 @@ class Accounts:
                 self._hold_to(connection, spec.name, spec.terms)
                 return account_of(account_row(connection, spec.name))
 
-    def find(self, name: str) -> Account | None:
-        """An account by name, or None."""
+    def find(self, name: str, *, known_releases: Collection[str] = ()) -> Account | None:
+        """An account by name, or None.
+
+        Args:
+            name: The account.
+            known_releases: As ``open`` takes them.
+
+        Raises:
+            AccountMismatch: A known release is missing: the ledger was lost or replaced.
+        """
         with self._database.read() as connection:
+            check_known(connection, name, known_releases)
             row = find_account(connection, name) if connection else None
             return account_of(row) if row else None
 
@@ -210,24 +236,37 @@ class Accounts:
             AccountMismatch: As ``open``.
             VerificationError: The account's rows, or the chain, were edited.
         """
+        return self.preview_all(spec, [Asked(event, release_id, settings_digest, again)])[0]
+
+    def preview_all(self, spec: AccountSpec, asked: Sequence[Asked]) -> list[Preview]:
+        """Outcomes of reserving several releases, in turn; see ``preview``.
+
+        Each is asked of the account as those before it leave it. One that does not fit takes
+        nothing, as ``reserve`` has it.
+        """
         with self._database.read() as connection:
             existing = matching(connection, spec) if connection else None
             if connection and existing:
                 audit.check_account(connection, spec.name)
             row = existing if existing is not None else balances.new_row(spec)
-            entry = (
-                entries.find_entry(connection, release_id) if connection and release_id else None
-            )
             releases = entries.entries_of(connection, spec.name) if connection and existing else []
-            earlier = (
-                entries.made_before(connection, spec.name, release_id, settings_digest)
+            on_file = [
+                (
+                    entries.find_entry(connection, one.release_id) if one.release_id else None,
+                    entries.made_before(connection, spec.name, one.release_id, one.settings_digest),
+                )
                 if connection
-                else None
-            )
-        seen = balances.preview(row, releases, event, entry, self._database.clock())
-        if seen.entry is not None or earlier is None or earlier.release_id == again:
-            return seen
-        return replace(seen, earlier=earlier, fits=False)
+                else (None, None)
+                for one in asked
+            ]
+        now, outcomes = self._database.clock(), list[Preview]()
+        for one, (entry, earlier) in zip(asked, on_file, strict=True):
+            planned = [outcome for outcome in outcomes if outcome.charges]
+            seen = balances.preview(row, releases, one.event, entry, now, planned)
+            if seen.entry is None and earlier is not None and earlier.release_id != one.again:
+                seen = replace(seen, earlier=earlier, fits=False)
+            outcomes.append(seen)
+        return outcomes
 
     def check_first_release(
         self, spec: AccountSpec, event: Event, guarantee: Guarantee, release: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -125,6 +125,19 @@ class Preview:
     entry: Entry | None = None
     filters: tuple[Filter, ...] = field(default=(), repr=False)
     earlier: Entry | None = None
+
+    @property
+    def charges(self) -> bool:
+        """Whether reserving it charges the account: it fits, and is not paid for."""
+        return self.fits and self.entry is None
+
+    @property
+    def share_after(self) -> float:
+        """Spent part of the account, 0 to 1, once it is reserved; of its fullest cap."""
+        request = [one.request for one in self.filters] if self.charges else []
+        return max(
+            one.cap.share((*one.charges, *request[n : n + 1])) for n, one in enumerate(self.filters)
+        )
 
     @property
     def room(self) -> float:
@@ -298,11 +311,28 @@ def _recent(days: int, charged: Sequence[Entry], now: datetime) -> list[Entry]:
 
 
 def preview(
-    row: Row, entries: Sequence[Entry], event: Event, entry: Entry | None, now: datetime
+    row: Row,
+    entries: Sequence[Entry],
+    event: Event,
+    entry: Entry | None,
+    now: datetime,
+    planned: Sequence[Preview] = (),
 ) -> Preview:
-    """Outcome of reserving ``event`` now; ``entry`` is that release's entry, if it has one."""
+    """Outcome of reserving ``event`` now.
+
+    Args:
+        row: The account.
+        entries: Its releases, in any state.
+        event: What is asked for.
+        entry: The release's own entry, if it has one.
+        now: End of the period's window.
+        planned: Releases that would be charged before this one, in that order.
+    """
     charged_entry = entry if entry is not None and entry.is_charged else None
-    filters = _filters(row, entries, event, now)
+    filters = [
+        replace(one, charges=(*one.charges, *(earlier.filters[n].request for earlier in planned)))
+        for n, one in enumerate(_filters(row, entries, event, now))
+    ]
     return Preview(
         balance=balance(row, entries, now),
         loss=filters[0].request.loss,

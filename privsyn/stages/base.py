@@ -190,6 +190,17 @@ class Context:
         spec = self.account
         return self.ledger.accounts.open(spec, known_releases=self._charged_releases(spec.name))
 
+    def find_account(self) -> Account | None:
+        """The account the config names, where it is open. Writes nothing.
+
+        Raises:
+            BudgetError: As ``open_account``: who asks what is left must not hear of a lost ledger
+                that nothing is spent.
+        """
+        name = self.config.account.name
+        known = self._charged_releases(name)
+        return self.ledger.accounts.find(name, known_releases=known)
+
     def charged_account(self) -> Account:
         """The account the config names, which a release was charged to before.
 

@@ -66,7 +66,10 @@ def sweep(ctx: Context) -> list[str]:
 
     Raises:
         StorageError: Something cannot be deleted.
+        VerificationError: The ledger does not know the releases here, so nothing tells which of
+            the private files are of ended ones.
     """
+    ctx.check_releases()
     known = {entry.release_id for entry in ctx.ledger.releases.all()}
     scratches = set(ctx.workspace.scratches())
     if scratches:

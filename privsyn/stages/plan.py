@@ -17,10 +17,10 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import Guarantee, epsilon_without_secret, guarantee, rho
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.events import Composed, Event, dump
+from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import ConfigError
-from privsyn.ledger.accounts import Account
+from privsyn.ledger.accounts import Account, Asked
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.spec import ReleaseRequest
 from privsyn.methods.base import (
@@ -162,7 +162,7 @@ def plan(
         ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")
         account: Account | None = ctx.open_account()
     else:
-        account = ctx.ledger.accounts.find(config.account.name)
+        account = ctx.find_account()
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
     there = publicly(dataset, config.account)
@@ -378,13 +378,21 @@ def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -
 
 def preview(ctx: Context, planned: Plan) -> Preview:
     """What the account could still pay, and whether this release fits. Writes nothing."""
-    return ctx.ledger.accounts.preview(
-        ctx.account,
-        planned.privacy_event(),
-        planned.release_id,
-        settings_digest=planned.settings_digest,
-        again=ctx.config.privacy.again,
-    )
+    return preview_all(ctx, [planned])[0]
+
+
+def preview_all(ctx: Context, plans: Sequence[Plan]) -> list[Preview]:
+    """What releases of one account meet in turn, by the ledger's own admission."""
+    asked = [
+        Asked(
+            planned.privacy_event(),
+            planned.release_id,
+            planned.settings_digest,
+            ctx.config.privacy.again,
+        )
+        for planned in plans
+    ]
+    return ctx.ledger.accounts.preview_all(ctx.account, asked)
 
 
 def of_other_accounts(ctx: Context) -> str:
@@ -406,30 +414,6 @@ def of_other_accounts(ctx: Context) -> str:
 
 _OTHERS = 5
 """Other accounts that are named."""
-
-
-def preview_all(ctx: Context, plans: Sequence[Plan]) -> Preview:
-    """What several releases of one account meet together. Those that exist cost nothing more."""
-    entries = [
-        ctx.ledger.releases.find(planned.release_id) if planned.release_id else None
-        for planned in plans
-    ]
-    charged = [entry is not None and entry.is_charged for entry in entries]
-    new = [planned for planned, paid in zip(plans, charged, strict=True) if not paid]
-    if not new:
-        return preview(ctx, plans[0])
-    event = Composed(tuple(planned.privacy_event() for planned in new))
-    return ctx.ledger.accounts.preview(ctx.account, event)
-
-
-def room(ctx: Context, planned: Plan) -> float:
-    """Epsilon, at the account's delta, of the largest release like this one that fits now."""
-    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event()).room
-
-
-def copies_left(ctx: Context, planned: Plan) -> int:
-    """How many more releases like this one fit its account."""
-    return ctx.ledger.accounts.preview(ctx.account, planned.privacy_event()).copies
 
 
 def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
@@ -460,6 +444,21 @@ def report(planned: Plan, account: Preview) -> dict[str, Any]:
     return planned.model_dump(mode="json") | {"account": report_account(planned.account, account)}
 
 
+def report_all(plans: Sequence[Plan], accounts: Sequence[Preview]) -> dict[str, Any]:
+    """Releases in the order in which they would be charged, and what is left of their account."""
+    refused = [planned.method for planned, one in zip(plans, accounts, strict=True) if not one.fits]
+    together = {
+        "name": plans[0].account,
+        **accounts[0].balance.figures(),
+        "asked": sum(one.loss for one in accounts if one.charges),
+        "share_after": accounts[-1].share_after,
+        "fits": not refused,
+        "first_refused": refused[0] if refused else None,
+    }
+    releases = [report(planned, one) for planned, one in zip(plans, accounts, strict=True)]
+    return {"releases": releases, "together": _finite(together)}
+
+
 def report_account(name: str, account: Preview) -> dict[str, Any]:
     """An account and what is asked of it. Named as in certificates and `ledger show --json`.
 
@@ -473,15 +472,18 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
         "asked": account.loss,
         "fits": account.fits,
         "takes": account.takes,
+        "share_after": account.share_after,
         "room_epsilon": account.room,
         "copies": account.copies,
         "state": account.entry.state.value if account.entry else None,
         "earlier": account.earlier.release_id if account.earlier else None,
     }
-    unknown = {key for key, value in words.items() if _beyond(value)}
-    return words | dict.fromkeys(unknown)
+    return _finite(words)
 
 
-def _beyond(value: Any) -> bool:
-    """Whether a number is none that JSON has."""
-    return isinstance(value, float) and not math.isfinite(value)
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with None for the numbers that JSON does not have."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }

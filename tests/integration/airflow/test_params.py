@@ -185,6 +185,20 @@ def test_a_full_account_leaves_what_exists_on_the_form(charged, tmp_path):
     assert "less than the default" in field.description
 
 
+def test_a_form_says_that_its_ledger_lost_the_releases_here(charged, tmp_path):
+    from privsyn.airflow.params import form, room_of
+
+    config = charged(5.0)
+    folder = tmp_path / "releases" / "made-before"
+    folder.mkdir(parents=True)
+    (folder / "certificate.json").write_text(json.dumps({"plan": {"account": "clinic"}}))
+    room = room_of(config, tmp_path)
+    assert "the ledger does not know release made-before" in room.refused
+    field = form(config, METHOD, room)["privacy.epsilon"]
+    assert "Every run is refused" in field.description
+    assert field.resolve() == config.privacy.epsilon
+
+
 def test_a_task_does_not_ask_what_its_own_run_has_left(charged, tmp_path, monkeypatch):
     """Its form would refuse, after the charge, the epsilon that was paid for."""
     from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID

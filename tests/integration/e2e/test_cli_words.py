@@ -283,7 +283,16 @@ def test_a_pipeline_says_what_it_costs_together(released, say):
 
     code, out, _ = say(project, "plan", "--all", "-S", "privacy.epsilon=19", "-S", "privacy.draw=1")
     assert code == 3
-    assert "no: name fewer methods in pipeline" in out
+    assert "no: invisible_ink is the first that does not fit. Name fewer methods" in out
+    # Each fits by itself, and the second not after the first: the ledger's own order decides.
+    both = ("-S", "privacy.draw=1", "-S", "account.epsilon=10", "-S", "account.name=other")
+    both += ("-S", "dataset.name=other", "-S", "privacy.epsilon=6")
+    assert say(project, "plan", *both)[0] == 0
+    code, out, _ = say(project, "plan", "--all", "--json", *both)
+    answer = json.loads(out)
+    fits = [release["account"]["fits"] for release in answer["releases"]]
+    assert (code, fits) == (3, [True, False])
+    assert answer["together"]["first_refused"] == answer["releases"][1]["method"]
     code, _, err = say(project, "plan", "--all", "-S", "pipeline=[]")
     assert (code, err.count("\n")) == (2, 1)
 

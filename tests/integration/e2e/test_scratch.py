@@ -13,6 +13,7 @@ import pytest
 
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
+    AccountMismatch,
     LeaseHeld,
     LedgerUnavailable,
     ModelError,
@@ -507,6 +508,19 @@ def test_a_sweep_wipes_what_ended_and_nothing_else(make_project, state):
     status = {"COMMITTED": {planned.id: "FINISHED"}, "LOST": {planned.id: "FAILED"}}
     recorder.ended.pop("", None)  # nested runs of stages
     assert recorder.ended == status.get(state, {})
+
+
+def test_whoever_asks_what_is_left_hears_of_a_lost_ledger(make_project):
+    """As `run` does: with it the charges are gone, and nothing is spent would be false."""
+    ctx, planned, _ = committed(make_project())
+    for file in ctx.workspace.state.glob("ledger.db*"):
+        file.unlink()
+    del ctx.__dict__["ledger"]
+    with pytest.raises(AccountMismatch, match=f"does not know release {planned.id}"):
+        plan(ctx, "private_prediction")
+    with pytest.raises(VerificationError, match="lost or replaced"):
+        sweep(ctx)
+    assert not (ctx.workspace.state / "ledger.db").exists()
 
 
 def test_a_sweep_takes_what_a_killed_baseline_left_but_not_one_at_work(make_project):

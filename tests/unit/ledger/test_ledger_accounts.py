@@ -5,6 +5,7 @@ import json
 import math
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
@@ -26,9 +27,10 @@ from privsyn.dp.events import (
     SampledGaussian,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
+from privsyn.ledger.accounts import Asked
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.schema import moment
-from privsyn.ledger.spec import AccountSpec
+from privsyn.ledger.spec import AccountSpec, Split
 from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
 
 
@@ -276,6 +278,39 @@ def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
     assert other.balance == ledger.accounts.balance("clinic")
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "r2", event)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_planned_pipeline_is_admitted_as_it_is_charged(lite: Ledger, seed: int) -> None:
+    """Kinds and caps at random: no summary decides otherwise than one reservation after another."""
+    rng = Random(seed)
+    whole = {"epsilon": rng.choice([1.0, 2.0, 4.5, 10.0])}
+    if rng.random() < 0.3:
+        whole |= {"period_days": 30, "period_epsilon": whole["epsilon"] / 2}
+    spec = dataclasses.replace(RENYI, **whole, split=Split())
+    kinds = [
+        Gaussian(rng.uniform(1.0, 6.0)),
+        Pure(rng.uniform(0.1, 2.0)),
+        Disjoint((BoundedRange(rng.uniform(0.05, 0.4), 48),), 4),
+        SampledGaussian(0.1, rng.uniform(0.8, 2.0), 30),
+        RandomAllocation(Disjoint((BoundedRange(0.2, 48),), 2), 20),
+    ]
+    asked = [Asked(rng.choice(kinds), f"r{number}") for number in range(5)]
+    lite.accounts.open(spec)
+    planned = lite.accounts.preview_all(spec, asked)
+    for one, seen in zip(asked, planned, strict=True):
+        try:
+            reserve(lite, one.release_id, one.event)
+        except BudgetExceeded:
+            assert not seen.fits
+        else:
+            assert seen.fits
+        balance = lite.accounts.balance("clinic")
+        shares = [balance.share, balance.period.share if balance.period else 0.0]
+        assert seen.share_after == pytest.approx(max(shares), abs=1e-12)
+    again = lite.accounts.preview_all(spec, asked)
+    assert [one.entry is not None for one in again] == [one.fits for one in planned]
+    assert not any(one.charges for one in again)
 
 
 def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
