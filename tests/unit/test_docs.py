@@ -132,47 +132,6 @@ def test_a_dead_name_is_found():
     assert "privsyn/methods/dp_lora/method.py" in (wrong("method.py:DPLora") or "")
 
 
-def rooms() -> dict[str, set[str]]:
-    """Package -> the modules of other rooms of privsyn that its files import, without `privsyn.`.
-
-    Four rooms are modules. The small tools beside the rooms count for none of them, but for the
-    config.
-    """
-    names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")}
-    names |= {"export", "publishing", "tracking", "vault"}
-    found: dict[str, set[str]] = {}
-    for package in (f"privsyn/{name}" for name in names):
-        own = package.replace("/", ".").removeprefix("privsyn.")
-        wanted: set[str] = set()
-        for file in [*(ROOT / package).rglob("*.py"), *ROOT.glob(f"{package}.py")]:
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Import):
-                    wanted |= {name.name for name in node.names}
-                elif isinstance(node, ast.ImportFrom):
-                    wanted |= {f"{node.module}.{name.name}" for name in node.names}
-        inside = {name.removeprefix("privsyn.") for name in wanted if name.startswith("privsyn.")}
-        tops = names - {own} | {"config"}
-        found[package] = {name for name in inside if name.split(".")[0] in tops}
-    return found
-
-
-def test_the_table_of_packages_says_what_they_import():
-    page = (ROOT / "docs/architecture.md").read_text()
-    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+)(?:\.py)?` \| .* \| ([^|]*) \|$", page))
-    imported = rooms()
-    assert table.keys() == imported.keys()
-    for package, cell in table.items():
-        said = re.findall(r"`([\w.]+)`", cell)
-        assert said or cell == "none", package
-        for name in imported[package]:
-            assert any(f"{name}.".startswith(f"{part}.") for part in said), (package, name)
-        for part in said:
-            assert any(f"{name}.".startswith(f"{part}.") for name in imported[package]), (
-                package,
-                part,
-            )
-
-
 @pytest.mark.parametrize("note", NOTES, ids=lambda file: file.parent.name)
 def test_the_tags_of_a_note_stand_at_lines_of_code(note):
     code = "".join(file.read_text() for file in (ROOT / "privsyn").rglob("*.py"))
