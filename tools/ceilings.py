@@ -87,8 +87,8 @@ def two_way_pairs(imports: dict[str, set[str]]) -> list[str]:
     )
 
 
-def settings() -> set[str]:
-    """Dotted names of all settings: the leaves of the configuration and of each method's."""
+def settings() -> dict[str, Any]:
+    """All settings by their dotted names: the leaves of the configuration and of each method's."""
     from pydantic import BaseModel
 
     from privsyn.config import Config
@@ -100,15 +100,17 @@ def settings() -> set[str]:
         for inner in get_args(annotation):
             yield from models(inner)
 
-    def leaves(model: type[BaseModel], path: str, above: tuple[type, ...]) -> Iterator[str]:
+    def leaves(
+        model: type[BaseModel], path: str, above: tuple[type, ...]
+    ) -> Iterator[tuple[str, Any]]:
         for name, field in model.model_fields.items():
             sections = [inner for inner in models(field.annotation) if inner not in above]
             if not sections:
-                yield path + name
+                yield path + name, field
             for section in sections:
                 yield from leaves(section, f"{path}{name}.", (*above, section))
 
-    found = set(leaves(Config, "", ()))
+    found = dict(leaves(Config, "", ()))
     for method in METHODS:
         found.update(leaves(load_method(method).Config, f"methods.{method}.", ()))
     return found

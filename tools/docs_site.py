@@ -1,8 +1,10 @@
 """Pages of the documentation site that are not in ``docs/``, and links to them.
 
-A hook of MkDocs (``hooks`` in ``mkdocs.yml``). It reads sources as text and imports none of them:
+A hook of MkDocs (``hooks`` in ``mkdocs.yml``). It reads sources as text; of the package it imports
+the settings alone:
 
 - every module of the package with a docstring becomes a page of the reference;
+- every setting, with its default, its limits and its description, is a row of ``settings.md``;
 - every ``*.md`` inside the package (guarantee notes, cards of the models) and a few documents of
   the repository become pages as they are;
 - every notebook in ``docs/`` becomes a page with the outputs it was saved with; none is run;
@@ -16,11 +18,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import os
 import posixpath
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -37,6 +42,7 @@ DOCUMENTS = {
     "benchmarks/RESULTS.md": "project/results.md",
     "params.yaml": "project/params.md",
 }
+SETTINGS = "reference/settings.md"
 NOTES, REFERENCE = "notes/*", "reference/*"  # stand in `nav` for the pages found
 
 
@@ -60,6 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = f"# {name}\n\n::: {name}\n"
         files.append(File.generated(config, _module_page(name), content=text))
     files.append(File.generated(config, "reference/index.md", content=overview(found)))
+    files.append(File.generated(config, SETTINGS, content=settings_page()))
     for source in notebooks():
         text, pictures = as_page(ROOT / source)
         uri = _notebook_page(source)
@@ -223,6 +230,77 @@ def _module_page(name: str) -> str:
 def _included() -> dict[str, str]:
     """Documents outside of ``docs/`` that become pages: path from the root, address."""
     return DOCUMENTS | _notes()
+
+
+def settings_page() -> str:
+    """Every setting, from its own description, a table a section."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        from privsyn.methods.registry import METHODS, load_method
+        from tools.ceilings import settings
+    finally:
+        sys.path.remove(str(ROOT))
+    lines = [
+        "# Settings",
+        "",
+        "Made from the descriptions in the code. `privsyn plan --json` prints what holds in a "
+        "project, and `-S section.key=value` overrides any of them.",
+    ]
+    section = ""
+    for name, field in settings().items():
+        parts = name.split(".")
+        above = ".".join(parts[:2] if parts[0] == "methods" else parts[:1])
+        method = parts[1] if parts[0] == "methods" and parts[1:] and parts[1] in METHODS else None
+        presets = load_method(method).Config.presets if method else {}
+        if above != section:
+            section = above
+            columns = ["setting", "default", *(f"`{preset}`" for preset in presets), "what it is"]
+            lines += ["", f"## {section}", "", _row(columns), _row(["---"] * len(columns))]
+        key = name.removeprefix(f"{section}.")
+        sized = [_value(_below(values, key.split("."))) for values in presets.values()]
+        lines.append(_row([f"`{key}`", _default(field), *sized, _described(field)]))
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _below(values: Any, keys: list[str]) -> Any:
+    """A value of nested mappings; None where it has none."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
+
+
+def _value(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    short = text if len(text) <= 60 else f"{text[:57]}..."
+    return "" if value is None else "`" + short.replace("|", "\\|") + "`"
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "none: must be set"
+    return _value(field.get_default(call_default_factory=True)) or "`null`"
+
+
+def _described(field: Any) -> str:
+    """A description, the values to choose from and the limits."""
+    said = " ".join((field.description or "").split())
+    kinds = [field.annotation, *get_args(field.annotation)]
+    literals = [kind for kind in kinds if get_origin(kind) is Literal]
+    choices = [f"`{each}`" for kind in literals for each in get_args(kind)]
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    limits = [
+        f"{word} {getattr(mark, name):g}"
+        for mark in field.metadata
+        for name, word in words.items()
+        if isinstance(getattr(mark, name, None), int | float)
+    ]
+    more = [*([f"One of {', '.join(choices)}."] if choices else ())]
+    more += [f"{', '.join(limits).capitalize()}."] if limits else []
+    return " ".join([said, *more]).replace("|", "\\|")
 
 
 def _content(source: str) -> str:

@@ -17,6 +17,7 @@ import yaml
 from privsyn import errors
 from privsyn.cli import commands as cli
 from privsyn.config import parse_config
+from tools import ceilings
 
 ROOT = Path(__file__).parents[2]
 NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
@@ -258,6 +259,19 @@ def test_the_site_names_every_document():
 def test_links_out_of_the_documents_lead_to_pages_or_are_text(docs_site, written, read):
     known = {"code/a.md": "notes/a.md", "docs/images/a.png": "images/a.png"}
     assert docs_site.relink(written, "docs/page.md", "page.md", known) == read
+
+
+def test_the_reference_of_settings_is_of_their_own_descriptions(docs_site):
+    lines = docs_site.settings_page().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| `")]
+
+    assert len(rows) == len(ceilings.settings())
+    assert [row for row in rows if not row[-1].strip("| ")] == []
+    said = {row[0].strip("|` "): row[1:] for row in rows}
+    assert said["images.mode"][0] == '`"RGB"`'
+    assert said["images.mode"][1].endswith("One of `L`, `RGB`. |")
+    assert said["rounds"][:3] == ["`8`", "`20`", "`1`"]  # by itself, paper, small
+    assert said["rounds"][3].endswith("At least 1, at most 1000. |")
 
 
 def test_the_table_of_exit_codes_is_that_of_the_errors():

@@ -87,8 +87,8 @@ def test_packages_that_import_each_other_are_a_pair():
 def test_settings_of_sections_and_methods_are_counted():
     found = ceilings.settings()
 
-    assert {"privacy.epsilon", "methods.private_evolution.population"} <= found
-    assert not {"privacy", "methods.private_evolution"} & found
+    assert {"privacy.epsilon", "methods.private_evolution.population"} <= found.keys()
+    assert not {"privacy", "methods.private_evolution"} & found.keys()
 
 
 def test_a_ceiling_may_only_fall(tmp_path, monkeypatch, capsys):
