@@ -248,6 +248,8 @@ def settings_page() -> str:
     ]
     section = ""
     for name, field in settings().items():
+        if name == "methods":  # its sections are rows of their own
+            continue
         parts = name.split(".")
         above = ".".join(parts[:2] if parts[0] == "methods" else parts[:1])
         method = parts[1] if parts[0] == "methods" and parts[1:] and parts[1] in METHODS else None

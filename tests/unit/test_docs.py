@@ -265,7 +265,7 @@ def test_the_reference_of_settings_is_of_their_own_descriptions(docs_site):
     lines = docs_site.settings_page().splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith("| `")]
 
-    assert len(rows) == len(ceilings.settings())
+    assert len(rows) == len(ceilings.settings().keys() - {"methods"})
     assert [row for row in rows if not row[-1].strip("| ")] == []
     said = {row[0].strip("|` "): row[1:] for row in rows}
     assert said["images.mode"][0] == '`"RGB"`'
