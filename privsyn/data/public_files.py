@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 import stat
 import unicodedata
 import zlib
@@ -19,12 +18,11 @@ from pydantic import PrivateAttr
 
 from privsyn.data.address import Address, Source, is_address
 from privsyn.data.settings import FileConfig
+from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError
 from privsyn.files import DIGEST, open_file
 from privsyn.models.model_files import digest as digest_of
 from privsyn.section import Section
-
-_WORD = re.compile(r"[^\W_]+")
 
 
 def words(text: str) -> list[str]:
@@ -35,7 +33,7 @@ def words(text: str) -> list[str]:
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-    return _WORD.findall(text.casefold())
+    return words_of(text.casefold().replace("_", " "))
 
 
 SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9

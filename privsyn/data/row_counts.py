@@ -18,6 +18,7 @@ import numpy as np
 
 from privsyn.data.artifacts import Hashes
 from privsyn.data.unit_key import alike
+from privsyn.data.words import is_latin, word_count
 
 UNPARSED = "row: cannot be parsed"
 NO_OBJECT = "row: not a JSON object"
@@ -81,7 +82,7 @@ class RowCounts:
         used: Records that were handed out.
         dropped: Reason -> rows.
         labels: Declared label -> records kept.
-        long: Records of eight words or more.
+        long: Records of eight words or more, or in other letters than Latin ones.
         long_without_english: Of these, records without any of the commonest English words.
         words: Number of words -> records kept; all long records are one class.
         letters: Number of letters, in tens -> records kept.
@@ -125,13 +126,14 @@ class RowCounts:
         self._units.add(hash(unit))
         self._alike.add(hash(alike(unit)))
         self._contents.add(hash(content))
-        self.words[min(len(content.split()), _LONGEST)] += 1
+        self.words[min(word_count(content), _LONGEST)] += 1
         self.letters[min(len(content) // 10, _LONGEST)] += 1
         self.decoded_wrongly += bool(not content.isascii() and _TWO_FOR_ONE.search(content))
         words = content[:_READ].casefold().split()
-        if len(words) >= _LONG:
+        latin = is_latin(content[:_READ])
+        if len(words) >= _LONG or not latin:
             self.long += 1
-            self.long_without_english += _ENGLISH.isdisjoint(words)
+            self.long_without_english += not latin or _ENGLISH.isdisjoint(words)
 
     def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
         """The counts as one JSON value.
@@ -189,7 +191,7 @@ def _median(counts: Counter[int]) -> int:
 
 
 def of_another_language(counts: Mapping[str, Any]) -> bool:
-    """Whether most longer texts hold no common English word, by what was counted.
+    """Whether most longer texts hold no common English word or are not in Latin letters.
 
     In nine English datasets, at most 9% (IRC) and otherwise at most 3% of texts hold none.
     """

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.records import Record
+from privsyn.data.words import SPACED, runs, words
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
@@ -131,6 +132,7 @@ FEWEST = 20
 """Fewer units on a side are not audited."""
 
 _NGRAM, _SHINGLE = 6, 3
+_ILLEGIBLE = f"most units have no record of {_SHINGLE} words that the tests can tell apart"
 _ALIKE = 0.3
 """Jaccard similarity of shingles from which a text is a near duplicate."""
 _SAME_PICTURE = 0.9
@@ -139,11 +141,11 @@ _SIDE, _SEED = 16, 20260615
 _BLOCK = 1 << 24
 """Similarities in memory at once."""
 
-_WORD = re.compile(r"\w+")
 _IDENTIFIERS = (
-    re.compile(r"\w[\w.!#$%&'*+/=?^`{|}~-]{0,63}@[\w.-]{1,250}\.[A-Za-z]{2,}"),
-    re.compile(r"\b\d(?:[ ().-]{0,2}\d){5,30}\b"),  # phone, account, card numbers, dates
-    re.compile(r"\b[A-Za-z]{1,6}-?\d{3,20}\b"),  # record numbers
+    rf"{SPACED}(?:{SPACED}|[.!#$%&'*+/=?^`{{|}}~-]){{0,63}}@(?:{SPACED}|[.-]){{1,250}}\.[A-Za-z]{{2,}}",
+    # phone, account, card numbers, dates
+    rf"(?<!{SPACED})\d(?:[ ().-]{{0,2}}\d){{5,30}}(?!{SPACED})",
+    rf"(?<!{SPACED})[A-Za-z]{{1,6}}-?\d{{3,20}}(?!{SPACED})",  # record numbers
 )
 """Patterns of identifiers of one person."""
 
@@ -292,6 +294,10 @@ def audit(
     if min(training, held_out) < FEWEST:
         return AuditResult(f"fewer than {FEWEST} units on one side", training, held_out)
     contents = [person.contents for person in people]
+    if detectors is TEXTS:
+        legible = (any(_runs(text, _SHINGLE) for text in texts) for texts in contents)
+        if 2 * sum(legible) < len(contents):  # nothing found would mean nothing
+            return AuditResult(_ILLEGIBLE, training, held_out)
     # Bonferroni: the largest bound of all tests holds with CONFIDENCE.
     alpha = (1 - CONFIDENCE) / len(detectors)
     pairs = _pairs(inside) if claim.adjacency is Adjacency.REPLACE_ONE else None
@@ -350,13 +356,12 @@ def _alone(features: Callable[[str], Iterable[str]]) -> Detector:
 
 
 def _runs(text: str, length: int = _NGRAM) -> list[str]:
-    """All runs of ``length`` words."""
-    words = _WORD.findall(text.lower())
-    return [" ".join(words[i : i + length]) for i in range(len(words) - length + 1)]
+    """All runs that are worth ``length`` words."""
+    return [" ".join(run) for run in runs(words(text.lower()), length)]
 
 
 def _identifiers(text: str) -> Iterable[str]:
-    return (match.group().lower() for shape in _IDENTIFIERS for match in shape.finditer(text))
+    return (match.group().lower() for shape in _IDENTIFIERS for match in re.finditer(shape, text))
 
 
 def _nearest(similar: Callable[[Sequence[str], Sequence[str]], Any], least: float) -> Detector:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data.words import TOKEN
 from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs, wilson
 
 T = TypeVar("T")
@@ -119,8 +120,8 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
 
 def has_word(text: str) -> bool:
     """Whether the vectorizer finds a word. It lowercases first, which may split one."""
-    # The pattern of scikit-learn's vectorizer, which raises where it finds no word at all.
-    return re.search(r"\b\w\w+\b", text.lower()) is not None
+    # The vectorizer raises where it finds no word at all.
+    return re.search(TOKEN, text.lower()) is not None
 
 
 def _only_answer(train: Sequence[tuple[str, str]]) -> str | None:
@@ -217,7 +218,9 @@ def _model() -> Any:
     from sklearn.pipeline import make_pipeline
 
     return make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES),
+        TfidfVectorizer(
+            token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES
+        ),
         LogisticRegression(C=10.0, max_iter=2000),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data.words import word_count, words, worth
 from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
@@ -211,25 +211,22 @@ def _divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     return float(np.sum(p[support] * np.log(p[support] / q[support])))
 
 
-WORD = re.compile(r"\w+")
-
-
 def fidelity(texts: Sequence[str]) -> list[Metric]:
     """Metrics of the synthetic texts alone: ``dp-release``. Ratios over zero are left out.
 
     Distinct-n falls with corpus size: compare files of similar size only.
     """
-    words = [WORD.findall(text.lower()) for text in texts]
+    found = [words(text.lower()) for text in texts]
     count, repeats = len(texts), len(texts) - len(set(texts))
     blank = sum(not text.strip() for text in texts)
     ratios = [
-        ("words_mean", sum(map(len, words)), count, "words per text"),
-        ("distinct_1", *_distinct(words, 1), "different words per word"),
-        ("distinct_2", *_distinct(words, 2), "different word pairs per word pair"),
+        ("words_mean", sum(map(worth, found)), count, "words per text"),
+        ("distinct_1", *_distinct(found, 1), "different words per word"),
+        ("distinct_2", *_distinct(found, 2), "different word pairs per word pair"),
         ("duplicate_share", repeats, count, "share of texts that repeat an earlier one"),
         ("empty_share", blank, count, "share of texts without a visible character"),
     ]
-    different = len({word for text in words for word in text})
+    different = len({word for text in found for word in text})
     counts = [("texts", count, "synthetic texts"), ("vocabulary", different, "different words")]
     return [Metric(name, float(value), "dp-release", note) for name, value, note in counts] + [
         Metric(name, part / whole, "dp-release", note)
@@ -247,7 +244,7 @@ def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metri
         return []
     from scipy.stats import wasserstein_distance
 
-    ours, theirs = ([len(text.split()) for text in texts] for texts in (synthetic, real))
+    ours, theirs = ([word_count(text) for text in texts] for texts in (synthetic, real))
     return [
         Metric(
             "length_wasserstein",

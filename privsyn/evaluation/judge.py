@@ -16,6 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data.words import TOKEN, word_count
+from privsyn.data.words import words as words_of
 from privsyn.dp.filters import gaussian_budget
 from privsyn.evaluation.classifiers import (
     MAX_FEATURES,
@@ -27,7 +29,6 @@ from privsyn.evaluation.classifiers import (
     nearness_in_words,
     spread,
 )
-from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, evenly_spaced
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -332,7 +333,10 @@ def _by_words(
                 features[name].append((next(rows), _labels(pairs), next(rows)))
                 continue
             vectorizer = TfidfVectorizer(
-                ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES
+                token_pattern=TOKEN,
+                ngram_range=(1, 2),
+                sublinear_tf=True,
+                max_features=MAX_FEATURES,
             )
             # The vocabulary is that of all texts of the set in every bootstrap sample of it.
             train = vectorizer.fit_transform(texts)
@@ -752,9 +756,9 @@ def likeness(
         )
     english = np.mean([bool(_ENGLISH.search(text)) for text in tested]) > 0.5
     for end, part in {**{e: p for e, p in sides.items() if e != "_real"}, "_real": real}.items():
-        appear = {word for text in part for word in WORD.findall(text.lower())}
-        pieces = [WORD.findall(text) for text in part]
-        length = float(np.median([len(text.split()) for text in part]))
+        appear = {word for text in part for word in words_of(text.lower())}
+        pieces = [words_of(text) for text in part]
+        length = float(np.median([word_count(text) for text in part]))
         marks = sum(len(_MARK.findall(text)) for text in part) / max(1, sum(map(len, pieces)))
         plain = {"words_median": length, "marks": marks}
         if english:
@@ -766,14 +770,14 @@ def likeness(
 
 
 def _document_counts(texts: Sequence[str]) -> Counter[str]:
-    return Counter(word for text in texts for word in sorted(set(WORD.findall(text.lower()))))
+    return Counter(word for text in texts for word in sorted(set(words_of(text.lower()))))
 
 
 def _style(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
     """Length, marks, capitals, digits and the rates of frequent words; (texts, features)."""
     rows = []
     for text in texts:
-        pieces = WORD.findall(text.lower())
+        pieces = words_of(text.lower())
         total, letters = max(1, len(pieces)), max(1, len(text))
         counts = Counter(pieces)
         rows.append(
@@ -796,7 +800,9 @@ def _tfidf(first: Sequence[str], second: Sequence[str]) -> tuple[Any, Any]:
     both = [*first, *second]
     if not any(map(has_word, both)):
         return np.zeros((len(first), 1)), np.zeros((len(second), 1))
-    rows = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit_transform(both)
+    rows = TfidfVectorizer(
+        token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True
+    ).fit_transform(both)
     return rows[: len(first)], rows[len(first) :]
 
 

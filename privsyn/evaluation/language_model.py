@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from privsyn.data.words import words
 from privsyn.evaluation.classifiers import Texts
-from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, evenly_spaced, wilson
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
@@ -42,7 +42,7 @@ def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]
     if count < _FEWEST_OF_CORPUS // 2:
         return []
     ours, theirs, others = (
-        [WORD.findall(text.lower()) for text in part]
+        [words(text.lower()) for text in part]
         for part in (evenly_spaced(side, count) for side in (synthetic, real[::2], real[1::2]))
     )
     singles, real_singles, other_singles = (

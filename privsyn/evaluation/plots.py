@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsyn.data.artifacts import atomic_file
+from privsyn.data.words import word_count
 from privsyn.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _label_plots(
 def _lengths(texts: Sequence[str]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
-    words = np.array([len(text.split()) for text in texts])
+    words = np.array([word_count(text) for text in texts])
     median, top = float(np.median(words)), float(np.quantile(words, 0.99, method="lower"))
     figure, axes = _figure("Length of the synthetic texts", 3.6)
     width = max(1, round((top - words.min()) / 30))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.evaluation.embeddings import WORD
+from privsyn.data.words import words as words_of
 from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
 from privsyn.validation.profile import number, objects, spelt
@@ -131,7 +131,7 @@ def _values(kind: str, name: str, records: Sequence[Mapping[str, Any]]) -> list[
     if kind == "number":
         return [read for value in values if (read := number(value)) is not None]
     if kind == "words":
-        return [Counter(WORD.findall(v.lower())) for v in values if isinstance(v, str)]
+        return [Counter(words_of(v.lower())) for v in values if isinstance(v, str)]
     return [spelt(value) for value in values]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
+from privsyn.data.words import word_count
 from privsyn.errors import DataError
 from privsyn.release import layout
 
@@ -101,7 +102,7 @@ def read_rows(artifact: Path) -> list[Row]:
 
 def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
     """Lengths, label counts and samples of a file's rows."""
-    lengths = sorted(len(row.text.split()) for row in rows if row.text is not None)
+    lengths = sorted(word_count(row.text) for row in rows if row.text is not None)
     seen = Counter(row.label for row in rows if row.label is not None)
     counted = [(label, seen.pop(label, 0)) for label in labels]
     # Together: the names of labels that nobody declared are the model's words.

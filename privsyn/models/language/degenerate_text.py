@@ -10,6 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from privsyn.data.words import (
+    LETTER,
+    MARKS,
+    SENTENCE_ENDS,
+    runs,
+    word_count,
+    word_ends,
+    words,
+)
 from privsyn.models.language.answers import is_json
 
 _ECHO = 5
@@ -17,7 +26,7 @@ _ECHO = 5
 _FIRST = 3
 """So many equal first words mark a text that repeats its prompt."""
 
-_SLOT = re.compile(r"(?m)^[\W_]*(\w[\w ]{0,39}?)[ \t]*:(?:[ \t]*(\S.*))?")
+_SLOT = re.compile(rf"(?m)^[\W_]*(\w[\w {MARKS}]{{0,39}}?)[ \t]*[:\uff1a](?:[ \t]*(\S.*))?")
 """A line's parts before and after its first colon."""
 _SPECIAL = re.compile(r"<\|[^|\s]{1,40}\|>")
 _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
@@ -100,7 +109,7 @@ def says_its_prompt(text: str, prompt: str) -> bool:
     >>> says_its_prompt("Topic: my bill", "Topic: bills")
     True
     """
-    written, requested = words(text), words(prompt)
+    written, requested = words(text.casefold()), words(prompt.casefold())
     lines = (f"{name}: {value}" for name, value in _slots(prompt) if value)
     return (
         not set(runs(written, _ECHO)).isdisjoint(runs(requested, _ECHO))
@@ -109,7 +118,7 @@ def says_its_prompt(text: str, prompt: str) -> bool:
         or _begin_alike(written[1:], requested[2:])  # This is a note: The following is a note
         or any(line in text.casefold() for line in lines)
         or not {name for name, _ in _slots(text)}.isdisjoint(sum(_slots(prompt), ()))
-        or _is_within(words(text.strip().split("\n", 1)[0]), requested)
+        or _is_within(words(text.casefold().strip().split("\n", 1)[0]), requested)
     )
 
 
@@ -124,7 +133,7 @@ def speaks_as_assistant(text: str) -> bool:
     return (
         _ASSISTANT.match(written.lstrip("\"'*_#> \n\t\u201c\u2018")) is not None
         or _OF_ITSELF.search(written) is not None
-        or (len(set(places)) > 1 and len(text.split()) <= _WORDS_PER_PLACE * len(places))
+        or (len(set(places)) > 1 and word_count(text) <= _WORDS_PER_PLACE * len(places))
     )
 
 
@@ -142,18 +151,9 @@ def thinks_aloud(text: str) -> bool:
     return _THOUGHT.match(text.replace("\u2019", "'").lstrip("\"'*_#>([- \n\t")) is not None
 
 
-def words(text: str) -> list[str]:
-    """The words of a text, whatever is between them."""
-    return re.findall(r"\w+", text.casefold())
-
-
-def runs(of: list[str], count: int) -> list[tuple[str, ...]]:
-    """Every run of ``count`` words."""
-    return list(zip(*(of[start:] for start in range(count)), strict=False))
-
-
 def _begin_alike(written: list[str], requested: list[str]) -> bool:
-    return len(requested) >= _FIRST and written[:_FIRST] == requested[:_FIRST]
+    first = runs(requested, _FIRST)[:1]
+    return first != [] and runs(written, _FIRST)[:1] == first
 
 
 def _slots(text: str) -> list[tuple[str, str]]:
@@ -167,7 +167,8 @@ def _slots(text: str) -> list[tuple[str, str]]:
 
 def _is_within(line: list[str], of: list[str]) -> bool:
     """Whether a line is a run of the other words."""
-    return bool(line) and tuple(line) in runs(of, len(line))
+    starts = range(len(of) - len(line) + 1)
+    return bool(line) and any(of[start : start + len(line)] == line for start in starts)
 
 
 STOPS = ("\n\n",)
@@ -175,8 +176,8 @@ STOPS = ("\n\n",)
 
 # A full stop after few letters may be that of "Dr.", "p.m." or "etc."; not after "it" or "you".
 _SENTENCES = re.compile(
-    r"(?s).*(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
-    r"[\"')\]\u201d\u201c\u2019\u00bb]*(?=\s|$)"
+    r"(?s).*(?:(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
+    rf"[\"')\]\u201d\u201c\u2019\u00bb]*(?=\s|$|{LETTER})|[{SENTENCE_ENDS}][^\w\s]*)"
 )
 # "Here is the message you asked for:", which a chat model says before the text itself.
 _ANNOUNCED = re.compile(
@@ -192,14 +193,18 @@ _HEADER = re.compile(
     + r"[^\n]*(?:\n\s*|\Z)(?:[*_#> ]{0,4}(?:from|to|cc|date|sent|re|fwd?)\W{0,3}:[^\n]*\n\s*){0,5}"
 )
 """Lines of a letter's header, a subject among them."""
-_ENDED = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964]\W*\Z|[:;)\]}\d]\s*\Z")
+_ENDED = re.compile(
+    rf"[.!?\u2026{SENTENCE_ENDS}]\W*\Z|[:;)\]}}\uff1a\uff1b\uff09\d]\s*\Z"
+    # Thai and Lao have no mark at the end of a sentence.
+    r"|[\u0e00-\u0eff]\W*\Z"
+)
 # Words that no English sentence ends with, or hardly one; and marks that something follows.
 _BREAKS_OFF = re.compile(
     r"(?i)(?:\b(?:the|an?|and|or|but|nor|because|of|my|your|our|their|its|whose|than|if|when|while"
     r"|which|who|i|we|they|very|to|for|with|from|at|is|are|was|were|am|would|could|should|will|have|has"
     r"|had|don't|can't|cannot|i'm|i've|please|every|as|into|between|during)|[,\u2013\u2014&(-])\s*\Z"
 )
-_LAST_PART = re.compile(r"[^.!?,;:\n]*\Z")
+_LAST_PART = re.compile(rf"[^.!?,;:\n\u060c\u061b\u3001\uff0c\uff1a\uff1b\u104a{SENTENCE_ENDS}]*\Z")
 _SIGNED = 5
 """Most words of a signature."""
 _QUOTES = (
@@ -254,7 +259,7 @@ class Ending:
         text = written = unquoted(text.strip())
         for stop in self.stops:
             text = self._before_stop(text, stop)
-        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        ends = word_ends(text)
         if most is not None and len(ends) > most:
             text = self.whole(text[: ends[most - 1]])
         elif text == written:  # no stop: the tokens may have run out within a sentence
@@ -263,7 +268,7 @@ class Ending:
 
     def short(self, text: str) -> bool:
         """Whether the text has fewer words than ``least``."""
-        return len(text.split()) < self.least
+        return word_count(text) < self.least
 
     def is_unusable(self, text: str, prompt: str) -> bool:
         """Whether the text is short, has a header but no body, breaks off, or strays.
@@ -286,15 +291,15 @@ class Ending:
         """
         if is_json(text) or _ENDED.search(text):
             return False
-        long = self.full is not None and len(text.split()) >= self.full
+        long = self.full is not None and word_count(text) >= self.full
         tail = _LAST_PART.search(text)  # "Thanks, Ann" needs no full stop
         return _BREAKS_OFF.search(text) is not None or (
-            long and tail is not None and len(tail[0].split()) > _SIGNED
+            long and tail is not None and word_count(tail[0]) > _SIGNED
         )
 
     def strays(self, text: str, prompt: str) -> bool:
         """Whether the text is a chat model's answer, repeats its prompt, or goes in a circle."""
-        pairs = runs(words(text)[-_STRETCH:], 2)
+        pairs = runs(words(text.casefold())[-_STRETCH:], 2)
         return (
             len(set(pairs)) < _LOOP * len(pairs)
             or says_its_prompt(text, prompt)
@@ -306,7 +311,8 @@ class Ending:
         """The text before the first stop after enough words; not a blank line after a colon."""
         at = text.find(stop)
         while at >= 0 and (
-            self.short(text[:at]) or (stop.isspace() and text[:at].rstrip().endswith(":"))
+            self.short(text[:at])
+            or (stop.isspace() and text[:at].rstrip().endswith((":", "\uff1a")))
         ):
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]

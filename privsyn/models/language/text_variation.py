@@ -18,8 +18,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.data.settings import TextExample
-from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text, runs
-from privsyn.models.language.degenerate_text import words as words_of
+from privsyn.data.words import LETTER, MARKS, WORD, runs, word_count, word_ends
+from privsyn.data.words import words as words_of
+from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
@@ -60,6 +61,9 @@ LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {wo
 chat model answers a request about a text, and continues a list in the voice of its texts."""
 _NAMED_WORDS = 2
 """Words that a prompt asks for."""
+_SHOWN = re.compile(rf"(?:{LETTER}){{2,4}}|{WORD}")
+"""A word of an example, or the first letters of a clause without spaces."""
+_NAME_OF_SLOT = re.compile(rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]")
 _COPIED = 8
 """A run of so many words of an example marks a text that copies it."""
 _RANDOM_SLOTS = ("label", "style", "words", "document", "examples")
@@ -223,10 +227,10 @@ class ExampleList:
         self._examples = tuple(examples) if mark else ()
         self._label_text, self._slot, self._words = label_text, slot, words
         self._copied = {
-            run for example in examples for run in runs(words_of(example.text), _COPIED)
+            run for example in examples for run in runs(words_of(example.text.casefold()), _COPIED)
         }
-        names = re.findall(r"(?m)^([A-Z]\w*):", self._request) if self._examples else []
-        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})\b") if names else None
+        names = _NAME_OF_SLOT.findall(self._request) if self._examples else []
+        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})(?!\w)") if names else None
         self.until = tuple(f"\n{name}" for name in names) if self._examples else None
         """Where a continued list goes on to the next text; None: no list, so a request."""
 
@@ -238,7 +242,9 @@ class ExampleList:
 
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
-        longest = sorted(dict.fromkeys(words_of(example.text)), key=len, reverse=True)
+        longest = sorted(
+            dict.fromkeys(_SHOWN.findall(example.text.casefold())), key=len, reverse=True
+        )
         shown = dict(slots) | {"label": self._label_text(example.label)}
         if slots.get(self._slot):
             shown[self._slot] = ", ".join(longest[: self._words])
@@ -251,7 +257,7 @@ class ExampleList:
 
     def copies(self, text: str) -> bool:
         """Whether a text repeats an example at length."""
-        return not self._copied.isdisjoint(runs(words_of(text), _COPIED))
+        return not self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
 
 
 class TextVariation:
@@ -405,7 +411,7 @@ class TextVariation:
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """The prompt of a variation, and the part of the text that the answer continues."""
-        words = [match.end() for match in re.finditer(r"\S+", text)]
+        words = word_ends(text)
         spread = self._settings.length_spread
         slots = self._slots(label) | {
             "text": text,
@@ -425,7 +431,7 @@ class TextVariation:
         """Most words of a variation."""
         if self._settings.rephrase:
             return None
-        return len(text.split()) + self._settings.length_spread
+        return word_count(text) + self._settings.length_spread
 
     def _request(self, label: str | None) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""

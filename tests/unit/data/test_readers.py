@@ -255,6 +255,9 @@ def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
         ("Dzień dobry, proszę o termin wizyty w przyszłym tygodniu u lekarza.", True),
         ("Hello, I would like to see Dr. Lee again some time next week.", False),
         ("Termin bitte", False),  # too short to tell
+        ("血压药用完了", True),
+        ("ปวดเข่า", True),
+        ("Болит колено", True),
     ],
 )
 def test_records_in_another_language_are_told_by_its_common_words(tmp_path, text, other):

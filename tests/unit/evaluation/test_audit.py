@@ -56,13 +56,41 @@ def test_copies_of_training_records_are_found():
     assert by_name["identifiers"].named == 0
 
 
+@pytest.mark.parametrize(
+    ("first", "last"),
+    ["一三", "あん", "กฮ", "ກຮ", "កហ", "ကဟ", "ཀཧ"],
+    ids=["zh", "ja", "th", "lo", "km", "my", "bo"],
+)
+def test_copies_are_found_where_words_have_no_spaces(first, last):
+    rng = np.random.default_rng(1)
+    letters = [chr(point) for point in range(ord(first), ord(last) + 1)]
+    crowd = people(rng)
+    for person in crowd:
+        person.contents[:] = ["".join(rng.choice(letters, 40))]
+    found = audit(copied(crowd)[:150], crowd, CLAIM, TEXTS)
+    assert {test.name: test.inside for test in found.tests} == {
+        "rare_ngrams": 150, "identifiers": 0, "near_duplicates": 150,
+    }  # fmt: skip
+    assert found.exceeds
+
+
+def test_what_the_tests_cannot_read_is_not_graded():
+    rng = np.random.default_rng(1)
+    crowd = people(rng)
+    for person in crowd[: len(crowd) // 2 + 1]:
+        person.contents[:] = ["\U0001f600" * 30]
+    found = audit(copied(crowd)[:150], crowd, CLAIM, TEXTS)
+    assert found.unavailable == "most units have no record of 3 words that the tests can tell apart"
+    assert section(found.to_json(), 1.0).grade is None
+
+
 def test_an_identifier_in_other_words_is_found_by_its_form():
     rng = np.random.default_rng(2)
     crowd = people(rng)
     for number, person in enumerate(crowd):
         person.contents[0] += f" {number:07d} AB-{number:05d} p{number}@example.org"
     told = [i for i, person in enumerate(crowd) if person.inside][:100]
-    for shape in (f"call {i:07d} soon" for i in told), (f"see AB-{i:05d}." for i in told):
+    for shape in (f"call {i:07d} soon" for i in told), (f"编号AB-{i:05d}\uff0c请查" for i in told):
         found = audit([*shape], crowd, CLAIM, TEXTS)
         assert {t.name: t.inside for t in found.tests} == {
             "rare_ngrams": 0, "identifiers": 100, "near_duplicates": 0,

@@ -51,6 +51,22 @@ def test_a_slot_behind_a_special_token_is_one_of_the_prompt():
     assert not says_its_prompt("In 1984 it was cold, and no text.", prompt)
 
 
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("主题\uff1a血压药\n我的药吃完了", True),
+        ("以下是一位病人写给诊所的信。", True),
+        ("有一位病人写给诊所的消息\uff0c我的药没有了", True),
+        ("血压药\uff0c消息", True),  # no other letters than the prompt
+        ("以前我每天都吃血压药\uff0c现在没有了", False),
+        ("我的血压药吃完了\uff0c请给我开新的", False),
+    ],
+)
+def test_a_prompt_without_spaces_is_repeated_by_its_letters(text, repeats):
+    prompt = "以下是一位病人写给诊所的消息。\n主题\uff1a血压药\n正文\uff1a"
+    assert says_its_prompt(text, prompt) == repeats
+
+
 @pytest.mark.parametrize("prompt", ["", "Text:", "<|start|>Text:", "Go on:"])
 def test_a_prompt_of_few_words_is_not_repeated_by_a_text_of_few(prompt):
     assert not says_its_prompt("fine", prompt)

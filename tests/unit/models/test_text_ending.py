@@ -76,6 +76,14 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
         ('\n[{"note": "Please come at two. It', '\n[{"note": "Please come at two. It'),
         (f"[{VISIT}] And the", f"[{VISIT}]"),
         (f"{VISIT}", VISIT),
+        ("我的血压药昨天已经吃完了。下周二能不能", "我的血压药昨天已经吃完了。"),
+        ("医生说“可以来看膝盖了\uff01”我不知道要", "医生说“可以来看膝盖了\uff01”"),
+        ("我的膝盖已经疼了三天,怎么办?我还没", "我的膝盖已经疼了三天,怎么办?"),
+        ("膝が三日前から痛いです\uff61明日行っても", "膝が三日前から痛いです\uff61"),
+        ("ខ្ញុំឈឺក្បាលតាំងពីម្សិលមិញ។ តើខ្ញុំ", "ខ្ញុំឈឺក្បាលតាំងពីម្សិលមិញ។"),
+        ("ကျွန်တော်ခေါင်းကိုက်နေပါတယ်။ဆေး", "ကျွန်တော်ခေါင်းကိုက်နေပါတယ်။"),
+        ("मेरे घुटने में दर्द है। क्या मैं", "मेरे घुटने में दर्द है।"),
+        ("我吃完了。下周二能不能开新的药呢", "我吃完了。下周二能不能开新的药呢"),  # too short
         ("", ""),
     ],
 )  # fmt: skip
@@ -134,6 +142,9 @@ def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: 
         "I came to you last week with a rash that nobody could say anything of and the nurse who "
         "wrote it down on a sheet of paper that I took home said I might call again once it had "
         "come back to my arm",
+        "血压药吃完",
+        "我" + "的膝盖从上个星期六开始一直很疼下楼梯的时候更厉害" * 3,
+        "药药药药药药药药药药药药药药药药药药药药。",
     ],
 )
 def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> None:
@@ -148,6 +159,8 @@ def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> Non
         "My number has not changed since I was with you in May: 12",
         "Ich habe seit Tagen Fieber und w\u00fcrde gern kommen",
         "I am fine \U0001f600 and so is my mother",
+        "血压药吃完了能不能再开一点",
+        "ขอเลื่อนนัดเป็นวันศุกร์ได้ไหมคะ ยาความดันของฉันหมดแล้ว อยากให้หมอสั่งยาใหม่ให้",  # no full stops
     ],
 )
 def test_a_text_without_a_full_stop_may_be_whole(text: str) -> None:

@@ -1,0 +1,126 @@
+"""The words of a text: between spaces, or letter by letter in scripts that have none between words.
+
+In such a script (Han, Kana, Thai, Lao, Khmer, Burmese and some others) a letter with its marks is
+one word of the list, and two letters count as much as one word of another script. Everything here
+depends on the text alone.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
+
+
+def _points(blocks: str, *kinds: str) -> str:
+    """The code points of blocks (``first-last`` each) whose category begins so, for a class."""
+    ranges: list[str] = []
+    for first, last in (map(ord, block.split("-")) for block in blocks.split()):
+        points = map(chr, range(first, last + 1))
+        for chosen, group in groupby(points, lambda p: unicodedata.category(p).startswith(kinds)):
+            if chosen:
+                run = list(group)
+                ranges.append(f"{run[0]}-{run[-1]}")
+    return "".join(ranges)
+
+
+# Line breaking classes ID and SA of UAX 14, and their kin: letters with no space between words.
+_UNSPACED_BLOCKS = (
+    "\u0e00-\u109f \u1780-\u17ff \u1950-\u1aad \u1b00-\u1b7f "  # Thai to Balinese
+    "\ua500-\ua61f \ua980-\uaadf "  # Vai; Javanese to Tai Viet
+    "\u3005-\u312f \u31a0-\u31ff \uff66-\uff9d"  # Kana, Bopomofo
+)
+_UNSPACED = _points(_UNSPACED_BLOCKS, "L", "Nl", "No") + (
+    # Han, Yi; cuneiform, hieroglyphs, Tangut, old Kana; the other planes of Han
+    "\u3400-\u4dbf\u4e00-\ua4cf\uf900-\ufaff\uff9e\uff9f"
+    "\U00012000-\U000167ff\U00016f00-\U0001b2ff\U00020000-\U0003ffff"
+)
+# The marks of letters in every script but Latin, Greek and Cyrillic, whose words stay as they were.
+MARKS = _points("\u0591-\u1aad \u1b00-\u1cff \ua800-\uabff \ufb1e-\ufb1e \u3099-\u309a", "M")
+"""Marks that belong to the letter before them, for a class of a regular expression."""
+_STACKERS = "\u1039\u17d2\u1a60\u1b44\ua9c0"  # the next letter stands below the last
+LETTER = rf"[{_UNSPACED}](?:[{MARKS}]|(?<=[{_STACKERS}])[{_UNSPACED}])*"
+"""A letter, with its marks, of a script that has no spaces between words."""
+SPACED = rf"[^\W{_UNSPACED}]"
+"""A letter or digit of a script that has them. Use it for ``\\w`` of a word's edge."""
+WORD = rf"{SPACED}+(?:[{MARKS}]+{SPACED}*)*|{LETTER}"
+"""A word, or such a letter."""
+TOKEN = rf"{SPACED}(?:{SPACED}|[{MARKS}])+|{LETTER}"
+"""The same, without words of one letter: the token of classifiers."""
+SENTENCE_ENDS = "\u3002\uff01\uff0e\uff1f\uff61\u0589\u061f\u06d4\u0964\u0965\u0f0d\u104b"
+SENTENCE_ENDS += "\u1362\u1367\u17d4\u17d5\u203c\u2047-\u2049"
+"""Ends of sentences, for a class of a regular expression, beside ``.!?``."""
+# These are compiled at their first use, which takes ten milliseconds.
+_PIECE = rf"([^\w\s]*{LETTER}[^\w\s]*)|[^\s{_UNSPACED}]+"
+_LATIN = "\u0000-\u024f\u1e00-\u1eff\ufb00-\ufb06\uff21-\uff5a"
+_LATIN_LETTER = rf"(?=[{_LATIN}])[^\W\d_]"
+_OTHER_LETTER = rf"[^\W\d_{_LATIN}]"
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, whatever is between them, in their own case.
+
+    >>> words("My knee, since 9"), words("\u6211\u7684iPhone 15")
+    (['My', 'knee', 'since', '9'], ['\u6211', '\u7684', 'iPhone', '15'])
+    """
+    return re.findall(r"\w+" if text.isascii() else WORD, text)
+
+
+def worth(of: Sequence[str]) -> float:
+    """How many words these are: two letters of ``LETTER`` are one."""
+    return sum(_halves(of)) / 2
+
+
+def runs(of: Sequence[str], count: int) -> list[tuple[str, ...]]:
+    """Every shortest run of words that is worth ``count``.
+
+    >>> runs(["a", "b", "c"], 2)
+    [('a', 'b'), ('b', 'c')]
+    """
+    halves, found = _halves(of), list[tuple[str, ...]]()
+    if 1 not in halves:
+        return list(zip(*(of[start:] for start in range(count)), strict=False))
+    end = total = 0
+    for start in range(len(of)):
+        while total < 2 * count and end < len(of):
+            total += halves[end]
+            end += 1
+        if total < 2 * count:
+            break
+        found.append(tuple(of[start:end]))
+        total -= halves[start]
+    return found
+
+
+def word_ends(text: str) -> list[int]:
+    """Where each word of a text ends, between spaces or at each second letter of ``LETTER``."""
+    ends, halves, last = list[int](), 0, 0
+    for piece in re.finditer(_PIECE, text):
+        halves += 1 if piece[1] else 2
+        last = piece.end()
+        if halves >= 2 * len(ends) + 2:
+            ends.append(last)
+    return ends + [last] * (halves % 2)
+
+
+def word_count(text: str) -> int:
+    """How long a text is, in words.
+
+    >>> word_count("My knee hurts."), word_count("\u819d\u304c\u75db\u3044\u3067\u3059\u3002")
+    (3, 3)
+    """
+    if text.isascii() or not re.search(LETTER, text):
+        return len(text.split())
+    return len(word_ends(text))
+
+
+def is_latin(text: str) -> bool:
+    """Whether at least half of a text's letters are Latin."""
+    return text.isascii() or (
+        len(re.findall(_LATIN_LETTER, text)) >= len(re.findall(_OTHER_LETTER, text))
+    )
+
+
+def _halves(of: Sequence[str]) -> list[int]:
+    return [2 if word < "\u0e00" or not re.match(LETTER, word) else 1 for word in of]
