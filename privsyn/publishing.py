@@ -147,6 +147,26 @@ def is_ignored(file: Path) -> bool:
     return done.returncode == 0
 
 
+def trackers_of(path: Path) -> list[str]:
+    """Whether git or DVC tracks a file, or one in a folder; reads no content.
+
+    Args:
+        path: A file or folder; a link is looked at as itself and as what it leads to.
+    """
+    tools = []
+    for place in dict.fromkeys((path, path.resolve())):
+        if place.parent.is_dir() and in_git(place.parent):
+            with suppress(PublishError, OSError):  # no git here, or not our repository
+                if _git(place.parent, "--literal-pathspecs", "ls-files", "--", place.name):
+                    tools.append("git")
+        if any(
+            folder.with_name(f"{folder.name}.dvc").is_file()
+            for folder in (place, *place.parents)[:-1]
+        ):
+            tools.append("DVC")
+    return sorted({*tools}, reverse=True)
+
+
 def commit_files(root: Path, files: Sequence[str], message: str, day: str) -> str:
     """Commit the existing ones of these files and nothing else; returns the commit's id.
 

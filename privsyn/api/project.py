@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.api.frames import Rows
+    from privsyn.display.plans import RecordCounts
     from privsyn.display.releases import Comparison
 
 log = logging.getLogger(__name__)
@@ -305,16 +306,11 @@ class Project(Displayable):
             DataError: A file is missing, empty, damaged or lacks a column, or none of its records
                 can be used.
         """
-        from privsyn.stages.check import check, lines, none_usable
+        from privsyn.display.plans import RecordCounts
 
-        ctx = self._context(())
-        counts_by_file = check(ctx)
-        for path, counts in counts_by_file.items():
-            if not counts["kept"]:
-                raise none_usable(ctx, path, counts)
-        return RecordCounts(
-            counts_by_file, {path: lines(ctx, counts) for path, counts in counts_by_file.items()}
-        )
+        counted = RecordCounts.of(self._context(()))
+        counted.refuse_empty()
+        return counted
 
     @guard
     def plan(
@@ -466,27 +462,6 @@ class Project(Displayable):
             "method": config.first_method,
         }
         return (Table.of(f"Project of {dataset.name}", rows),)
-
-
-class RecordCounts(Displayable):
-    """Exact counts of private records, by file: internal, for the owner's eyes.
-
-    Attributes:
-        files: The counts by path, as `privsyn check --json` has them.
-    """
-
-    def __init__(
-        self, files: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Mapping[str, str]]
-    ) -> None:
-        self.files = files
-        self._rows = rows
-
-    def _tables(self) -> tuple[Table, ...]:
-        """A table a file."""
-        return tuple(
-            Table.of(f"{Path(path).name} (internal: exact counts of records)", rows)
-            for path, rows in self._rows.items()
-        )
 
 
 _FREE = ("release_id", "partition_key", "warnings", "shards", "dates")

@@ -109,7 +109,7 @@ def plan(
     elif isinstance(planned, Pipeline):
         planned.print(out)
     else:
-        planned.table(internal=internal, details=details).print(out)
+        planned.table(internal=internal, details=details, flags=True).print(out)
         if advice := of_other_accounts(ctx):
             note(out, advice)
     if not planned.fits:  # as `run` would: scripts go by the exit code
@@ -311,26 +311,14 @@ def check(
 
     The counts are exact. Only the owner of the records may see them: never publish them.
     """
-    from privsyn.stages.check import check as count
-    from privsyn.stages.check import first_steps, lines, sizes
+    from privsyn.display.plans import RecordCounts
 
-    ctx = context_of(params, overrides, day)
-    counts_by_file = count(ctx)
+    counted = RecordCounts.of(context_of(params, overrides, day))
     if as_json:
-        print(json.dumps({"class": "internal", "files": counts_by_file}, indent=2))
+        print(json.dumps(counted.report(), indent=2))
     else:
-        for path, counts in counts_by_file.items():
-            facts(out, lines(ctx, counts), title=f"{path} (internal: exact counts of records)")
-        method = ctx.config.first_method
-        for advice in (
-            *first_steps(ctx, method),
-            *sizes(ctx, next(iter(counts_by_file.values())), method),
-        ):
-            note(out, advice)
-    # The table is printed first: it says why records were dropped.
-    if not all(counts["kept"] for counts in counts_by_file.values()):
-        empty = next(path for path, counts in counts_by_file.items() if not counts["kept"])
-        raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")
+        counted.print(out)
+    counted.refuse_empty()  # the table is printed first: it says why records were dropped
 
 
 def report(

@@ -33,6 +33,8 @@ MISSING = "missing or empty"
 KIND = "of another type"
 ENCODING = "not in dataset.encoding"
 LOST = "a float that has lost digits"
+_BOUNDS = (1, 2, 3)
+"""Bounds on the records of a unit at which most releases are best."""
 _NEAR = "by capitals, spaces or punctuation alone"
 _WORST = 10
 
@@ -143,12 +145,15 @@ class RowCounts:
             most: Most records of a unit that are used (m).
         """
         units = most_of_one = above = beyond = 0
+        kept = dict.fromkeys(map(str, _BOUNDS), 0)
         # Shape of each batch: (distinct units,).
         for records in self._units.counts():
             units += len(records)
             most_of_one = max(most_of_one, int(records.max(initial=0)))
             above += int((records > most).sum())
             beyond += int(np.maximum(records - most, 0).sum())
+            for bound in kept:
+                kept[bound] += int(np.minimum(records, int(bound)).sum())
         apart = sum(len(records) for records in self._alike.counts())
         distinct = sum(len(records) for records in self._contents.counts())
         return {
@@ -161,6 +166,7 @@ class RowCounts:
             "records_per_unit_at_most": most_of_one,
             "units_above_the_bound": above,
             "records_above_the_bound": beyond,
+            "kept_at_bound": kept,
             "units_alike": units - apart,
             "float_ids": self.float_ids,
             "duplicate_texts": self.used - distinct,

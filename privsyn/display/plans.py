@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from datetime import date as Date
 from typing import TYPE_CHECKING, Any
@@ -14,22 +14,22 @@ from rich.console import Console
 from privsyn.display.progress import duration, under_way
 from privsyn.display.tables import Displayable, Table, Verbatim
 from privsyn.dp.accountant import format_epsilon, percent
-from privsyn.errors import ConfigError
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.releases import paid_before
 from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
-from privsyn.methods.registry import METHODS
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
-from privsyn.release.advice import odds_of, of_each
+from privsyn.release.advice import odds_of, of_each, plural
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.check import check, count, lines, none_usable
 from privsyn.stages.plan import (
     about_words,
     lasts_until,
+    methods_of,
     plan,
     preview,
     preview_all,
@@ -116,12 +116,13 @@ class Planned(Displayable):
         """Whether the account could pay for it now, or has."""
         return self.account.entry is not None or self.account.fits
 
-    def table(self, *, internal: bool = False, details: bool = False) -> Table:
+    def table(self, *, internal: bool = False, details: bool = False, flags: bool = False) -> Table:
         """Cost, guarantee and account.
 
         Args:
             internal: Also show how long the earlier release took.
             details: Show what was solved for, too.
+            flags: Whether options of the command line are named, or arguments of Python.
         """
         plan, account, balance = self.plan, self.account, self.account.balance
         name: str = "assigned when the account is created"
@@ -133,7 +134,7 @@ class Planned(Displayable):
             "guarantee": guarantee_text(plan),
             **_accuracy_bought(plan),
             "in words": " ".join(odds),
-            f"synthetic {plan.things}": _number(plan, self.public_size),
+            f"synthetic {plan.things}": _number(plan, self.public_size, flags=flags),
             "takes": share_taken(account),
             "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
             f"{percent(balance.share)} spent",
@@ -176,10 +177,12 @@ def used_of_each(plan: Plan) -> str:
     return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
 
 
-def _number(plan: Plan, public_size: int | None) -> str:
+def _number(plan: Plan, public_size: int | None, *, flags: bool) -> str:
     """How many records there will be, how long, and beside how many people."""
     fewest, most = plan.row_bounds
     parts = [f"{most:,}" if fewest == most else f"{most:,} at most"]
+    if plan.label_shares:
+        parts[0] += f", {plan.label_shares}"
     # The price of a text grows with its tokens, so the budget sets tokens and not texts.
     if "texts_at_worst" in plan.derived and fewest != most:
         worst = int(plan.derived["texts_at_worst"])
@@ -189,8 +192,9 @@ def _number(plan: Plan, public_size: int | None) -> str:
     if tokens is not None:
         parts.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
     if public_size is not None:
-        parts.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
-    parts.append("change it with --texts N")
+        whom = plural(plan.unit, plan.dataset.unit)
+        parts.append(f"you have about {public_size:,} {whom} (account.public_size)")
+    parts.append(f"change it with {'--texts N' if flags else 'texts=N'}")
     return "; ".join(parts)
 
 
@@ -218,10 +222,10 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
     mechanism = plan.accuracy
     if mechanism is None:
         return {}
-    scale, unit = mechanism.scale, plan.unit
+    scale, whom = mechanism.scale, plural(plan.unit, plan.dataset.unit)
     return {
         "accuracy": f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
-        f"on held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered "
+        f"on held-out {whom}, with noise of scale {scale:.4g} {whom} on how many are answered "
         f"right and wrong; the generator is made for epsilon {format_epsilon(plan.target.epsilon)}",
     }
 
@@ -251,6 +255,53 @@ def _until(cron: str | None, copies: int) -> str:
 
 
 @dataclass(frozen=True, repr=False)
+class RecordCounts(Displayable):
+    """Exact counts of private records, and what they call for: internal, for the owner's eyes.
+
+    Attributes:
+        ctx: The project.
+        files: The counts by path.
+        advice: What the counts and the settings call for.
+    """
+
+    ctx: Context
+    files: Mapping[str, Mapping[str, Any]]
+    advice: Sequence[str]
+
+    @classmethod
+    def of(cls, ctx: Context) -> RecordCounts:
+        """Read the private file and count. Opens no account; writes nothing.
+
+        Raises:
+            DataError: A file is missing, empty, damaged or lacks a column.
+        """
+        files = count(ctx)
+        return cls(ctx, files, check(ctx, files, ctx.config.first_method))
+
+    def report(self) -> dict[str, Any]:
+        """Counts and advice as one JSON-able answer."""
+        return {"class": "internal", "files": self.files, "advice": list(self.advice)}
+
+    def refuse_empty(self) -> None:
+        """Refuse a file without a record that can be used.
+
+        Raises:
+            DataError: There is one; names the columns and what they hold.
+        """
+        for path, counts in self.files.items():
+            if not counts["kept"]:
+                raise none_usable(self.ctx, path, counts)
+
+    def _tables(self) -> tuple[Table, ...]:
+        """A table a file; the advice stands below the last one."""
+        tables = [
+            Table.of(f"{path} (internal: exact counts of records)", lines(self.ctx, counts))
+            for path, counts in self.files.items()
+        ]
+        return *tables[:-1], replace(tables[-1], notes=tuple(self.advice))
+
+
+@dataclass(frozen=True, repr=False)
 class Pipeline(Displayable):
     """What the releases of a pipeline would cost, charged in its order.
 
@@ -269,14 +320,8 @@ class Pipeline(Displayable):
         Raises:
             ConfigError: It names none.
         """
-        names = [name for name in ctx.config.pipeline if name in METHODS]
-        if not names:
-            raise ConfigError(
-                "pipeline names no method.",
-                hint="Name some in params.yaml: pipeline: [invisible_ink]",
-            )
         plans = []
-        for name in names:
+        for name in methods_of(ctx.config):
             with under_way(ctx.on_progress, f"plan {name}: noise and cost"):
                 plans.append(plan(ctx, name))
         return cls(plans, preview_all(ctx, plans))

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privsyn.data.readers.columns import called_after_people
 from privsyn.data.readers.image_files import FILE
 from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
@@ -158,7 +159,7 @@ def of_release(
     elif size is None and delta >= LARGE_DELTA:
         cautions.append(
             f"privacy.delta={delta:g} is large: it should be below one over ten times the number "
-            f"of {unit}s. Set account.public_size to a public estimate of that number."
+            f"of {plural(unit)}. Set account.public_size to a public estimate of that number."
         )
     if account.delta and delta > account.delta:
         cautions.append(
@@ -166,6 +167,37 @@ def of_release(
             "promises over its life is told at the smaller one."
         )
     return tuple(cautions)
+
+
+def plural(unit: str, column: str | None = None) -> str:
+    """Several of those who are protected: patients; units of a column that is named like nobody.
+
+    Args:
+        unit: One of them, as the account names it.
+        column: Column of the unit: an account without a word of its own has its name.
+    """
+    if unit == column and not called_after_people(unit):
+        return f"units of column {unit}"
+    if (irregular := _IRREGULAR.get(unit.lower())) is not None:
+        return irregular
+    for ending, several in _ENDINGS:
+        if re.search(ending, unit):
+            return re.sub(ending, several, unit)
+    return f"{unit}s"
+
+
+_IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
+_ENDINGS = (("(?<=[^aeiou])y$", "ies"), ("(?<=s|x|z)$|(?<=ch|sh)$", "es"))
+
+
+def of_cap(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
+    """A caution where the account can pay for no release of the target."""
+    if privacy.epsilon <= account.epsilon:
+        return ()
+    return (
+        f"privacy.epsilon={privacy.epsilon:g} is above account.epsilon={account.epsilon:g}: the "
+        "account can pay for no release of it. Lower privacy.epsilon.",
+    )
 
 
 def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -410,8 +442,8 @@ def of_label_sizes(
     return (
         f"{where}: too few records of {named}: texts of "
         f"{'this label' if len(few) == 1 else 'these labels'} will hold more of noise and of the "
-        "public model than of the records. Fewer texts, or candidates, a label help, and so does "
-        f"one label for several. {PUBLISHES}",
+        "public model than of the records. Fewer texts or candidates a label help, then one label "
+        f"for several, then a larger epsilon. {PUBLISHES}",
     )
 
 
@@ -455,8 +487,8 @@ def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) ->
         return ()
     return (
         f"evaluate.paid: about {units:.0f} of account.public_size={account.public_size} "
-        f"{account.unit}s are held out, of whom noise may move the accuracy by {moved:.0%}. Raise "
-        "evaluate.paid.epsilon or dataset.holdout.",
+        f"{plural(account.unit, dataset.unit)} are held out, of whom noise may move the accuracy "
+        f"by {moved:.0%}. Raise evaluate.paid.epsilon or dataset.holdout.",
     )
 
 

@@ -66,6 +66,10 @@ class ModelUse(Section):
     dtype: str
 
 
+NOISY_SHARES = ("noisy_label_split", "label_noise")
+"""Settings by which a noisy histogram of the labels splits a release."""
+
+
 class Plan(Section):
     """A release before it exists: all public, computed without opening a data file.
 
@@ -156,6 +160,25 @@ class Plan(Section):
         """The bounds in words."""
         fewest, most = self.row_bounds
         return str(most) if fewest == most else f"{fewest} to {most}"
+
+    @property
+    def label_shares(self) -> str:
+        """How the labels share the records, in words; empty without two labels."""
+        labels, where = len(self.dataset.labels), f"methods.{self.method}"
+        if labels < 2:
+            return ""
+        if self.settings.get("label_split"):
+            return f"of each label as many as {where}.label_split says"
+        noisy = next((name for name in NOISY_SHARES if self.settings.get(name)), None)
+        if noisy is not None:
+            return f"of each label by its noisy share of the records ({where}.{noisy})"
+        at_most = "" if self.row_bounds[0] == self.rows else "at most "
+        # privacy: a method that does not pay for shares gives every label the same number.
+        public = f" ({where}.label_split: public shares)" if "label_split" in self.settings else ""
+        return (
+            f"{at_most}{self.rows // labels:,} of each of {labels} labels, whatever their shares "
+            f"in the records{public}"
+        )
 
     @property
     def things(self) -> str:

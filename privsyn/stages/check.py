@@ -8,7 +8,7 @@ on them. They hold no text, no unit and no label but those the config declares.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,18 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import read_records, repeating_columns
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
-from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
-from privsyn.release.advice import TrainedOn, of_label_sizes, of_prompts, of_sizes
+from privsyn.publishing import trackers_of
+from privsyn.release.advice import (
+    TrainedOn,
+    of_cap,
+    of_label_sizes,
+    of_prompts,
+    of_sizes,
+    plural,
+)
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
@@ -28,7 +35,7 @@ from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
 CHECK = "check.json"
 
 
-def check(ctx: Context) -> dict[str, dict[str, Any]]:
+def count(ctx: Context) -> dict[str, dict[str, Any]]:
     """Counts of the private file, and of ``dataset.test_path`` where there is one, by path.
 
     Opens no account and writes nothing.
@@ -45,45 +52,86 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         for _ in read_records(dataset, ctx.source_path(path), row_counts):
             pass
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
-        if 1 < counts["kept"] == counts["units"] and modality_of(dataset).worded:
-            # Ids of rows, it may be: another column may say whose they are.
+        # Ids of rows, it may be, though an export doubled some: another column may say whose.
+        if 1 < counts["kept"] < 2 * counts["units"] and modality_of(dataset).worded:
             counts["other_units"] = repeating_columns(dataset, ctx.source_path(path))
         counts_of[str(path)] = counts
     return counts_of
 
 
-def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ...]:
-    """Whether a method's settings suit the records of the private file.
+def check(ctx: Context, counts_by_file: Mapping[str, Mapping[str, Any]], method: str) -> list[str]:
+    """What the counts and the settings of a method call for, a sentence or two each. Internal.
 
-    Where no plan can be made yet, as for want of a model, there is nothing to say: `plan` does.
+    Args:
+        ctx: The project.
+        counts_by_file: As ``count`` returns them.
+        method: The release that is weighed.
     """
+    advice = [
+        one.format(**facts)
+        for counts in counts_by_file.values()
+        for facts in [_facts(ctx, counts, method)]
+        for applies, one in _ADVICE
+        if applies(facts)
+    ]
+    advice += tracked(ctx)
+    first, *_ = counts_by_file.values()
+    return list(dict.fromkeys([*advice, *_of_method(ctx, first, method)]))
+
+
+def tracked(ctx: Context) -> list[str]:
+    """Where the private files of a project are under version control, with the step."""
+    dataset = ctx.config.dataset.resolved(ctx.day)
+    settings = {"dataset.path": dataset.path, "dataset.test_path": dataset.test_path}
+    return [
+        _TRACKED[tool].format(setting=setting, path=path)
+        for setting, path in settings.items()
+        if isinstance(path, Path)
+        for tool in trackers_of(ctx.path(path))
+    ]
+
+
+_TRACKED = {
+    "git": "{setting}={path} is tracked by git: whoever gets the repository gets the records. Run: "
+    "git rm -r --cached {path}; add it to .gitignore; and where it was committed, take it out of "
+    "the history (git filter-repo) before the repository is shared.",
+    "DVC": "{setting}={path} is tracked by DVC: `dvc push` copies the records to the remote. Run: "
+    "dvc remove on its .dvc file, add it to .gitignore and .dvcignore, and delete it from the "
+    "remote (dvc gc --cloud).",
+}
+
+
+def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str]:
+    """What a release needs before any epsilon, how its labels share it, and whether sizes suit."""
+    dataset, given, where = ctx.config.dataset, ctx.config.method(method), f"methods.{method}"
+    models = ctx.config.models
+    # Of a server's model nothing is known.
+    writers = [models.language] if models.server is None else [f"{models.server}"]
+    advice = [
+        *of_prompts(
+            dataset.document,
+            dataset.labels,
+            writers if modality_of(dataset).worded else [],
+            own=own_prompts(given),
+        ),
+        *of_cap(ctx.config.privacy, ctx.config.account),
+    ]
     try:
         planned = plan(ctx, method)
-    except PrivsynError:
-        return ()
+    except PrivsynError:  # as for want of a model: `plan` says so
+        return advice
+    if planned.label_shares:
+        advice.append(f"{where}: {planned.rows_said} {planned.things}, {planned.label_shares}.")
     release = open_plan(ctx, planned)
-    mechanism, cells = release.mechanism, len(release.cells)
-    there, where = _trained_on(planned, counts), f"methods.{method}"
+    mechanism, cells, there = release.mechanism, len(release.cells), _trained_on(planned, counts)
     used = there.records / max(1, counts["kept"])
     train = {label: used * records for label, records in counts["labels"].items()}
-    return (
-        of_sizes(where, mechanism, cells, there)
-        or of_label_sizes(where, mechanism, cells, train)
-        or (f"{where}: settings and number of records fit.",)
+    # Both: a total that fits may hide a label that does not, and one that does not fit, which.
+    sizes = (
+        *of_sizes(where, mechanism, cells, there),
+        *of_label_sizes(where, mechanism, cells, train),
     )
-
-
-def first_steps(ctx: Context, method: str) -> tuple[str, ...]:
-    """What helps a release before any epsilon does, by public settings: see ``of_prompts``."""
-    dataset, given = ctx.config.dataset, ctx.config.method(method)
-    models = _writers(ctx) if modality_of(dataset).worded else []
-    return of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given))
-
-
-def _writers(ctx: Context) -> list[str]:
-    """The language model that writes, by its setting; of a server nothing is known."""
-    models = ctx.config.models
-    return [models.language] if models.server is None else [f"{models.server}"]
+    return [*advice, *(sizes or (f"{where}: settings and number of records fit.",))]
 
 
 def helps_first(ctx: Context, planned: Plan) -> str:
@@ -134,70 +182,71 @@ def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
     return TrainedOn(share * counts["units"], int(share * left), "the private file", public=False)
 
 
-def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
-    """The counts of one file for a person."""
+def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """What the rows of a table and of ``_ADVICE`` speak of."""
     dataset, account = ctx.config.dataset, ctx.config.account
     kind, bound = modality_of(dataset), dataset.max_records_per_unit
+    models = ctx.config.models
     who = account.unit if dataset.unit is not None else "row"
-    usable, beyond = counts["kept"], counts["records_above_the_bound"]
+    used = counts["kept"] - counts["records_above_the_bound"]
+    settings = ctx.config.method(method)
+    return {
+        **counts,
+        "who": who,
+        "whom": plural(who, dataset.unit),
+        "things": kind.things,
+        "bound": bound,
+        "used": used,
+        "holdout": dataset.holdout,
+        "encoding": dataset.encoding,
+        "column": dataset.unit,
+        "size": account.public_size,
+        "people": plural(account.unit, dataset.unit),
+        "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
+        "others": "; ".join(
+            f"{column!r} has {values:,} values on {counts['kept']:,} rows"
+            for column, values in counts.get("other_units", {}).items()
+        ),
+        "more": "; ".join(
+            f"{most} would use {kept / used:.1f} times as many"
+            for most, kept in counts["kept_at_bound"].items()
+            if int(most) > bound and used
+        ),
+        "pays": any(
+            kept >= _PAYS * int(most) / bound * used
+            for most, kept in counts["kept_at_bound"].items()
+            if int(most) > bound
+        ),
+        "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
+        "foreign": language([models.language] if models.server is None else [], counts),
+    }
+
+
+def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
+    """The counts of one file for a person."""
+    facts, kind = _facts(ctx, counts, ctx.config.first_method), modality_of(ctx.config.dataset)
     table = {"rows": f"{counts['rows']:,}"}
     if counts["dropped"]:
-        table |= {"kept": f"{usable:,}", "dropped": f"{counts['dropped']:,}"}
+        table |= {"kept": f"{counts['kept']:,}", "dropped": f"{counts['dropped']:,}"}
     for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
         advised = advice(reason, counts["labels"])
         many = "1 row" if rows == 1 else f"{rows:,} rows"
         table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
-    for label, records in counts["labels"].items():
-        table[f"label {label}"] = f"{records:,}" if records else _NOBODY
-    table[f"{who}s"] = f"{counts['units']:,}"
-    if dataset.unit is not None:
-        most = counts["records_per_unit_at_most"]
-        thing = kind.things.removesuffix("s") if most == 1 else kind.things
-        table[f"{who}s"] += f", with {most:,} {thing} at most"
-    if beyond:
-        table["not used"] = (
-            f"{beyond:,} {kind.things}: {counts['units_above_the_bound']:,} {who}s have more than "
-            f"{bound}, and {bound} of each {who} {'is' if bound == 1 else 'are'} used "
-            "(dataset.max_records_per_unit)"
-        )
-    table["used"] = f"{usable - beyond:,} {kind.things}"
-    if dataset.holdout:
-        aside = dataset.holdout * (usable - beyond)
+    table |= {f"label {label}": f"{records:,}" for label, records in counts["labels"].items()}
+    most = counts["records_per_unit_at_most"]
+    thing = kind.things.removesuffix("s") if most == 1 else kind.things
+    with_most = "" if facts["column"] is None else f", with {most:,} {thing} at most"
+    table[facts["whom"]] = f"{counts['units']:,}{with_most}"
+    for applies, name, value in _ROWS:
+        if applies(facts):
+            table[name] = value.format(**facts)
+    if facts["holdout"]:
+        aside = facts["holdout"] * facts["used"]
         table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
     if span := counts.get("span"):
         table["values"] = value_range_text(*span)
-    if counts["duplicate_texts"]:
-        table["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
-    if kind.worded and usable:
+    if kind.worded and counts["kept"]:
         table["length"] = f"half of the texts have {counts['median_words']:,} words or more"
-        method = ctx.config.first_method
-        if note := length(f"methods.{method}", ctx.config.method(method), counts):
-            table["too long"] = note
-    if alike := counts["units_alike"]:
-        table["ids alike"] = (
-            f"{alike:,} {who}s have an id that differs from another by case, spaces, width or "
-            "leading zeros alone. If these are the same people, each counts twice: write their ids "
-            "alike"
-        )
-    if floats := counts["float_ids"]:
-        table["ids as floats"] = (
-            f"{floats:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
-            "made numbers of them, which loses digits of long ids. Read the column as text, or as "
-            "Int64 in pandas, before it is written"
-        )
-    if twice := counts.get("decoded_wrongly"):
-        table["wrong letters"] = (
-            f"{twice:,} texts hold signs such as \u00c3\u00bc in place of one letter: they are in "
-            f"UTF-8, and are read as {dataset.encoding}. Set dataset.encoding=utf-8, or repair the "
-            "file"
-        )
-    if note := _too_few(ctx, counts):
-        table["note"] = note
-    if note := whose_rows(dataset, counts):
-        table["who is protected"] = note
-    models = ctx.config.models
-    if note := language([models.language] if models.server is None else [], counts):
-        table["language"] = note
     return {**table, **kind.read_as}
 
 
@@ -215,50 +264,106 @@ def value_range_text(low: float, high: float) -> str:
     return f"brightest value {high:,.0f}{room}: set dataset.images.depth={bits}"
 
 
-def whose_rows(dataset: DatasetConfig, counts: Mapping[str, Any]) -> str:
-    """Advice where the unit may be the row; it follows from the counts."""
-    others = counts.get("other_units", {})
-    one = (
-        "no unit is named (dataset.unit): rows, not people, are protected"
-        if dataset.unit is None
-        else f"every id in {dataset.unit!r} is on one row alone, so it may be the id of a row"
-        if others
-        else ""
-    )
-    if not others:
-        return one
-    named = "; ".join(
-        f"{column!r} has {values:,} values on {counts['kept']:,} rows"
-        for column, values in others.items()
-    )
-    return (
-        f"{one}. {named}. If such a column says whose row it is, name it in dataset.unit: with "
-        "several rows each, people are protected less than is said"
-    )
+_Facts = Mapping[str, Any]
 
-
-_NOBODY = (
-    "0: no record has it, so its texts would be made of noise and the public model alone. Correct "
-    "the file, or the spelling in dataset.labels. To take a label out because no record has it "
-    "publishes that: labels come from what was known without the file"
+_ROWS: tuple[tuple[Callable[[_Facts], Any], str, str], ...] = (
+    (
+        lambda f: f["records_above_the_bound"],
+        "not used",
+        "{records_above_the_bound:,} {things}: of {units_above_the_bound:,} {whom}, which have "
+        "more than {bound} each (dataset.max_records_per_unit)",
+    ),
+    (lambda f: True, "used", "{used:,} {things}"),
+    (
+        lambda f: f["duplicate_texts"],
+        "copies",
+        "{duplicate_texts:,} {things} are copies of another one",
+    ),
 )
+"""Rows of the table of counts: when, name, value."""
+
 _FEW = 100
 """Records below which a release is hardly about anything: a fixed bound, not one of the data."""
 _CHANCE = 1e-3
+_MANY_MORE = 1.5
+"""Times as many ids as people are said to be, from which on they may be ids of rows."""
+_PAYS = 0.9
+"""Part of what a larger bound adds in noise that it must add in records to be no worse."""
 
-
-def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
-    """Advice on a file with few records; it follows from the counts that are shown."""
-    left, holdout = counts["kept"] - counts["records_above_the_bound"], ctx.config.dataset.holdout
-    if not 0 < left < _FEW:
-        return ""
-    advice = f"fewer than {_FEW} records are too few to make or to measure anything by"
-    if holdout and holdout ** counts["units"] >= _CHANCE:
-        advice += (
-            f"; dataset.holdout={holdout:g} may even set all of them aside, and then no release "
-            "can be made: dataset.holdout=0 keeps them"
-        )
-    return f"{advice}."
+_ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
+    (
+        lambda f: f["empty"],
+        "no record has one of these labels: {empty}. Their texts would be made of noise and the "
+        "public model alone. Correct the file, or the spelling in dataset.labels. To take a label "
+        "out because no record has it publishes that: labels come from what was known without the "
+        "file.",
+    ),
+    (
+        lambda f: f["more"] and f["records_above_the_bound"],
+        "dataset.max_records_per_unit={bound} leaves {records_above_the_bound:,} {things} out. A "
+        "bound of {more}; noise grows with the bound. Set it by what is known without the file.",
+    ),
+    (
+        lambda f: f["more"] and f["records_above_the_bound"] and not f["pays"],
+        "dataset.max_records_per_unit={bound} is best here: a larger bound adds more noise than "
+        "records.",
+    ),
+    (
+        lambda f: 0 < f["used"] < _FEW,
+        f"fewer than {_FEW} records are too few to make or to measure anything by.",
+    ),
+    (
+        lambda f: 0 < f["used"] < _FEW and f["holdout"] ** f["units"] >= _CHANCE,
+        "dataset.holdout={holdout:g} may even set all records aside, and then no release can be "
+        "made: dataset.holdout=0 keeps them.",
+    ),
+    (lambda f: f["long"], "{long}."),
+    (
+        lambda f: f["units_alike"],
+        "{units_alike:,} {whom} have an id that differs from another by case, spaces, width or "
+        "leading zeros alone. If these are the same people, each counts twice: write their ids "
+        "alike.",
+    ),
+    (
+        lambda f: f["float_ids"],
+        "{float_ids:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
+        "made numbers of them, which loses digits of long ids. Read the column as text, or as "
+        "Int64 in pandas, before it is written.",
+    ),
+    (
+        lambda f: f.get("decoded_wrongly"),
+        "{decoded_wrongly:,} texts hold signs such as \u00c3\u00bc in place of one letter: they "
+        "are in UTF-8, and are read as {encoding}. Set dataset.encoding=utf-8, or repair the file.",
+    ),
+    (
+        lambda f: f["column"] is None,
+        "no unit is named (dataset.unit): rows, not people, are protected.",
+    ),
+    (
+        lambda f: f["column"] is not None and f["others"],
+        "{column!r} has {units:,} ids on {kept:,} rows, so it may be the id of a row.",
+    ),
+    (
+        lambda f: f["others"],
+        "{others}. If such a column says whose row it is, name it in dataset.unit: with several "
+        "rows each, people are protected less than is said.",
+    ),
+    (
+        lambda f: f["size"] and f["units"] > _MANY_MORE * f["size"] and f["column"] is not None,
+        "you said about {size:,} {people} (account.public_size), and the file has {units:,} ids in "
+        "{column!r}: is this the id of {people}? If it is the id of a row, name the column of "
+        "{people} in dataset.unit. If it is theirs, take another number from what is known "
+        "without the file.",
+    ),
+    (
+        lambda f: f["size"] and f["units"] > _MANY_MORE * f["size"] and f["column"] is None,
+        "you said about {size:,} {people} (account.public_size), and the file has {units:,} rows, "
+        "each of which counts as one. If several rows are of one of them, name the column that "
+        "says whose a row is in dataset.unit.",
+    ),
+    (lambda f: f["foreign"], "{foreign}."),
+)
+"""Advice by the counts of one file: when, and what is said. All follows from exact counts."""
 
 
 def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ from privsyn.methods.base import (
     SizedByTexts,
     TrainsModel,
 )
-from privsyn.methods.registry import load_method
+from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import check_encoder, refuse_unknown_label
@@ -252,6 +252,20 @@ def longest(where: str, settings: Any) -> tuple[str, int | None]:
 def about_words(tokens: int) -> int:
     """English words of so many tokens, roughly."""
     return max(1, round(0.75 * tokens))
+
+
+def methods_of(config: Config) -> list[str]:
+    """The methods that ``pipeline`` names, in its order; beside them it may name the student.
+
+    Raises:
+        ConfigError: It names no method.
+    """
+    names = [name for name in config.pipeline if name in METHODS]
+    if not names:
+        raise ConfigError(
+            "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
+        )
+    return names
 
 
 def for_texts(config: Config, method_name: str, texts: int) -> list[str]:

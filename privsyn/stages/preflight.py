@@ -7,6 +7,7 @@ No record is read here.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,11 @@ from privsyn.publishing import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
+from privsyn.stages.check import tracked
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.measure import try_measuring
+
+log = logging.getLogger(__name__)
 
 
 def due(ctx: Context, plan: Plan) -> bool:
@@ -52,6 +56,8 @@ def preflight(
     plan = release.plan
     if not due(ctx, plan):
         return
+    for advice in tracked(ctx):
+        log.warning("%s", advice)
     check_key(ctx)
     check_places(ctx, plan, published=published)
     backends = load_planned_models(release, backends)

@@ -193,36 +193,49 @@ def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
     columns = dict(list(columns.items())[:_MOST_COLUMNS])
     if not columns:
         return {}
-    seen: dict[str, Hashes | None] = {name: Hashes() for name in columns}
-    rows = 0
-    for row in _rows(cfg, path, columns):
+    # Values of a column, and pairs of one and the unit: both are counted in bounded memory.
+    seen: dict[str, tuple[Hashes, Hashes] | None] = {name: (Hashes(), Hashes()) for name in columns}
+    units = Hashes()
+    wanted = columns if cfg.unit is None else {**columns, "": cfg.unit}
+    for number, row in enumerate(_rows(cfg, path, wanted)):
         if isinstance(row, str):
             continue
-        rows += 1
-        for name, value in zip(columns, row, strict=True):
-            hashes, files = seen[name], unit_id(value)
-            if hashes is None or files is None:
+        values, unit = row, str(number)
+        if cfg.unit is not None:
+            *values, value = row
+            unit = unit_id(value) or unit
+        units.add(hash(unit))
+        for name, value in zip(columns, values, strict=True):
+            hashes, of_row = seen[name], unit_id(value)
+            if hashes is None or of_row is None:
                 continue
-            if len(files) > _LONGEST_ID:
+            if len(of_row) > _LONGEST_ID:
                 seen[name] = None
             else:
-                hashes.add(hash(files))
-    counts = {
-        name: (sum(map(len, sets)), sum(int(one.sum()) for one in sets))
-        for name, hashes in seen.items()
-        if hashes is not None
-        for sets in [list(hashes.counts())]
-    }
+                hashes[0].add(hash(of_row))
+                hashes[1].add(hash((of_row, unit)))
+    ids, rows = _distinct(units)
     return {
         name: values
-        for name, (values, filled) in counts.items()
-        if 1 < values < filled and (called_after_people(name) or values >= rows / _FEW_ROWS)
+        for name, hashes in seen.items()
+        if hashes is not None
+        for (values, filled), (pairs, _) in [map(_distinct, hashes)]
+        if 1 < values < min(filled, ids)
+        # Where a unit has further rows, the column of people says the same of most of them.
+        and 2 * (pairs - ids) <= rows - ids
+        and (called_after_people(name) or rows / _FEW_ROWS <= values <= _FEWER * ids)
     }
 
 
-_MOST_COLUMNS, _LONGEST_ID, _FEW_ROWS = 16, 64, 5
-"""Most columns that are searched, most letters of an id, and most rows per value of a column that
-may hold ids of people."""
+def _distinct(hashes: Hashes) -> tuple[int, int]:
+    """Distinct hashes, and all."""
+    batches = list(hashes.counts())
+    return sum(map(len, batches)), sum(int(one.sum()) for one in batches)
+
+
+_MOST_COLUMNS, _LONGEST_ID, _FEW_ROWS, _FEWER = 16, 64, 5, 0.75
+"""Most columns that are searched, most letters of an id, most rows per value of a column that may
+hold ids of people, and most values of it per id of the unit."""
 
 
 def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:

@@ -208,7 +208,8 @@ def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float)
         records=math.ceil(candidates * noise_votes / LOUD),
         settings=f"{sizes} and noise of {noise_votes:.3g} votes on each of {candidates} candidates",
         otherwise="with fewer records the noise decides, and the release may be no better than the "
-        "public model alone. Raise privacy.epsilon, or lower expansion or population.",
+        "public model alone. Write fewer texts (lower population), lower expansion, or take one "
+        "label for several; a larger privacy.epsilon comes last.",
     )
 
 

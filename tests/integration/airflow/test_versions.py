@@ -100,10 +100,10 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path, settings, sai
 def test_a_path_may_name_the_version(tmp_path):
     made = build_project(
         tmp_path / "project",
-        dataset={"path": "exports/{version}/{date:%Y}.jsonl", "version": "v{date:%m}"},
+        dataset={"path": "records/{version}/{date:%Y}.jsonl", "version": "v{date:%m}"},
     )
     dataset = load_config(made.params).dataset
-    assert str(dataset.resolved(date(2026, 3, 1)).path) == "exports/v03/2026.jsonl"
+    assert str(dataset.resolved(date(2026, 3, 1)).path) == "records/v03/2026.jsonl"
     assert dataset.dates(date(2026, 3, 1)) == ("v03", "2026")
     with pytest.raises(ConfigError, match=r"dataset\.version"):
         load_config(made.params, ["dataset.version=../x"]).dataset.resolved(date(2026, 3, 1))

@@ -167,7 +167,7 @@ def test_an_unforeseen_error_shows_no_text(make_project, run, monkeypatch):
         raise ValueError("the record said: CANARY")
 
     monkeypatch.delenv("PRIVSYN_DEBUG", raising=False)
-    monkeypatch.setattr("privsyn.ledger.accounts.Accounts.preview", broken)
+    monkeypatch.setattr("privsyn.ledger.accounts.Accounts.preview_all", broken)
     code, _, err = run(make_project(), "plan")
     assert code == 1
     assert "CANARY" not in err
