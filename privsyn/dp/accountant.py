@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.event_tree import (
+    Part,
     check_delta,
     composition,
     fold,
@@ -180,6 +181,14 @@ def renyi_epsilon(event: Event, delta: float) -> float:
     """Epsilon by the Renyi curve alone, at its best order: fast, and never below the truth."""
     check_delta(delta)
     return conversions.best_epsilon(RDPCurve(event), delta)
+
+
+def fixed_epsilon(parts: tuple[Part, ...], delta: float) -> float:
+    """Epsilon at ``delta`` of pairs that are fixed in advance, by their exact composition [B22]."""
+    check_delta(delta)
+    from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
+
+    return sampled_gaussian_epsilon(parts, delta) if delta else math.inf
 
 
 def loss_distribution_epsilon(event: Event, delta: float) -> float:

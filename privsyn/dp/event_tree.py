@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.events import (
@@ -26,25 +27,23 @@ FAR = 20.0
 """Log of epsilon over target above which ``calibrate`` bisects: a secant would be misled."""
 
 
-def repeated(event: Event, count: int) -> Event | None:
-    """``count`` copies of an event as one event for the loss distribution.
+class Allocation(NamedTuple):
+    """``steps`` random allocations, each drawn anew; a place is mu-Gaussian DP [B19]."""
 
-    None unless the event is a sequence of sampled and plain Gaussians: only their dominating
-    distributions are fixed by the first copy.
-    """
-    match event:
-        case SampledGaussian(rate, noise, steps):
-            return SampledGaussian(rate, noise, steps * count)
-        case Gaussian(noise, once):
-            return Gaussian(noise, once * count)
-        case DiscreteGaussian(noise, once):
-            return DiscreteGaussian(noise, once * count)
-        case Composed(events):
-            copies = [repeated(child, count) for child in events]
-            repeats = tuple(copy for copy in copies if copy is not None)
-            return Composed(repeats) if len(repeats) == len(copies) else None
-        case _:
-            return None
+    mu: float
+    places: int
+    steps: int
+
+
+class PureSteps(NamedTuple):
+    """``steps`` randomized responses of one loss (nats), which dominate pure steps [B3]."""
+
+    loss: float
+    steps: int
+
+
+Part = tuple[float, float, int] | Allocation | PureSteps
+"""Rate, noise multiplier and steps of a sampled Gaussian; or another pair that is fixed."""
 
 
 def scaled(event: Event, factor: float) -> Event:
@@ -237,12 +236,12 @@ def split_allocation(event: Event) -> tuple[RandomAllocation | None, tuple[Event
     events.
     """
     parts = tuple(in_sequence(event))
-    drawn = [at for at, part in enumerate(parts) if isinstance(part, RandomAllocation)]
+    drawn = [(at, part) for at, part in enumerate(parts) if isinstance(part, RandomAllocation)]
     if not drawn:
         return None, parts
     # By position: one object may stand in a sequence more than once, and each time costs.
-    first = max(drawn, key=lambda at: parts[at].places)
-    return parts[first], parts[:first] + parts[first + 1 :]
+    at, first = max(drawn, key=lambda entry: entry[1].places)
+    return first, parts[:at] + parts[at + 1 :]
 
 
 def without_secret(event: Event) -> Event:

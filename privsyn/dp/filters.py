@@ -11,6 +11,9 @@ import math
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.event_tree import (
+    Allocation,
+    Part,
+    PureSteps,
     check_delta,
     composition,
     fold,
@@ -18,8 +21,19 @@ from privsyn.dp.event_tree import (
     pure_of_leaf,
     sampled_parts,
     split_allocation,
+    without_secret,
 )
-from privsyn.dp.events import Composed, Event, Pure, RandomAllocation, Rounds, leaves
+from privsyn.dp.events import (
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    Pure,
+    RandomAllocation,
+    Rounds,
+    SampledGaussian,
+    leaves,
+)
 
 
 def filter_order(epsilon: float, delta: float) -> float:
@@ -118,6 +132,35 @@ def covering_mu_squared(event: Event, failure: float) -> float:
     if math.isfinite(inner):
         inner = random_allocation.covering_mu(math.sqrt(inner), drawn.places, failure) ** 2
     return inner + math.fsum(map(gaussian_mu_squared, others))
+
+
+def fixed_parts(event: Event, count: int = 1) -> tuple[Part, ...]:
+    """The pairs that dominate ``count`` releases of an event; () unless all its pairs are fixed.
+
+    They do not depend on what was released before: of sampled and plain Gaussians, pure steps, and
+    random allocations, whose places every release draws anew [B22]. A second allocation of one
+    release may be the same draw of places, so it counts as if its places were known.
+    """
+    drawn, others = split_allocation(event)
+    parts: list[Part] = []
+    for child in others if drawn is None else (drawn, *map(without_secret, others)):
+        match child:
+            case SampledGaussian(rate, noise, steps):
+                parts += [(rate, noise, steps * count)] if rate else []
+            case Gaussian(noise, steps) | DiscreteGaussian(noise, steps):
+                parts.append((1.0, noise, steps * count))
+            case Pure(loss):
+                parts += [PureSteps(loss, count)] if loss else []
+            case RandomAllocation(inner, places):
+                mu = math.sqrt(gaussian_mu_squared(inner))
+                if not mu <= random_allocation.LARGEST_MU:
+                    return ()
+                parts += [Allocation(mu, places, count)] if mu else []
+            case _ if drawn is not None and (squared := gaussian_mu_squared(child)) < math.inf:
+                parts += [(1.0, squared**-0.5, count)] if squared else []
+            case _:
+                return ()
+    return tuple(parts)
 
 
 def pure_loss(event: Event) -> float:

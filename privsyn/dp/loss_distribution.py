@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from privsyn.dp import random_allocation
 from privsyn.dp.bounded_range import before_response
 from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING
 from privsyn.dp.conversions import covering_mu as covering_gaussian
+from privsyn.dp.event_tree import Allocation, Part, PureSteps
 
 POINTS = 2**18
 """Grid points of the composed distribution."""
@@ -37,6 +39,11 @@ _READ = 1e-9
 _BLIND = 1e-3
 """Largest share of delta for the FFT's error before another tilt is tried."""
 
+_RATIO_POINTS = 2400
+"""Grid points of an allocation's ratio, which is composed with itself."""
+_SPLIT = 2.0**-40
+"""What a share of a split mass may lack by its roundings: moving mass up dominates, too."""
+
 _WIDEST = 690.0
 """Largest loss of a step: exponentials of larger losses overflow."""
 _TILTS, _CLOSER = 8, 1e-4
@@ -47,21 +54,18 @@ _EPSILON = float(np.finfo(np.float64).eps)
 _MOST_PURE = 300.0
 """Largest sum of pure losses: beyond it e^loss and the grid would be too large."""
 
-Part = tuple[float, float, int]
-"""Rate, noise multiplier and steps of a sampled Gaussian."""
-
 
 @lru_cache(maxsize=256)
 def sampled_gaussian_epsilon(
     parts: tuple[Part, ...], delta: float, pure: tuple[float, ...] = ()
 ) -> float:
-    """An upper bound on epsilon at ``delta`` of composed sampled Gaussians.
+    """An upper bound on epsilon at ``delta`` of composed sampled Gaussians and other fixed pairs.
 
     Guarantee: (epsilon, delta)-DP for neighbors that differ by the presence of one unit, despite
     numerical errors. Tests compare it with the truth.
 
     Args:
-        parts: Rate in (0, 1], noise multiplier and steps of each.
+        parts: The steps, by kind; rates in (0, 1].
         delta: In (0, 1).
         pure: Losses of pure steps on the same units, each as randomized response [B3].
 
@@ -243,7 +247,7 @@ class _Side:
     """One of the two directions, with its losses on a coarse grid.
 
     Attributes:
-        parts: Rate, noise multiplier and steps of each.
+        parts: The steps, by kind.
         delta: Delta for which the window is chosen.
         removed: Whether the unit is present in the first distribution.
         pure: Losses of pure steps.
@@ -270,7 +274,7 @@ class _Side:
     def at(self, width: float) -> list[_Step]:
         """The steps on a grid of another width."""
         return [
-            _discrete(*part, width=width, removed=self.removed, tail=self.tail)
+            _discrete(part, width=width, removed=self.removed, tail=self.tail)
             for part in self.parts
         ]
 
@@ -284,7 +288,7 @@ def _side(
 ) -> _Side | None:
     """A direction; None if the grid cannot hold its losses."""
     tail = delta * _TAIL / sum(steps for *_, steps in parts)
-    span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
+    span = max(math.fsum(_range(part, removed, tail)) for part in parts)
     if not span < _WIDEST:
         return None
     side = _Side(parts, delta, removed, pure, tail, span, points or POINTS, [])
@@ -372,14 +376,45 @@ def _tilted_deltas(
     return losses, deltas, error * untilted
 
 
-def _range(rate: float, noise: float, removed: bool, tail: float) -> tuple[float, float]:
+def _range(part: Part, removed: bool, tail: float) -> tuple[float, float]:
     """Largest upward and downward loss of one step, except for a share ``tail``."""
+    if isinstance(part, Allocation | PureSteps):
+        losses, *_ = _atoms(part, removed, tail)
+        return max(float(losses[-1]), 0.0), max(-float(losses[0]), 0.0)
+    rate, noise, _ = part
     z = -float(ndtri(tail))
     # removed: x from the mixture with loss l(x); otherwise x from N(0, noise^2) with loss -l(x).
     highest = _loss(noise * z + (1 if removed else 0), rate, noise)
     lowest = -_loss(-noise * z, rate, noise)
     up, down = (highest, lowest) if removed else (lowest, highest)
     return max(up, 0.0), max(down, 0.0)
+
+
+@lru_cache(maxsize=64)
+def _atoms(
+    part: Allocation | PureSteps, removed: bool, tail: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Losses of one step, rising, their masses under the first distribution, and the mass beyond.
+
+    Losses of an allocation that are rarer than ``tail`` count as infinite [B22].
+    """
+    if isinstance(part, PureSteps):
+        right = 1 / (1 + math.exp(-part.loss))
+        return np.array([-part.loss, part.loss]), np.array([1 - right, right]), 0.0
+    known = random_allocation.ratio(part.mu, part.places, _RATIO_POINTS)
+    if known is None:
+        return np.array([_WIDEST]), np.array([1.0]), 0.0
+    seen = (known.mass > 0) & (known.values > 0)
+    value, mass = known.values[seen], known.mass[seen] * (1 + random_allocation.MARGIN)
+    if removed:
+        losses, mass, infinite = np.log(value), mass * value, known.infinite
+    else:  # mirrored, so that the losses rise
+        losses, mass = -np.log(value)[::-1], mass[::-1]
+        infinite = float(known.mass[known.values == 0].sum())
+    losses = losses + random_allocation.ABSOLUTE  # a larger loss dominates
+    last = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), tail, side="right"))
+    kept = max(last, 1)
+    return losses[:kept], mass[:kept], infinite + float(mass[kept:].sum())
 
 
 def _loss(x: float, rate: float, noise: float) -> float:
@@ -399,15 +434,23 @@ def _inverse(losses: NDArray[np.float64], rate: float, noise: float) -> NDArray[
     return x
 
 
-def _discrete(
-    rate: float, noise: float, steps: int, *, width: float, removed: bool, tail: float
-) -> _Step:
+def _discrete(part: Part, *, width: float, removed: bool, tail: float) -> _Step:
     """One step on a grid that dominates it: each interval's mass goes to its two ends.
 
     The split keeps the interval's mass under both distributions, so every hockey-stick divergence
     is unchanged at grid points and larger between them [B11].
     """
-    up, down = _range(rate, noise, removed, tail)
+    if isinstance(part, Allocation | PureSteps):
+        losses, one, infinite = _atoms(part, removed, tail)
+        first = math.floor(losses[0] / width)
+        cell = np.floor(losses / width).astype(np.int64) - first
+        above = np.clip(losses - width * (first + cell), 0.0, width)
+        right = np.clip(np.expm1(-above) / math.expm1(-width) + _SPLIT, 0.0, 1.0) * one
+        size = int(cell[-1]) + 2
+        spread = np.bincount(cell, one - right, size) + np.bincount(cell + 1, right, size)
+        return _Step(spread.astype(np.float64), first, infinite, part.steps)
+    rate, noise, steps = part
+    up, down = _range(part, removed, tail)
     first, last = math.floor(-down / width) - 1, math.ceil(up / width) + 1
     edges: NDArray[np.float64] = width * np.arange(first, last + 1, dtype=np.float64)
     if removed:

@@ -37,7 +37,7 @@ POINTS = 600
 MOST_PLACES = 4096
 """More places are priced as this number, which is an upper bound."""
 
-_LARGEST_MU = 20.0
+LARGEST_MU = 20.0
 """Above it e^(mu^2) leaves no digits, and one place alone reveals nearly everything."""
 
 _DEVIATIONS = 9.0
@@ -46,10 +46,10 @@ _DEVIATIONS = 9.0
 _SHARE = 2.0**-36
 """Increase of both shares of a spread mass: far above their rounding errors."""
 
-_MARGIN = 1e-8
+MARGIN = 1e-8
 """Relative margin of delta for the roundings of masses."""
 
-_ABSOLUTE = 2.0**-46
+ABSOLUTE = 2.0**-46
 """Margin of delta for the roundings of grid points and sums of them."""
 
 
@@ -86,7 +86,7 @@ class Ratio:
             # The mass above the grid counts in full, and the margins cover the roundings of the
             # sums.
             larger = max(float(mass @ forward) + self.infinite, float(mass @ backward))
-            bounds[i] = larger * (1 + _MARGIN) + _ABSOLUTE
+            bounds[i] = larger * (1 + MARGIN) + ABSOLUTE
         return np.minimum(bounds, 1.0)
 
 
@@ -124,7 +124,7 @@ def ratio(mu: float, places: int, points: int = POINTS) -> Ratio | None:
     Returns:
         None where mu is too large for an amplification.
     """
-    if not 0 < mu <= _LARGEST_MU:
+    if not 0 < mu <= LARGEST_MU:
         return None
     count = min(places, MOST_PLACES)
     values, mass, infinite = _single(mu, points)
@@ -191,20 +191,24 @@ def epsilon(
 _READ = 1e-9
 
 
-def largest_mu(places: int, target: float, delta: float) -> float:
+_COARSE = 120
+
+
+@lru_cache(maxsize=64)
+def largest_mu(
+    places: int, target: float, delta: float, points: int = _COARSE, tolerance: float = 1e-3
+) -> float:
     """About the largest mu of a place at which the release is within (``target``, ``delta``).
 
-    It uses a coarse grid: a start for a search, not its result.
+    By default it uses a coarse grid: a start for a search, not its result. Rounded down by up to
+    ``tolerance`` of it.
     """
-    low, high = 0.0, _LARGEST_MU
-    while high - low > 1e-3 * high:
+    low, high = 0.0, LARGEST_MU
+    while high - low > tolerance * high:
         middle = (low + high) / 2
-        fits = epsilon(middle, places, delta, points=_COARSE) <= target
+        fits = epsilon(middle, places, delta, points=points) <= target
         low, high = (middle, high) if fits else (low, middle)
     return low
-
-
-_COARSE = 120
 
 
 @lru_cache(maxsize=256)
@@ -226,7 +230,7 @@ def covering_mu(mu: float, places: int, failure: float) -> float:
     left = width * np.arange(_COMPARED, dtype=np.float64)
     delta = known.deltas(np.append(left, last))
     # What the Gaussian must cover once the chance has taken its part, enlarged by the roundings.
-    need = np.maximum(delta - failure, 0.0) * (1 + _MARGIN) / (1 - failure)
+    need = np.maximum(delta - failure, 0.0) * (1 + MARGIN) / (1 - failure)
     return min(mu, conversions.covering_mu(left, width, need, mu))
 
 

@@ -1,22 +1,34 @@
 """Rooms: what an account is opened for, so that one filter holds it with all of delta.
 
-Let U(g; S, N, K) be delta at epsilon g of Gaussian noise of mu^2 = S, composed with N steps on a
-Poisson sample of the units and K randomized responses. Fix S, N and K before anything is seen, such
-that U(epsilon; S, N, K) <= delta. Then releases chosen adaptively are together (epsilon, delta)-DP
-while their squared mu add up to at most S, their steps to N and their responses to K: the proof of
-the Gaussian filter holds word for word. Proof: [B21] in bounds.md.
+Let U(g; S, N, K, R) be delta at epsilon g of Gaussian noise of mu^2 = S, composed with N steps on a
+Poisson sample of the units, K randomized responses and R random allocations. Fix S, N, K and R
+before anything is seen, such that U(epsilon; S, N, K, R) <= delta. Then releases chosen adaptively
+are together (epsilon, delta)-DP while their squared mu add up to at most S, their steps to N, their
+responses to K and their allocations to R: the proof of the Gaussian filter holds word for word.
+Proof: [B21] in bounds.md.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from privsyn.dp.accountant import Guarantee, epsilon_at
+from privsyn.dp.accountant import Guarantee, fixed_epsilon
 from privsyn.dp.calibration import CALIBRATION_MARGIN, calibrate
 from privsyn.dp.conversions import LATTICE_SLACK
-from privsyn.dp.event_tree import in_sequence
-from privsyn.dp.events import Composed, Event, Gaussian, Pure, SampledGaussian
-from privsyn.dp.filters import gaussian_budget
+from privsyn.dp.event_tree import Allocation, Part, PureSteps, in_sequence, without_secret
+from privsyn.dp.events import (
+    Composed,
+    Event,
+    Gaussian,
+    Pure,
+    RandomAllocation,
+    SampledGaussian,
+)
+from privsyn.dp.filters import gaussian_budget, gaussian_mu_squared
+
+Used = tuple[int, int, int]
+"""Steps, responses and allocations that something takes of rooms."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +36,11 @@ class Need:
     """What an event takes of rooms.
 
     Attributes:
-        steps: Steps on a sample.
-        responses: Randomized responses.
+        used: Steps on a sample, randomized responses, random allocations.
         rest: What it does besides, which Gaussian noise has to cover; None if nothing.
     """
 
-    steps: int
-    responses: int
+    used: Used
     rest: Event | None
 
 
@@ -44,6 +54,9 @@ class Rooms:
         steps: Number of steps, of all trainings together.
         loss: Largest pure loss of a response (nats).
         responses: Number of responses.
+        mu: Largest mu of a place of an allocation.
+        places: Least number of places of an allocation.
+        allocations: Number of allocations.
     """
 
     rate: float = 0.0
@@ -51,9 +64,17 @@ class Rooms:
     steps: int = 0
     loss: float = 0.0
     responses: int = 0
+    mu: float = 0.0
+    places: int = 2
+    allocations: int = 0
+
+    @property
+    def wholes(self) -> Used:
+        """How much the rooms hold."""
+        return self.steps, self.responses, self.allocations
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.responses)
+        return any(self.wholes)
 
     def __str__(self) -> str:
         rooms = [
@@ -61,6 +82,9 @@ class Rooms:
             f"{self.noise_multiplier:g}"
         ] * bool(self.steps)
         rooms += [f"{self.responses} responses of epsilon={self.loss:g}"] * bool(self.responses)
+        rooms += [
+            f"{self.allocations} releases of {self.places} buckets at mu={self.mu:.4g}"
+        ] * bool(self.allocations)
         return ", ".join(rooms) or "null"
 
     def need(self, event: Event) -> Need:
@@ -68,7 +92,7 @@ class Rooms:
 
         What costs less than about half of what the room was made for stays outside it.
         """
-        steps, responses, rest = 0, 0, list[Event]()
+        steps, responses, allocations, rest = 0, 0, 0, list[Event]()
         for part in in_sequence(event):
             match part:
                 case SampledGaussian(rate, noise, count) if (
@@ -79,24 +103,40 @@ class Rooms:
                     steps += count
                 case Pure(loss) if self.responses and self.loss / 2 <= loss <= self.loss:
                     responses += 1
+                case RandomAllocation(inner, places) if (
+                    self.allocations
+                    and not allocations
+                    and self.places <= places <= 2 * self.places
+                    and self.mu / 2 <= math.sqrt(gaussian_mu_squared(inner)) <= self.mu
+                ):
+                    allocations += 1
                 case _:
                     rest.append(part)
-        if not (steps or responses):
-            return Need(0, 0, event)
-        return Need(steps, responses, Composed(tuple(rest)) if rest else None)
+        if allocations:  # privacy: another allocation of the release may be the same draw [B22]
+            rest = [without_secret(part) for part in rest]
+        used = steps, responses, allocations
+        if not any(used):
+            return Need(used, event)
+        return Need(used, Composed(tuple(rest)) if rest else None)
 
-    def epsilon(self, delta: float, mu_squared: float, steps: int, responses: int) -> float:
-        """Epsilon at ``delta`` of releases of so much squared mu, steps and responses together.
+    def epsilon(self, delta: float, mu_squared: float, used: Used) -> float:
+        """Epsilon at ``delta`` of releases of so much squared mu and so much of the rooms together.
 
-        What the noise's lattice or table owes is added for every step, as if each were a release.
+        What the noise's lattice or table owes is added for every step and every allocation, as if
+        each were a release.
         """
-        parts: list[Event] = [Pure(self.loss)] * responses
+        steps, responses, allocations = used
+        parts: list[Part] = []
+        if responses:
+            parts.append(PureSteps(self.loss, responses))
         if steps:
-            parts.append(SampledGaussian(self.rate, self.noise_multiplier, steps))
+            parts.append((self.rate, self.noise_multiplier, steps))
+        if allocations:
+            parts.append(Allocation(self.mu, self.places, allocations))
         if mu_squared:
-            parts.append(Gaussian(mu_squared**-0.5))
-        owed = steps * LATTICE_SLACK
-        return epsilon_at(Composed(tuple(parts)), delta * (1 - owed)) + owed if parts else 0.0
+            parts.append((1.0, mu_squared**-0.5, 1))
+        owed = (steps + allocations) * LATTICE_SLACK
+        return fixed_epsilon(tuple(parts), delta * (1 - owed)) + owed if parts else 0.0
 
     def budget(self, epsilon: float, delta: float) -> float:
         """The largest squared mu beside the rooms, all of them in use; rounded down.
@@ -110,7 +150,7 @@ class Rooms:
 
         def price(event: Event, _: float) -> float:
             (noise,) = (part for part in in_sequence(event) if isinstance(part, Gaussian))
-            return self.epsilon(delta, noise.noise_multiplier**-2, self.steps, self.responses)
+            return self.epsilon(delta, noise.noise_multiplier**-2, self.wholes)
 
         # A hair of squared mu is taken off for the roundings of its way through the multiplier.
         squared = calibrate(

@@ -248,8 +248,8 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
         if split and gaussian is not None:
             most.append((gaussian, gaussian_budget(epsilon, delta * split.gaussian)))
             rooms = rooms_of(values)
-            full = rooms.epsilon(delta * split.gaussian, gaussian, rooms.steps, rooms.responses)
-            if rooms and full > epsilon * (1 + SLACK):
+            share = delta * split.gaussian
+            if rooms and rooms.epsilon(share, gaussian, rooms.wholes) > epsilon * (1 + SLACK):
                 _fail(
                     f"history row {row.seq}: a squared mu of {gaussian} and rooms for {rooms} are "
                     f"more than epsilon={epsilon} allows"

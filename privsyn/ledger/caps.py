@@ -13,7 +13,7 @@ At creation the account splits its delta over three filters and fixes their budg
   delta pays for a fixed number. An account may be opened with rooms for trainings and pure steps,
   which are then composed exactly.
 - *Repeats*: all releases so far are of one event, which the first release fixed before anything was
-  seen, and that many of it compose to the cap by their exact loss distribution.
+  seen, and that many of it compose to the cap by their exact loss distribution [B22].
 
 Two rules need no delta: *pure* releases whose epsilons add up to the cap, and a *first* release
 within the cap by its own certificate, after which nothing fits. A release is admitted while one of
@@ -31,9 +31,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from privsyn.dp.accountant import epsilon_at, guarantee, loss_at
+from privsyn.dp.accountant import epsilon_at, fixed_epsilon, guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
-from privsyn.dp.event_tree import repeated, scaled
+from privsyn.dp.event_tree import scaled
 from privsyn.dp.events import (
     ZCDP,
     Event,
@@ -48,10 +48,11 @@ from privsyn.dp.filters import (
     filter_budget,
     filter_epsilon,
     filter_order,
+    fixed_parts,
     gaussian_budget,
     pure_loss,
 )
-from privsyn.dp.rooms import NO_ROOMS, Rooms
+from privsyn.dp.rooms import NO_ROOMS, Rooms, Used
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, rooms_of, split_of
@@ -179,16 +180,17 @@ class Cap:
         rests = [self.rooms.need(load(charge.event)).rest for charge in charges]
         return sum(rest is not None and _takes_chance(dump(rest)) for rest in rests)
 
-    def _rooms_used(self, charges: Sequence[Charge]) -> tuple[int, int]:
-        """Steps and responses that some charges take of the rooms."""
+    def _rooms_used(self, charges: Sequence[Charge]) -> Used:
+        """What some charges take of the rooms."""
         if not self.rooms:
-            return 0, 0
-        needs = [self.rooms.need(load(charge.event)) for charge in charges]
-        return sum(need.steps for need in needs), sum(need.responses for need in needs)
+            return 0, 0, 0
+        used = [self.rooms.need(load(charge.event)).used for charge in charges]
+        steps, responses, allocations = (sum(kind) for kind in zip((0, 0, 0), *used, strict=True))
+        return steps, responses, allocations
 
     def _rooms_fit(self, charges: Sequence[Charge]) -> bool:
-        steps, responses = self._rooms_used(charges)
-        return steps <= self.rooms.steps and responses <= self.rooms.responses
+        used = zip(self._rooms_used(charges), self.rooms.wholes, strict=True)
+        return all(count <= whole for count, whole in used)
 
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
@@ -237,9 +239,9 @@ class Cap:
         if self.gaussian_budget and self._chances_fit(earlier) and self._rooms_fit(earlier):
             chances = self._chance and self._chances([request])
             more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
-            wholes = (self.rooms.steps, self.rooms.responses)
             wants = self._rooms_used([request])
-            for whole, used, want in zip(wholes, self._rooms_used(earlier), wants, strict=True):
+            taken = self._rooms_used(earlier)
+            for whole, used, want in zip(self.rooms.wholes, taken, wants, strict=True):
                 more = min(more, max(0, whole - used) // want if want else more)
             rules.append(([_mu_squared(charge) for charge in charges], self.gaussian_budget, more))
         if self.split:
@@ -305,10 +307,10 @@ class Cap:
 
     def shares(self, charges: Sequence[Charge]) -> list[float]:
         """The share before the first charge and after each, in one pass: an account has many."""
-        wholes = (MOST_CHANCES if self._chance else 0, self.rooms.steps, self.rooms.responses)
+        wholes = (MOST_CHANCES if self._chance else 0, *self.rooms.wholes)
         spent: Fraction | float = Fraction(0)
         noise: Fraction | float = Fraction(0)
-        counts = [0, 0, 0]
+        counts = [0] * len(wholes)
         shares = [0.0]
         for charge in charges:
             spent += self._exact(charge.loss) if math.isfinite(charge.loss) else math.inf
@@ -341,7 +343,7 @@ class Cap:
             if not self.rooms:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
             elif self._rooms_fit(charges):
-                bounds.append(self.rooms.epsilon(delta, mu_squared, *self._rooms_used(charges)))
+                bounds.append(self.rooms.epsilon(delta, mu_squared, self._rooms_used(charges)))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
@@ -381,12 +383,10 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
     """
 
     def fit(number: int) -> bool:
-        copies = repeated(event, number)
-        if copies is None:
-            return False
+        parts = fixed_parts(event, number)
         # Of the noise's lattice or table, once a release: of epsilon, and of delta [B21].
         slack = number * LATTICE_SLACK
-        return epsilon_at(copies, delta * (1 - slack)) + slack <= epsilon
+        return bool(parts) and fixed_epsilon(parts, delta * (1 - slack)) + slack <= epsilon
 
     # Monotone in the count: what is known of one count bounds all the others.
     fitting, beyond = _KNOWN.get((event, epsilon, delta), (0, MOST_COPIES))

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.random_allocation import POINTS, largest_mu
 from privsyn.dp.rooms import Rooms
 from privsyn.errors import ConfigError
 from privsyn.files import LocalPath, OnDisk, Sha256, parse_yaml, read_file
@@ -76,16 +77,26 @@ class PureRoomConfig(Section):
     times: int = Field(ge=1, le=10_000, description="Number of steps.")
 
 
+class BucketsRoomConfig(Section):
+    """Room for releases whose buckets are secret, each of at most this epsilon."""
+
+    buckets: int = Field(ge=2, le=4096, description="Least number of buckets of a release.")
+    epsilon: float = Field(gt=0, le=20, description="Largest epsilon, at account.delta.")
+    times: int = Field(ge=1, le=100_000, description="Number of releases.")
+
+
 class RoomsConfig(Section):
     """What an account is opened for, beside Gaussian noise. What is not used is lost."""
 
     trainings: TrainingRoomConfig | None = Field(default=None, description="Room for trainings.")
     pure: PureRoomConfig | None = Field(default=None, description="Room for pure steps.")
+    amplified: BucketsRoomConfig | None = Field(
+        default=None, description="Room for invisible_ink and private_prediction."
+    )
 
-    @property
-    def to_rooms(self) -> Rooms:
-        """The rooms."""
-        trainings, pure = self.trainings, self.pure
+    def to_rooms(self, delta: float) -> Rooms:
+        """The rooms of an account with this delta."""
+        trainings, pure, amplified = self.trainings, self.pure, self.amplified
         values: dict[str, Any] = {}
         if trainings is not None:
             values |= {
@@ -95,7 +106,17 @@ class RoomsConfig(Section):
             }
         if pure is not None:
             values |= {"loss": pure.epsilon, "responses": pure.times}
+        if amplified is not None:
+            low = largest_mu(amplified.buckets, amplified.epsilon, delta, POINTS, _ROUNDED)
+            values |= {
+                "mu": low * (1 + 2 * _ROUNDED),  # at least what any release of this epsilon has
+                "places": amplified.buckets,
+                "allocations": amplified.times,
+            }
         return Rooms(**values)
+
+
+_ROUNDED = 1e-6
 
 
 class AccountConfig(Section):

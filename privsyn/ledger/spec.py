@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -284,13 +284,12 @@ class Split:
 
     @classmethod
     def for_methods(
-        cls, sampled: Collection[bool], *, chances: bool = False, rooms: bool = False
+        cls, kinds: Collection[Kind], *, chances: bool = False, rooms: bool = False
     ) -> Split:
         """The split for the methods that an account is opened for.
 
         Args:
-            sampled: For each method, whether it samples its units (trained models); empty: all
-                methods.
+            kinds: The kind of each method; empty: all methods.
             chances: Whether a release may have a chance to reveal all: a trained model or a random
                 allocation, which the adjacency replace_one refuses.
             rooms: Whether the account has rooms: they are part of the Gaussian filter, which then
@@ -299,14 +298,22 @@ class Split:
         if rooms:
             gaussian, part = (0.94, 0.04) if chances else (0.98, 0.0)
             return cls(renyi=0.02, gaussian=gaussian, repeats=0.0, chances=part)
-        kinds = set(sampled)
-        if kinds == {True}:
-            return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
-        split = cls(renyi=0.08, gaussian=0.9, repeats=0.02) if kinds == {False} else cls()
-        if not chances:
+        named = {"whole" if kind == "places" and not chances else kind for kind in kinds}
+        split = cls(*_SPLITS[named.pop()]) if len(named) == 1 else cls()
+        if not chances or split.gaussian < split.renyi:  # repeats hold trainings without a chance
             return split
         part = split.gaussian / 8  # costs Gaussian noise under 1% of its room
         return replace(split, gaussian=split.gaussian - part, chances=part)
+
+
+Kind = Literal["whole", "places", "sampled"]
+"""How a method uses the records: all of them, those of a bucket, or a sample."""
+_SPLITS: Mapping[Kind, tuple[float, float, float]] = {
+    "whole": (0.08, 0.9, 0.02),  # by Gaussian noise
+    "places": (0.08, 0.46, 0.46),  # exactly, if all are alike, and else by Gaussian noise
+    "sampled": (0.08, 0.02, 0.9),  # exactly
+}
+"""Shares for accounts of methods of one kind: renyi, gaussian, repeats."""
 
 
 @dataclass(frozen=True)
@@ -369,20 +376,21 @@ class AccountSpec:
             )
         if self.delta == 0:
             raise ConfigError("account.rooms needs account.delta above 0, which is 0.")
-        if self.rooms.steps and self.adjacency == Adjacency.REPLACE_ONE:
+        kind = "trainings" if self.rooms.steps else "amplified" if self.rooms.allocations else None
+        if kind and self.adjacency == Adjacency.REPLACE_ONE:
             raise ConfigError(
-                "account.rooms.trainings needs account.adjacency add_remove or replace_null, not "
+                f"account.rooms.{kind} needs account.adjacency add_remove or replace_null, not "
                 "replace_one.",
-                hint="Set account.rooms.trainings=null.",
+                hint=f"Set account.rooms.{kind}=null.",
             )
 
     @classmethod
-    def of(cls, config: Config, sampled: Collection[bool] = (), terms: Terms = NONE) -> AccountSpec:
+    def of(cls, config: Config, kinds: Collection[Kind] = (), terms: Terms = NONE) -> AccountSpec:
         """The spec a config asks for.
 
         Args:
             config: The project's.
-            sampled: For each of account.methods, whether it samples its units.
+            kinds: The kind of each of account.methods.
             terms: Of its policy, limits and approvals.
         """
         account, period = config.account, config.account.period
@@ -396,9 +404,9 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            rooms=account.rooms.to_rooms if account.rooms else NO_ROOMS,
+            rooms=account.rooms.to_rooms(account.delta) if account.rooms else NO_ROOMS,
             split=Split.for_methods(
-                sampled,
+                kinds,
                 chances=account.adjacency is not Adjacency.REPLACE_ONE,
                 rooms=account.rooms is not None,
             ),

@@ -176,7 +176,10 @@ class Context:
         methods = [load_method(name) for name in self.config.account.methods]
         return AccountSpec.of(
             self.config,
-            [method.samples for method in methods],
+            [
+                "sampled" if method.samples else "whole" if method.whole else "places"
+                for method in methods
+            ],
             terms_of(self.config.account, self.workspace.root),
         )
 

@@ -18,11 +18,13 @@ from privsyn.dp.accountant import (
     allocation_epsilon,
     epsilon_at,
     epsilon_without_secret,
+    fixed_epsilon,
     profile,
 )
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate_range
+from privsyn.dp.event_tree import Allocation, PureSteps
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
@@ -220,7 +222,7 @@ def test_covering_mu_covers_the_release_in_both_directions(mu, places):
     assert cover < mu
     at = np.linspace(0, 40, 997)
     gaussian = conversions.gaussian_deltas(cover, at)
-    release = random_allocation.deltas(mu, places, at) - 2 * random_allocation._ABSOLUTE
+    release = random_allocation.deltas(mu, places, at) - 2 * random_allocation.ABSOLUTE
     assert np.all(release <= failure + (1 - failure) * gaussian + 1e-16)
     less = conversions.gaussian_deltas(cover * 0.99, at)
     assert np.any(release > failure + (1 - failure) * less)
@@ -327,3 +329,47 @@ def test_a_pure_step_beside_an_allocation_costs_its_loss_at_most(loss):
     points = profile(both)
     least = min(epsilon for epsilon, delta in points if delta <= 1e-6)
     assert least <= (alone + loss) * 1.1  # of a grid
+
+
+@pytest.mark.parametrize(
+    ("mu", "places", "cap", "most"),
+    [
+        (0.325645, 2, 10, 62),
+        (0.744213, 20, 10, 92),
+        (0.91709, 50, 10, 129),
+        (0.744213, 20, 30, 534),
+    ],
+)
+def test_releases_of_epsilon_1_compose_as_their_exact_composition_does(mu, places, cap, most):
+    """An independent accountant found 62, 92, 128 and 533, on a grid that errs upward."""
+    assert allocation_epsilon(RandomAllocation(Gaussian(1 / mu), places), 1e-6) <= 1
+    one = fixed_epsilon((Allocation(mu, places, 1),), 1e-6)
+    assert one == pytest.approx(random_allocation.epsilon(mu, places, 1e-6), rel=1e-3)
+    fits, beyond = (fixed_epsilon((Allocation(mu, places, n),), 1e-6) for n in (most, most + 1))
+    assert fits <= cap < beyond
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("places", [2, 3])
+def test_a_composition_of_allocations_is_above_exact_laws(places, count):
+    """Threshold tests in every place, of independent releases: laws with few outcomes."""
+    mu, threshold = 1.0, 1.4
+    without, above = ndtr(-threshold), ndtr(mu - threshold)
+    number = np.arange(places + 1)
+    q = binom.pmf(number, places, without)
+    moved = np.append(0.0, binom.pmf(number[:-1], places - 1, without)) * above
+    p = moved + (1 - above) * binom.pmf(number, places - 1, without)
+    composed = product([p] * count), product([q] * count)
+    for delta in (1e-2, 1e-4):
+        epsilon = fixed_epsilon((Allocation(mu, places, count),), delta)
+        assert deltas(*composed, [epsilon])[0] <= delta
+
+
+def test_pure_steps_compose_as_randomized_responses_do():
+    loss, count, delta = 0.4, 12, 1e-4
+    right = 1 / (1 + math.exp(-loss))
+    number = np.arange(count + 1)
+    p, q = binom.pmf(number, count, right), binom.pmf(number, count, 1 - right)
+    epsilon = fixed_epsilon((PureSteps(loss, count),), delta)
+    assert deltas(p, q, [epsilon])[0] <= delta
+    assert deltas(p, q, [epsilon * (1 - 1e-4)])[0] > delta

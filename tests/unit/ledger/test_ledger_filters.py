@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.dp import bounded_range, conversions
-from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at
+from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at, fixed_epsilon
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate, calibrate_range, calibrate_rho
-from privsyn.dp.event_tree import repeated
+from privsyn.dp.event_tree import PureSteps
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
@@ -27,7 +27,7 @@ from privsyn.dp.events import (
     RandomAllocation,
     SampledGaussian,
 )
-from privsyn.dp.filters import covering_mu_squared, gaussian_mu_squared
+from privsyn.dp.filters import covering_mu_squared, fixed_parts, gaussian_mu_squared
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
 from privsyn.ledger import balances, caps, entries, schema
@@ -40,8 +40,8 @@ from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
 DELTA = 1e-6
 DEFAULT = dataclasses.replace(PURE, epsilon=10.0, delta=DELTA, split=Split())
-TOKENS = Split.for_methods([False])
-TRAINED = Split.for_methods([True])
+TOKENS = Split.for_methods(["whole"])
+TRAINED = Split.for_methods(["sampled"])
 
 
 @cache
@@ -204,11 +204,11 @@ def test_repeats_are_of_one_event_whatever_came_between():
     assert cap.admits([event, between], event) != "repeats"
 
 
-def test_a_release_with_a_part_that_is_no_gaussian_is_not_repeated():
-    """Its accuracy, say: the copies would be priced without it."""
+def test_repeats_are_of_all_parts_of_a_release_or_of_none():
+    """Its accuracy, say: the copies must not be priced without it."""
     with_accuracy = Composed((SampledGaussian(0.01, 1.0, 1000), Pure(1.0)))
-    assert repeated(with_accuracy, 3) is None
-    assert repeated(Pure(1.0), 3) is None
+    assert fixed_parts(with_accuracy, 3) == ((0.01, 1.0, 3000), PureSteps(1.0, 3))
+    assert fixed_parts(Composed((with_accuracy, BoundedRange(0.1))), 3) == ()
     cap = Cap.of(8.0, 1e-5, Split())
     asked, held = cap.charge(with_accuracy), []
     while cap.fits(held, asked):
@@ -225,7 +225,7 @@ def test_repeats_keep_to_their_share_of_delta():
         most = next(n for n in range(59, 99) if not cap.fits([asked] * n, asked))
         assert cap.admits([asked] * (most - 1), asked) == "repeats"
         held, beyond = (
-            epsilon_at(repeated(event, n), DELTA * split.repeats) for n in (most, most + 1)
+            fixed_epsilon(fixed_parts(event, n), DELTA * split.repeats) for n in (most, most + 1)
         )
         assert held <= 10 < beyond
 
@@ -314,7 +314,7 @@ def test_a_charge_is_read_back_as_it_was_made(lite: Ledger):
 
 def test_repeats_pay_the_sampler_once_a_release(monkeypatch):
     event, delta = SampledGaussian(0.01, 1.0, 100), 1e-6
-    bare = epsilon_at(repeated(event, 4), delta / 2)
+    bare = fixed_epsilon(fixed_parts(event, 4), delta / 2)
     monkeypatch.setattr(caps, "LATTICE_SLACK", 0.125)
     for room, fits in ((3.9, False), (4.1, True)):
         monkeypatch.setattr(caps, "_KNOWN", {})
@@ -348,7 +348,7 @@ def allocated(epsilon: float, places: int = 20) -> Event:
 def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_out():
     assert SECRET.chances == pytest.approx(0.05)
     assert SECRET.gaussian + SECRET.chances == pytest.approx(Split().gaussian)
-    assert Split.for_methods([True], chances=True).chances == 0  # repeats have all of it
+    assert Split.for_methods(["sampled"], chances=True).chances == 0  # repeats have all of it
     with pytest.raises(ValueError, match="at most 1"):
         Split(renyi=0.5, gaussian=0.4, repeats=0.1, chances=0.01)
     plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
@@ -405,8 +405,8 @@ def test_a_training_enters_the_gaussian_filter_beside_other_releases():
     assert training.chance
     assert cap.admits(held[:-1], training) == "gaussian"
     assert without.admits(held[:-1], without.charge(trained(1.0))) is None
-    together = Composed((repeated(votes(1.0), 50), repeated(trained(1.0), 6)))
-    assert epsilon_at(together, DELTA) <= 10
+    together = fixed_parts(votes(1.0), 50) + fixed_parts(trained(1.0), 6)
+    assert fixed_epsilon(together, DELTA) <= 10
 
 
 def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
@@ -462,12 +462,10 @@ def test_a_full_account_with_rooms_is_within_its_cap():
     """Its epsilon by the loss distribution of all that was admitted, and by an own one: 10."""
     cap = Cap.of(10.0, DELTA, ROOMS, rooms(33))
     count = number_that_fits(cap, votes(1.0), trained(1.0))
-    together = Composed(
-        (repeated(votes(1.0), (count + 1) // 2), repeated(trained(1.0), count // 2))
-    )
-    assert 9.8 < epsilon_at(together, DELTA) <= 10
-    beyond = Composed((repeated(votes(1.0), 34), repeated(trained(1.0), 35)))
-    assert epsilon_at(beyond, DELTA) > 10  # so that 67 is the most
+    together = fixed_parts(votes(1.0), (count + 1) // 2) + fixed_parts(trained(1.0), count // 2)
+    assert 9.8 < fixed_epsilon(together, DELTA) <= 10
+    beyond = fixed_parts(votes(1.0), 34) + fixed_parts(trained(1.0), 35)
+    assert fixed_epsilon(beyond, DELTA) > 10  # so that 67 is the most
 
 
 def test_what_is_beyond_a_room_does_not_fit_it():
@@ -506,7 +504,7 @@ def test_every_step_in_a_room_owes_what_its_sampler_adds(monkeypatch):
     monkeypatch.setattr("privsyn.dp.rooms.LATTICE_SLACK", 0.001)
     recipe, owed = trained(1.0), 30 * 0.001
     bare = epsilon_at(recipe, DELTA * (1 - owed))
-    assert rooms(1).epsilon(DELTA, 0.0, 30, 0) == pytest.approx(bare + owed, rel=1e-9)
+    assert rooms(1).epsilon(DELTA, 0.0, (30, 0, 0)) == pytest.approx(bare + owed, rel=1e-9)
     assert bare > epsilon_at(recipe, DELTA) * (1 + 1e-6)
 
 
@@ -532,8 +530,7 @@ def test_what_a_room_was_not_made_for_is_covered_by_gaussian_noise():
         assert cap.charge(event).mu_squared == covering_mu_squared(event, cap._chance) > 0
     both = cap.charge(Composed((recipe, Gaussian(5.0), Pure(0.1))))
     assert both.mu_squared == pytest.approx(1 / 25 + gaussian_mu_squared(Pure(0.1)))
-    assert rooms(2, 1).need(Composed((recipe, Pure(0.9), recipe))).steps == 60
-    assert rooms(2, 1).need(Composed((recipe, Pure(0.9), recipe))).responses == 1
+    assert rooms(2, 1).need(Composed((recipe, Pure(0.9), recipe))).used == (60, 1, 0)
 
 
 def test_rooms_that_leave_nothing_are_refused():
@@ -583,7 +580,7 @@ def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger)
         finish(lite, f"r{number}", trained(1.0))
         number += 1
     assert 1 <= number <= 3
-    assert epsilon_at(repeated(trained(1.0), number), DELTA) <= 2
+    assert fixed_epsilon(fixed_parts(trained(1.0), number), DELTA) <= 2
     assert lite.accounts.preview(spec, trained(1.0)).copies > 10  # of its lifetime
     assert lite.verify().entries == number
 
@@ -635,5 +632,27 @@ def test_the_settings_of_rooms_are_what_an_account_is_opened_with():
         ({"pure": pure}, Rooms(loss=0.5, responses=4)),
         ({"trainings": trainings, "pure": pure}, Rooms(0.1, 2.7, 60, 0.5, 4)),
     ):
-        assert AccountConfig.model_validate(account | {"rooms": asked}).rooms.to_rooms == opened
+        config = AccountConfig.model_validate(account | {"rooms": asked}).rooms
+        assert config.to_rooms(DELTA) == opened
     assert AccountConfig.model_validate(account).rooms is None
+
+
+def test_releases_of_an_epsilon_enter_the_room_that_is_named_by_it():
+    asked = {"amplified": {"buckets": 20, "epsilon": 1.0, "times": 36}}
+    config = AccountConfig.model_validate(
+        {"name": "a", "adjacency": "add_remove", "epsilon": 10.0, "delta": DELTA, "rooms": asked}
+    ).rooms
+    room = config.to_rooms(DELTA)
+    for event in (allocated(1.0), allocated(0.8), allocated(0.8, places=25)):
+        assert room.need(event).used == (0, 0, 1)
+    for event in (allocated(1.1), allocated(1.0, places=25), allocated(1.0, places=12), draws(1.0)):
+        assert room.need(event).used == (0, 0, 0)
+
+
+def test_rooms_hold_more_releases_of_secret_buckets_beside_others():
+    """43 of both by default, at cap 10; 73 by the best composition with hindsight."""
+    asked = Rooms(mu=0.7443, places=20, allocations=36)
+    cap = Cap.of(10.0, DELTA, ROOMS, asked)
+    assert number_that_fits(cap, allocated(1.0), votes(1.0)) >= 72
+    together = fixed_parts(allocated(1.0), 37) + fixed_parts(votes(1.0), 37)
+    assert fixed_epsilon(together, DELTA) > 10

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from privsyn.dp.accountant import Guarantee
+from privsyn.dp.event_tree import Allocation, PureSteps
 from privsyn.dp.events import (
     ZCDP,
+    Composed,
     Event,
     Gaussian,
     Pure,
@@ -24,7 +26,7 @@ from privsyn.dp.events import (
     SampledGaussian,
     dump,
 )
-from privsyn.dp.filters import filter_budget, filter_order
+from privsyn.dp.filters import filter_budget, filter_order, fixed_parts
 from privsyn.dp.rooms import Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
@@ -280,33 +282,73 @@ def test_releases_with_a_chance_chosen_one_after_the_other_stay_within_the_cap(
 
 
 ROOMS = Rooms(0.2, 1.2, 2, 0.3, 2)
+SECRET = Rooms(0.2, 1.2, 1, 0.3, 1, mu=0.7, places=4, allocations=2)
 
 
 @pytest.mark.parametrize(
-    "menu",
+    ("rooms", "menu"),
     [
-        (training_of_tests(0.2, 1.2, 2.6), gaussian_test(0.4, 1.8)),
-        (training_of_tests(0.2, 1.2, 2.2), response(0.3)),
-        (training_of_tests(0.15, 1.3, 2.4), training_of_tests(0.2, 1.0, 2.0), response(0.25)),
+        (ROOMS, (training_of_tests(0.2, 1.2, 2.6), gaussian_test(0.4, 1.8))),
+        (ROOMS, (training_of_tests(0.2, 1.2, 2.2), response(0.3))),
+        (ROOMS, (training_of_tests(0.15, 1.3, 2.4), training_of_tests(0.2, 1, 2), response(0.25))),
+        (SECRET, (allocation_of_tests(0.7, 4, 1.5), gaussian_test(0.4, 1.8))),
+        (SECRET, (allocation_of_tests(0.7, 4, 1.9), allocation_of_tests(0.6, 7, 1.9))),
+        (SECRET, (allocation_of_tests(0.7, 4, 1.8), response(0.3))),
+        (SECRET, (allocation_of_tests(0.7, 4, 1.8), training_of_tests(0.2, 1.2, 2.6))),
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.2, 1.6])
 def test_releases_in_and_outside_rooms_stay_within_the_cap(
-    menu: tuple[Asked, ...], epsilon: float
+    rooms: Rooms, menu: tuple[Asked, ...], epsilon: float
 ) -> None:
-    cap = Cap.of(epsilon, 0.02, Split.for_methods([], chances=True, rooms=True), ROOMS)
+    cap = Cap.of(epsilon, 0.02, Split.for_methods([], chances=True, rooms=True), rooms)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
 
 
-def test_rooms_that_are_not_counted_are_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
-    split, menu = Split.for_methods([], chances=True, rooms=True), (response(0.3),)
-    one = Rooms(loss=0.3, responses=1)
-    cap = Cap.of(0.5, 0.02, split, one)
-    assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta
+@pytest.mark.parametrize(
+    ("menu", "one", "epsilon"),
+    [
+        (response(0.3), Rooms(loss=0.3, responses=1), 0.5),
+        (allocation_of_tests(1.0, 4, 1.7), Rooms(mu=1.0, places=4, allocations=1), 0.6),
+    ],
+)
+def test_rooms_that_are_not_counted_are_beaten(
+    menu: Asked, one: Rooms, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = Split.for_methods([], chances=True, rooms=True)
+    delta = 0.02 if one.responses else 0.1
+    cap = Cap.of(epsilon, delta, split, one)
+    assert max(most_delta(cap, (menu,), 5, with_unit=way) for way in (True, False)) <= delta
     monkeypatch.setattr(Cap, "_rooms_fit", lambda self, charges: True)
-    broken = Cap.of(0.5, 0.02, split, one)
-    assert max(most_delta(broken, menu, 5, with_unit=way) for way in (True, False)) > cap.delta
+    broken = Cap.of(epsilon, delta, split, one)
+    assert max(most_delta(broken, (menu,), 5, with_unit=way) for way in (True, False)) > delta
+
+
+@pytest.mark.parametrize(("mu", "places"), [(0.5, 4), (1.0, 3), (2.0, 16)])
+@pytest.mark.parametrize("epsilon", [0.4, 0.9])
+def test_releases_of_one_secret_event_stay_within_the_cap(
+    mu: float, places: int, epsilon: float
+) -> None:
+    """As many as the exact composition admits, by the rule for repeats alone."""
+    cap = Cap.of(epsilon, 0.05, Split(renyi=0.01, gaussian=0.0, repeats=0.99))
+    menu = (allocation_of_tests(mu, places, mu + 0.6), gaussian_test(0.2, 1.5))
+    attained = max(most_delta(cap, menu, 6, with_unit=way) for way in (True, False))
+    assert 0.001 * cap.delta < attained <= cap.delta
+
+
+def test_fewer_buckets_than_a_room_was_made_for_do_not_enter_it() -> None:
+    room = Rooms(mu=1.0, places=16, allocations=3)
+    inside, fewer = allocation_of_tests(1.0, 16, 2.0).event, allocation_of_tests(1.0, 8, 2.0).event
+    clearer = allocation_of_tests(1.1, 16, 2.0).event
+    assert room.need(inside).used == (0, 0, 1)
+    assert {room.need(event).used for event in (fewer, clearer)} == {(0, 0, 0)}
+    more, less = (allocation_of_tests(mu, n, 2.0).event for mu, n in ((1.0, 20), (0.6, 16)))
+    assert {room.need(event).used for event in (more, less)} == {(0, 0, 1)}
+    mixed = Composed((inside, Pure(0.1), inside))
+    assert room.need(mixed).used == (0, 0, 1)  # the other may be the same draw of buckets
+    assert room.need(mixed).rest == Composed((Pure(0.1), Gaussian(1.0)))
+    assert fixed_parts(mixed, 5) == (Allocation(1.0, 16, 5), PureSteps(0.1, 5), (1.0, 1.0, 5))
 
 
 @pytest.mark.parametrize(
