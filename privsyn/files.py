@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, get_args, get_origin
@@ -209,6 +210,26 @@ LocalPath = Annotated[Path, BeforeValidator(_local)]
 
 SourcePath = Annotated[Path | Address, BeforeValidator(_source)]
 """A file or folder of this machine, or an address of an object store."""
+
+
+def make_whole(file: Path, make: Callable[[Path], object]) -> None:
+    """Make a file that a library writes step by step: under another name, renamed once it is whole.
+
+    crash safety: what a kill or a full disk left of an earlier call is removed, and never found
+    under the file's own name. Callers take turns. A file that is there, and not empty, stays.
+
+    Args:
+        file: The file. It is its owner's alone.
+        make: Fills an empty file.
+    """
+    if file.exists() and file.stat().st_size:
+        return
+    draft = file.with_name(f"{file.name}.new")
+    for left in file.parent.glob(f"{glob.escape(draft.name)}*"):  # its journal, too
+        left.unlink()
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o600))
+    make(draft)
+    draft.replace(file)
 
 
 def file_lock(path: Path, *, timeout: float) -> FileLock:

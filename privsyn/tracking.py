@@ -18,12 +18,13 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cached_property
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 from privsyn.errors import (
     NO_HOME,
@@ -34,177 +35,16 @@ from privsyn.errors import (
     TrackingUnavailable,
     is_homeless,
 )
-from privsyn.files import file_lock
+from privsyn.files import file_lock, make_whole
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 RELEASE_TAG = "privsyn.release_id"
 STAGE_TAG = "privsyn.stage"
 CLASS_TAG = "privsyn.class"
 MODEL_FOLDER = "model"
 """Folder of a run's artifacts with the files of its registered model."""
-
-
-class Tracker(Protocol):
-    """Writes lineage. Every call can be repeated; every call may raise TrackingUnavailable.
-
-    An empty run id means a run that could not be opened: calls on it do nothing.
-    """
-
-    def check(self) -> None:
-        """Check that the store can be reached."""
-
-    def release_run(self, release_id: str) -> str:
-        """Id of the release's run, existing or new."""
-
-    def start_stage(self, release_id: str, stage: str) -> str:
-        """Id of the stage's run, nested in the release's run; its status becomes RUNNING."""
-
-    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
-        """A stage's run for a block: it ends as FINISHED, or FAILED with the error's class."""
-
-    def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run as FINISHED, FAILED or KILLED."""
-
-    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Write parameters once. A later, different value becomes the tag ``later.<name>``."""
-
-    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Write metrics."""
-
-    def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
-        """Write or replace tags."""
-
-    def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
-        """Copy a file into the run."""
-
-    def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
-        """Record a dataset by name and opaque version, without opening it."""
-
-    def register_model(
-        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
-    ) -> str:
-        """Number of the registered version of a run's model, existing or new; empty without a run.
-
-        Copies the folder's files into ``MODEL_FOLDER`` of the run. Run and release identify a
-        version.
-
-        Args:
-            run_id: The run, one per model.
-            name: The registered model; made if missing.
-            folder: The model's files.
-            tags: Public facts of the version, including ``RELEASE_TAG``.
-        """
-
-    def withdraw_model(self, name: str, release_id: str) -> None:
-        """Mark the version of a release that fails its suite, and remove its alias."""
-
-    def link(self, run_id: str) -> str | None:
-        """Address of the run in the UI, or None."""
-
-    def overview(self) -> str | None:
-        """Address of all releases and their costs in the UI, or None."""
-
-
-@contextmanager
-def stage_run_of(tracker: Tracker, release_id: str, stage: str) -> Iterator[str]:
-    """``Tracker.stage_run`` by means of the other calls.
-
-    Only the class of an error is recorded: its text might quote a value. An unreachable store never
-    hides the error of the block.
-    """
-    run_id = tracker.start_stage(release_id, stage)
-    try:
-        yield run_id
-    except BaseException as error:
-        with suppress(PrivsynError):
-            tracker.set_tags(run_id, {"privsyn.error": type(error).__name__})
-            tracker.finish(run_id, "FAILED" if isinstance(error, Exception) else "KILLED")
-        raise
-    tracker.finish(run_id)
-
-
-class BestEffort:
-    """A tracker that never raises: after the first error it warns and does nothing more.
-
-    It stops because an unreachable store costs its timeout at every call.
-    """
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self._down = False
-
-    def _attempt(self, call: Callable[[], T], otherwise: T) -> T:
-        if self._down:
-            return otherwise
-        try:
-            return call()
-        except PrivsynError as error:
-            self._down = True
-            log.warning(
-                "lineage is not written, the release continues: %s Then: privsyn lineage sync",
-                error,
-            )
-            return otherwise
-
-    def check(self) -> None:
-        """Check that the store can be reached; warns if not."""
-        self._attempt(self._tracker.check, None)
-
-    def release_run(self, release_id: str) -> str:
-        """Id of the release's run; empty if the store is down."""
-        return self._attempt(lambda: self._tracker.release_run(release_id), "")
-
-    def start_stage(self, release_id: str, stage: str) -> str:
-        """Id of the stage's run; empty if the store is down."""
-        return self._attempt(lambda: self._tracker.start_stage(release_id, stage), "")
-
-    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
-        """A stage's run that ends with the block."""
-        return stage_run_of(self, release_id, stage)
-
-    def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run."""
-        self._attempt(lambda: self._tracker.finish(run_id, status), None)
-
-    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Write parameters."""
-        self._attempt(lambda: self._tracker.log_params(run_id, params), None)
-
-    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Write metrics."""
-        self._attempt(lambda: self._tracker.log_metrics(run_id, metrics, step), None)
-
-    def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
-        """Write tags."""
-        self._attempt(lambda: self._tracker.set_tags(run_id, tags), None)
-
-    def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
-        """Copy a file into the run."""
-        self._attempt(lambda: self._tracker.log_artifact(run_id, path, folder), None)
-
-    def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
-        """Record a dataset."""
-        self._attempt(lambda: self._tracker.log_dataset(run_id, name, version, context), None)
-
-    def register_model(
-        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
-    ) -> str:
-        """Number of the model's version; empty if the store is down."""
-        return self._attempt(lambda: self._tracker.register_model(run_id, name, folder, tags), "")
-
-    def withdraw_model(self, name: str, release_id: str) -> None:
-        """Mark a release's version."""
-        self._attempt(lambda: self._tracker.withdraw_model(name, release_id), None)
-
-    def link(self, run_id: str) -> str | None:
-        """Address of the run; None if the store is down."""
-        return self._attempt(lambda: self._tracker.link(run_id), None)
-
-    def overview(self) -> str | None:
-        """Address of all releases; None if the store is down."""
-        return self._attempt(self._tracker.overview, None)
 
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
@@ -235,60 +75,6 @@ def quoted(value: str) -> str:
     return f"'{value}'"
 
 
-class NullTracker:
-    """A Tracker that writes nothing, for runs without lineage and for tests of other parts."""
-
-    def check(self) -> None:
-        """Do nothing."""
-
-    def release_run(self, release_id: str) -> str:
-        """No run."""
-        return ""
-
-    def start_stage(self, release_id: str, stage: str) -> str:
-        """No run."""
-        return ""
-
-    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
-        """A block without a run."""
-        return stage_run_of(self, release_id, stage)
-
-    def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """Writes nothing."""
-
-    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Writes nothing."""
-
-    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Writes nothing."""
-
-    def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
-        """Writes nothing."""
-
-    def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
-        """Writes nothing."""
-
-    def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
-        """Writes nothing."""
-
-    def register_model(
-        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
-    ) -> str:
-        """No version."""
-        return ""
-
-    def withdraw_model(self, name: str, release_id: str) -> None:
-        """Writes nothing."""
-
-    def link(self, run_id: str) -> str | None:
-        """No address."""
-        return None
-
-    def overview(self) -> str | None:
-        """No address."""
-        return None
-
-
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -301,15 +87,19 @@ _CONNECT_SECONDS = 5
 
 def connect(uri: str) -> Any:
     """An MlflowClient for a tracking URI. The first call imports MLflow, in about four seconds."""
-    for name, value in _ENVIRONMENT.items():
-        # Before the import, at which MLflow starts its telemetry.
-        os.environ.setdefault(name, value)
+    _silence()
     _reach(uri)
     from mlflow.tracking import MlflowClient
 
+    return MlflowClient(tracking_uri=uri)
+
+
+def _silence() -> None:
+    """Before MLflow is imported, at which it starts its telemetry."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     # It logs every table it makes, and pages of SQL before it raises an error.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    return MlflowClient(tracking_uri=uri)
 
 
 def _reach(uri: str) -> None:
@@ -328,6 +118,16 @@ def _reach(uri: str) -> None:
     with engine.connect() as connection:
         # A write lock: a read would also succeed on a read-only file.
         connection.execute(text("BEGIN IMMEDIATE" if uri.startswith("sqlite:") else "SELECT 1"))
+
+
+def _make_tables(file: Path) -> None:
+    """MLflow's tables in an empty SQLite file. A kill between two of its 67 steps is for good."""
+    _silence()
+    from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
+
+    engine = create_sqlalchemy_engine(f"sqlite:///{file}")
+    _initialize_tables(engine)
+    engine.dispose()
 
 
 def reason(error: Exception) -> str:
@@ -375,8 +175,24 @@ WITHDRAWN = "privsyn.withdrawn"
 _LOCK_SECONDS = 60.0
 
 
+def _on_store(call: Call) -> Call:
+    """A call on the store: its errors are TrackingUnavailable; without a run it does nothing."""
+
+    @wraps(call)
+    def guarded(tracker: MlflowTracker, *arguments: Any, **options: Any) -> Any:
+        if not tracker.uri or arguments[:1] == ("",):
+            return ""
+        with tracker._guard():
+            return call(tracker, *arguments, **options)
+
+    return cast("Call", guarded)
+
+
 class MlflowTracker:
-    """A Tracker over an MLflow server or database.
+    """Writes lineage to an MLflow server or database.
+
+    Every call can be repeated; every call may raise TrackingUnavailable. An empty run id means a
+    run that could not be opened: calls on it do nothing and answer an empty text.
 
     Args:
         uri: Tracking URI: ``http(s)://`` of a server, or a database such as ``sqlite:///...``.
@@ -396,12 +212,15 @@ class MlflowTracker:
         self.uri = uri
         self.experiment = experiment
         self.ui = ui.rstrip("/")
-        self._file = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        self._file: Path | None = None
+        if uri.startswith("sqlite:///"):
+            self._file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         if artifact_root is None and self._file is not None:
             artifact_root = self._file.parent / "mlartifacts"
         self._artifact_root = artifact_root
         self._runs: dict[tuple[str, str], str] = {}
 
+    @_on_store
     def check(self) -> None:
         """Reach the store and open the experiment.
 
@@ -409,13 +228,14 @@ class MlflowTracker:
             TrackingUnavailable: The store cannot be reached, opened or written.
             ConfigError: The experiment was deleted.
         """
-        with self._guard():
-            _ = self._experiment_id
+        _ = self._experiment_id
 
+    @_on_store
     def release_run(self, release_id: str) -> str:
         """Id of the release's run, existing or new."""
         return self._run(release_id, "", release_id, {ROLE_TAG: "release"})
 
+    @_on_store
     def start_stage(self, release_id: str, stage: str) -> str:
         """Id of the stage's run, nested in the release's run; its status becomes RUNNING.
 
@@ -424,41 +244,52 @@ class MlflowTracker:
         parent = self.release_run(release_id)
         tags = {ROLE_TAG: "stage", STAGE_TAG: stage, PARENT_TAG: parent, CLASS_TAG: "internal"}
         run_id = self._run(release_id, stage, stage, tags)
-        with self._guard():
-            self._client.update_run(run_id, status="RUNNING")
+        self._client.update_run(run_id, status="RUNNING")
         return run_id
 
-    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
-        """A stage's run that ends with the block."""
-        return stage_run_of(self, release_id, stage)
+    @contextmanager
+    def stage_run(self, release_id: str, stage: str) -> Iterator[str]:
+        """A stage's run for a block: it ends as FINISHED, or FAILED with the error's class.
 
+        Only the class of an error is recorded: its text might quote a value. An unreachable store
+        never hides the error of the block.
+        """
+        run_id = self.start_stage(release_id, stage)
+        try:
+            yield run_id
+        except BaseException as error:
+            with suppress(PrivsynError):
+                self.set_tags(run_id, {"privsyn.error": type(error).__name__})
+                self.finish(run_id, "FAILED" if isinstance(error, Exception) else "KILLED")
+            raise
+        self.finish(run_id)
+
+    @_on_store
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run unless it already has this status."""
-        if run_id:
-            with self._guard():
-                run = self._client.get_run(run_id)
-                # Setting a status again would move the end of the run.
-                if run.info.status != status:
-                    self._client.set_terminated(run_id, status, _public_time(run))
+        """End a run as FINISHED, FAILED or KILLED, unless it already has this status."""
+        run = self._client.get_run(run_id)
+        # Setting a status again would move the end of the run.
+        if run.info.status != status:
+            self._client.set_terminated(run_id, status, _public_time(run))
 
+    @_on_store
     def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Write parameters once; a later, different value becomes a tag."""
-        if not run_id or not params:
+        """Write parameters once. A later, different value becomes the tag ``later.<name>``."""
+        if not params:
             return
-        expected = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
-        with self._guard():
-            from mlflow.exceptions import MlflowException
+        from mlflow.exceptions import MlflowException
 
-            known = self._client.get_run(run_id).data.params
-            try:
-                self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
-            except MlflowException as error:
-                # Another process wrote one of them in between. MLflow never overwrites one.
-                if error.error_code != "INVALID_PARAMETER_VALUE":
-                    raise
-            # Read again: one refused parameter makes MLflow drop the whole batch, others included.
-            known = self._client.get_run(run_id).data.params
+        expected = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
+        known = self._client.get_run(run_id).data.params
+        try:
             self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
+        except MlflowException as error:
+            # Another process wrote one of them in between. MLflow never overwrites one.
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+        # Read again: one refused parameter makes MLflow drop the whole batch, others included.
+        known = self._client.get_run(run_id).data.params
+        self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
         self.set_tags(
             run_id,
             {LATER + k: v for k, v in expected.items() if known.get(k, v) != v},
@@ -471,76 +302,78 @@ class MlflowTracker:
         for start in range(0, len(items), MAX_BATCH):
             self._client.log_batch(run_id, params=items[start : start + MAX_BATCH])
 
+    @_on_store
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
         """Write metrics that the run does not have yet."""
-        if not run_id or not metrics:
+        if not metrics:
             return
-        with self._guard():
-            from mlflow.entities import Metric
+        from mlflow.entities import Metric
 
-            run = self._client.get_run(run_id)
-            known = run.data.metrics
-            now = _public_time(run) or int(time.time() * 1000)
-            new = {as_key(k): float(v) for k, v in metrics.items()}
-            # MLflow appends: a metric that a repeated stage wrote again would become a curve.
-            fresh = [Metric(k, v, now, step) for k, v in new.items() if known.get(k) != v]
-            if fresh:
-                self._client.log_batch(run_id, metrics=fresh)
+        run = self._client.get_run(run_id)
+        now = _public_time(run) or int(time.time() * 1000)
+        new = {as_key(k): float(v) for k, v in metrics.items()}
+        # MLflow appends: a metric that a repeated stage wrote again would become a curve.
+        fresh = [Metric(k, v, now, step) for k, v in new.items() if run.data.metrics.get(k) != v]
+        if fresh:
+            self._client.log_batch(run_id, metrics=fresh)
 
+    @_on_store
     def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
         """Write or replace tags."""
-        if not run_id or not tags:
+        if not tags:
             return
-        with self._guard():
-            from mlflow.entities import RunTag
+        from mlflow.entities import RunTag
 
-            items = [RunTag(as_key(k), shortened(v, MAX_TAG)) for k, v in tags.items()]
-            for start in range(0, len(items), MAX_BATCH):
-                self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
+        items = [RunTag(as_key(k), shortened(v, MAX_TAG)) for k, v in tags.items()]
+        for start in range(0, len(items), MAX_BATCH):
+            self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
 
+    @_on_store
     def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
         """Copy a file into the run."""
-        if run_id:
-            with self._guard():
-                self._client.log_artifact(run_id, str(path), folder or None)
+        self._client.log_artifact(run_id, str(path), folder or None)
 
+    @_on_store
     def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
-        """Record a dataset by name and opaque version.
+        """Record a dataset by name and opaque version, without opening it.
 
         MLflow shows the version as digest. A version of more than MLflow's 36 characters is
         replaced by the beginning of its SHA-256.
         """
-        if not run_id:
-            return
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         digest = version
         if len(version) > MAX_DIGEST:
             # Of the version's name, which is public, and never of the data.
             digest = hashlib.sha256(version.encode()).hexdigest()[:MAX_DIGEST]
-        with self._guard():
-            from mlflow.entities import Dataset, DatasetInput, InputTag
+        # As mlflow.data.MetaDataset stores it, without importing MLflow's data stack.
+        dataset = Dataset(
+            name=name,
+            digest=digest,
+            source_type="code",
+            source='{"tags": {"mlflow.source.name": "privsyn"}}',
+        )
+        tag = InputTag("mlflow.data.context", context)
+        self._client.log_inputs(run_id, [DatasetInput(dataset, [tag])])
 
-            # As mlflow.data.MetaDataset stores it, without importing MLflow's data stack.
-            dataset = Dataset(
-                name=name,
-                digest=digest,
-                source_type="code",
-                source='{"tags": {"mlflow.source.name": "privsyn"}}',
-            )
-            tag = InputTag("mlflow.data.context", context)
-            self._client.log_inputs(run_id, [DatasetInput(dataset, [tag])])
-
+    @_on_store
     def register_model(
         self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
     ) -> str:
-        """Register a run's model once; returns the version's number.
+        """Register a run's model once; returns the version's number, or nothing without a run.
 
-        This version is no longer withdrawn. The alias ``newest`` goes to the highest version that
-        is not withdrawn.
+        Copies the folder's files into ``MODEL_FOLDER`` of the run. Run and release identify a
+        version. This version is no longer withdrawn. The alias ``newest`` goes to the highest
+        version that is not withdrawn.
+
+        Args:
+            run_id: The run, one per model.
+            name: The registered model; made if missing.
+            folder: The model's files.
+            tags: Public facts of the version, including ``RELEASE_TAG``.
         """
-        if not run_id:
-            return ""
         written = {as_key(key): shortened(value, MAX_TAG) for key, value in tags.items()}
-        with self._guard(), self._lock():
+        with self._lock():
             # A stage that is run again finds its version and uploads nothing.
             if not self._versions(name, run_id, written):
                 self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
@@ -562,9 +395,10 @@ class MlflowTracker:
             self._name_newest(name)
             return number
 
+    @_on_store
     def withdraw_model(self, name: str, release_id: str) -> None:
         """Mark a release's version as withdrawn. The alias goes to the next highest, if any."""
-        with self._guard(), self._lock():
+        with self._lock():
             numbers = self._versions(name, tags={RELEASE_TAG: release_id})
             for number in numbers:
                 self._client.set_model_version_tag(name, str(number), WITHDRAWN, "yes")
@@ -603,17 +437,15 @@ class MlflowTracker:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
 
-    def link(self, run_id: str) -> str | None:
-        """Address of the run in the UI, or None."""
-        if not run_id:
-            return None
-        with self._guard():
-            return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
+    @_on_store
+    def link(self, run_id: str) -> str:
+        """Address of the run in the UI; empty without a run."""
+        return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
 
-    def overview(self) -> str | None:
+    @_on_store
+    def overview(self) -> str:
         """Address of all releases in the UI, with a column for epsilon."""
-        with self._guard():
-            return f"{self.ui}/#/experiments/{self._experiment_id}/runs?viewStateShareKey={VIEW}"
+        return f"{self.ui}/#/experiments/{self._experiment_id}/runs?viewStateShareKey={VIEW}"
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -627,21 +459,27 @@ class MlflowTracker:
                 raise ConfigError(NO_HOME, hint=SET_HOME) from None
             raise TrackingUnavailable(
                 f"MLflow at {without_password(self.uri)} cannot be used: {reason(error)}.",
-                hint=missing.hint
-                if (missing := MissingExtra.of(error))
-                else (
-                    "Check services.mlflow, and that its folder can be written."
-                    if self._file is not None
-                    else "Check services.mlflow, and that the server runs."
-                ),
+                hint=missing.hint if (missing := MissingExtra.of(error)) else self._next_step(),
             ) from None
+
+    def _next_step(self) -> str:
+        if self._file is None:
+            return "Check services.mlflow, and that the server runs."
+        # MLflow's last step is its first experiment, and nothing can be logged without one.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self._file)) as database:
+            if database.execute("SELECT 1 FROM experiments").fetchone() is None:
+                return (
+                    f"It was left half made and holds no run: remove {self._file}, run again, and "
+                    "then: privsyn lineage sync."
+                )
+        return "Check services.mlflow, and that its folder can be written."
 
     @cached_property
     def _client(self) -> Any:
-        client = connect(self.uri)  # before the lock: the import takes seconds
-        with self._lock():
-            client.get_experiment_by_name(self.experiment)  # creates the tables of a new database
-        return client
+        if self._file is not None:
+            with self._lock():
+                make_whole(self._file, _make_tables)
+        return connect(self.uri)  # without the lock: the import takes seconds
 
     @cached_property
     def _experiment_id(self) -> str:
@@ -683,7 +521,7 @@ class MlflowTracker:
         if (release_id, stage) in self._runs:
             return self._runs[release_id, stage]
         tags = {RELEASE_TAG: release_id, **tags}
-        with self._guard(), self._lock():
+        with self._lock():
             run_id = self._oldest(release_id, stage)
             if run_id is None:
                 # privacy: a release's own run shows only the day (_public_time)
@@ -734,6 +572,44 @@ class MlflowTracker:
                 self._locked = False
 
     _locked = False
+
+
+class BestEffort:
+    """The calls of a tracker, without its errors: after the first it warns and does nothing more.
+
+    It stops because an unreachable store costs its timeout at every call.
+    """
+
+    def __init__(self, tracker: MlflowTracker) -> None:
+        self._tracker = tracker
+        self._down = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def attempt(*arguments: object, **options: object) -> Any:
+            if self._down:
+                return ""
+            try:
+                return getattr(self._tracker, name)(*arguments, **options)
+            except PrivsynError as error:
+                self._down = True
+                log.warning(
+                    "lineage is not written, the release continues: %s Then: privsyn lineage sync",
+                    error,
+                )
+                return ""
+
+        return attempt
+
+    stage_run = MlflowTracker.stage_run
+
+
+class NullTracker(MlflowTracker):
+    """Writes nothing, for runs without lineage and for tests of other parts."""
+
+    uri = ""
+
+    def __init__(self) -> None:
+        """No store."""
 
 
 def _public_time(run: Any) -> int | None:

@@ -149,7 +149,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         commands["lineage"] = (
             f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}{listen}"
         )
-    if (overview := ctx.lineage.overview()) is not None:
+    if overview := ctx.lineage.overview():
         commands["all releases"] = overview
     if (ctx.workspace.root / "Makefile").is_file():
         commands["schedule"] = "make up"

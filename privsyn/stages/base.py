@@ -37,7 +37,7 @@ from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
-from privsyn.tracking import BestEffort, MlflowTracker, Tracker
+from privsyn.tracking import BestEffort, MlflowTracker
 from privsyn.vault import Vault
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Context:
         return self.ledger if named or (self.workspace.state / "ledger.db").exists() else None
 
     @cached_property
-    def tracker(self) -> Tracker:
+    def tracker(self) -> MlflowTracker:
         """The MLflow tracker of the project."""
         services = self.config.services
         return MlflowTracker(
@@ -146,9 +146,9 @@ class Context:
         )
 
     @cached_property
-    def lineage(self) -> Tracker:
+    def lineage(self) -> MlflowTracker:
         """The tracker as stages write to it: a store that is down is a warning."""
-        return BestEffort(self.tracker)
+        return cast("MlflowTracker", BestEffort(self.tracker))
 
     @cached_property
     def vault(self) -> Vault | None:

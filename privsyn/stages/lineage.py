@@ -113,7 +113,7 @@ RUN = "mlflow.json"
 def _note_run(ctx: Context, release_id: str, run: str) -> None:
     """Keep where a run is shown, for pages that must not wait for the store."""
     address, ui = ctx.lineage.link(run), ctx.config.services.mlflow_ui.rstrip("/")
-    if address is None or not address.startswith(ui):
+    if not address or not address.startswith(ui):
         return
     folder = ctx.workspace.internal(release_id)
     with suppress(StorageError):  # a link is not worth a release

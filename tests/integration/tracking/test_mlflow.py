@@ -6,9 +6,12 @@ import json
 import logging
 import resource
 import shutil
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -17,7 +20,8 @@ import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.files import file_lock
-from privsyn.tracking import BestEffort, MlflowTracker, NullTracker, Tracker
+from privsyn.tracking import BestEffort, MlflowTracker, NullTracker
+from tests.preloaded import python
 
 CANARY = "CANARY-73190-heliotrope"
 
@@ -241,7 +245,6 @@ def test_link_points_at_the_run(tracker: MlflowTracker) -> None:
 
 def test_all_releases_are_seen_with_their_epsilon(tracker: MlflowTracker) -> None:
     address = tracker.overview()
-    assert address is not None
     name = address.rsplit("viewStateShareKey=")[1]
     tags = tracker._client.get_experiment(tracker._experiment_id).tags
     assert (
@@ -289,6 +292,75 @@ def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
     for run in (generate, reserve):
         assert set(run.data.metrics) == {"rows-0", "rows-1"}
         assert run.data.params["shard"] in {"0", "1"}
+
+
+def test_a_store_has_its_name_only_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a kill at none of MLflow's steps leaves a store that nothing can open."""
+    from alembic.runtime.migration import HeadMaintainer
+
+    steps, step = [], HeadMaintainer.update_to_step
+
+    def watched(self: Any, *arguments: Any) -> None:
+        step(self, *arguments)
+        steps.append((tmp_path / "mlflow.db").exists() and (tmp_path / "mlflow.db").stat().st_size)
+
+    monkeypatch.setattr(HeadMaintainer, "update_to_step", watched)
+    open_tracker(tmp_path, "x").check()
+    assert len(steps) > 30
+    assert not any(steps)
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o777 == 0o600
+
+
+KILLED = """
+import os, signal, sys
+from alembic.runtime.migration import HeadMaintainer
+from privsyn.tracking import MlflowTracker
+step, steps = HeadMaintainer.update_to_step, []
+def watched(*arguments):
+    step(*arguments)
+    steps.append(1)
+    if len(steps) == 24:
+        os.kill(os.getpid(), signal.SIGKILL)
+HeadMaintainer.update_to_step = watched
+MlflowTracker(f"sqlite:///{sys.argv[1]}/mlflow.db", "first").check()
+"""
+
+
+def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path: Path) -> None:
+    done = subprocess.run([python(), "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = {path.name for path in tmp_path.iterdir() if path.stat().st_size}
+    assert "mlflow.db.new" in left
+    assert "mlflow.db" not in left
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, hard))  # as a full disk answers
+    try:
+        with pytest.raises(TrackingUnavailable, match="can be written"):
+            open_tracker(tmp_path, "first").check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    open_tracker(tmp_path, "first").check()
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+
+
+@pytest.mark.parametrize("has_runs", [True, False])
+def test_a_half_made_store_is_told_from_an_old_one(
+    store: Path, tmp_path: Path, has_runs: bool
+) -> None:
+    """The half-made one was left where tables were made under the store's own name."""
+    file = tmp_path / "mlflow.db"
+    shutil.copyfile(store / "mlflow.db", file)
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        if not has_runs:
+            database.execute("DELETE FROM experiments")
+        database.commit()
+    with pytest.raises(TrackingUnavailable) as caught:
+        open_tracker(tmp_path, "first").check()
+    step = f"holds no run: remove {file}, run again, and then: privsyn lineage sync."
+    assert (step in str(caught.value)) is not has_runs
 
 
 def closed_port() -> int:
@@ -350,7 +422,7 @@ def test_a_store_that_breaks_in_mid_release_does_not_end_it(
 
 def test_best_effort_writes_while_the_store_is_up(store: Path) -> None:
     inner = open_tracker(store, "up")
-    tracker: Tracker = BestEffort(inner)
+    tracker = BestEffort(inner)
     tracker.check()
     with tracker.stage_run("ink-1", "generate") as run_id:
         tracker.log_metrics(run_id, {"rows": 3})
@@ -361,13 +433,13 @@ def test_best_effort_writes_while_the_store_is_up(store: Path) -> None:
 
 
 def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
-    tracker: Tracker = NullTracker()
+    tracker = NullTracker()
     tracker.check()
     with tracker.stage_run("ink-1", "generate") as run_id:
         tracker.log_params(run_id, {"a": 1})
         tracker.log_artifact(run_id, tmp_path / "missing")
-    assert tracker.link(tracker.release_run("ink-1")) is None
-    assert tracker.overview() is None
+    assert tracker.link(tracker.release_run("ink-1")) == ""
+    assert tracker.overview() == ""
 
 
 def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None:
