@@ -65,9 +65,6 @@ class ServicesConfig(Section):
     mlflow_ui: str = Field(
         default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
     )
-    airflow_ui: str | None = Field(
-        default=None, description="Address of the Airflow UI, for links to runs."
-    )
     releases: Annotated[str, OnDisk("place")] | None = Field(
         default=None,
         description="Store of finished releases for all machines: file:///folder, "
@@ -117,7 +114,7 @@ class TaskConfig(Section):
     """Where Airflow runs one task."""
 
     queue: str | None = Field(
-        default=None, description="Queue of its workers. Null: schedule.<method>.queue."
+        default=None, description="Queue of its workers. Null: Airflow's default."
     )
     pool: str | None = Field(default=None, description="Pool. Null: as shipped.")
     executor: str | None = Field(
@@ -142,11 +139,6 @@ class ScheduleConfig(Section):
         description="Source of dataset.version in a run that the asset starts: partition_key (one "
         "run per partition), or extra.KEY of the event. It is published. Null: dataset.version.",
     )
-    paused: bool = Field(
-        default=True,
-        description="Whether the DAG is paused when Airflow first sees it, so that a schedule does "
-        "not spend before someone has looked.",
-    )
     retries: int = Field(
         default=5,
         ge=0,
@@ -156,14 +148,6 @@ class ScheduleConfig(Section):
     )
     retry_delay_seconds: int = Field(
         default=30, ge=0, description="Pause before a retry, doubled with each up to ten minutes."
-    )
-    reannounce: bool = Field(
-        default=False,
-        description="Publish and announce a release again if a run finds that it exists.",
-    )
-    gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
-    queue: str | None = Field(
-        default=None, description="Queue of its tasks' workers. Null: Airflow's default."
     )
     tasks: dict[str, TaskConfig] = Field(
         default={},

@@ -34,6 +34,14 @@ from privsyn.release import layout
 from privsyn.section import NAME, nearest
 
 PROJECT_FILES = {
+    ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
+    ".dvcignore": """\
+# Folders DVC never looks into: private state, failed releases, the environment.
+.privsyn/
+quarantine/
+.venv/
+.airflow/
+""",
     ".dvc/config": """\
 [core]
     analytics = false
@@ -43,16 +51,10 @@ PROJECT_FILES = {
     url = ../.privsyn/dvc-remote
     verify = true
 """,
-    ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
-    ".dvcignore": """\
-# Folders DVC never looks into: private state, failed releases, the environment.
-.privsyn/
-quarantine/
-.venv/
-.airflow/
-""",
 }
-"""Files of a new DVC project. Its remote is a local directory, and DVC verifies what it reads."""
+"""Files of a new DVC project. Its remote is a local directory, and DVC verifies what it reads.
+
+crash safety: the config comes last. Where it is, the others are, or a user wants none."""
 
 _BUSY = ("Unable to acquire lock", "is busy, it is being blocked by")
 

@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -120,6 +121,18 @@ def _reach(uri: str) -> None:
         connection.execute(text("BEGIN IMMEDIATE" if uri.startswith("sqlite:") else "SELECT 1"))
 
 
+def make_databases(store: Path, users: Path) -> None:
+    """Make the SQLite files of an MLflow server with a login, before it starts.
+
+    Args:
+        store: Of runs and models.
+        users: Of the login.
+    """
+    with file_lock(_lock_of(store), timeout=_LOCK_SECONDS):
+        make_whole(store, _make_tables)
+        make_whole(users, _make_users)
+
+
 def _make_tables(file: Path) -> None:
     """MLflow's tables in an empty SQLite file. A kill between two of its 67 steps is for good."""
     _silence()
@@ -128,6 +141,20 @@ def _make_tables(file: Path) -> None:
     engine = create_sqlalchemy_engine(f"sqlite:///{file}")
     _initialize_tables(engine)
     engine.dispose()
+
+
+def _make_users(file: Path) -> None:
+    _silence()
+    from mlflow.server.auth.db.utils import migrate
+    from sqlalchemy import create_engine
+
+    engine = create_engine(f"sqlite:///{file}")
+    migrate(engine, "head")
+    engine.dispose()
+
+
+def _lock_of(store: Path) -> Path:
+    return store.with_name(f"{store.name}.lock")
 
 
 def reason(error: Exception) -> str:
@@ -554,7 +581,7 @@ class MlflowTracker:
         if self._file is None or self._locked:
             yield
             return
-        lock = self._file.with_name(self._file.name + ".lock")
+        lock = _lock_of(self._file)
         with ExitStack() as stack:
             try:
                 stack.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
@@ -620,3 +647,7 @@ def _public_time(run: Any) -> int | None:
     """
     start: int = run.info.start_time
     return start if run.data.tags.get(ROLE_TAG) == "release" else None
+
+
+if __name__ == "__main__":  # of deploy/compose.yaml
+    make_databases(*map(Path, sys.argv[1:]))

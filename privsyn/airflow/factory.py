@@ -30,7 +30,16 @@ from privsyn.airflow.generate import (
     TrainOperator,
 )
 from privsyn.airflow.params import form, room_of
-from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
+from privsyn.airflow.project import (
+    GPU_POOL,
+    Project,
+    dag_id,
+    kind_of,
+    params_file,
+    projects,
+    teaches,
+    trains,
+)
 from privsyn.airflow.publish import (
     BaselineOperator,
     DistillOperator,
@@ -122,7 +131,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         start_date=START,
         # Each missed date would be a release, and a charge, at once.
         catchup=False,
-        is_paused_upon_creation=schedule.paused,
+        is_paused_upon_creation=True,  # a schedule must not spend before someone has looked
         max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
         default_args={
@@ -144,7 +153,6 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             params_path=str(project.params),
             version_from=schedule.version,
             routing=routing,
-            reannounce=schedule.reannounce,
             outlets=[Asset(project.asset(config.dataset.name, method))],
             audit_blocks=config.evaluate.audit == "block",
         )
@@ -159,7 +167,6 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             publish_student = PublishStudentOperator(
                 task_id="publish_student",
                 **routing.of("publish_student"),
-                reannounce=schedule.reannounce,
                 outlets=[Asset(project.asset(config.dataset.name, STUDENTS))],
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
@@ -233,7 +240,7 @@ cleared tasks. A fresh sample is `draw` + 1, and a new charge. When the account 
 **Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` returns an
 unused reservation and deletes private temporary files. `preflight` checks models, grammar and
 folders on public inputs, before anything is charged. `partition` opens the records. `generate`
-draws, one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its
+draws, one mapped task per shard, in the pool `{GPU_POOL}`; a killed one resumes from its
 journal.
 {training}{teaching}`certify` commits the digests to the ledger. `validate` runs the Great
 Expectations suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes
@@ -269,7 +276,6 @@ def release_chain(
     *,
     params_path: str,
     routing: Routing,
-    reannounce: bool = False,
     outlets: Sequence[Asset] = (),
     version_from: str | None = None,
     own_dag: bool = True,
@@ -283,7 +289,6 @@ def release_chain(
         approval: What waits for a person.
         params_path: params.yaml of the project.
         routing: Where the tasks run.
-        reannounce: See PublishOperator.
         outlets: What publishing updates.
         version_from: See StageOperator.
         own_dag: The DAG is this release's: its tasks are named as they are, and it renders
@@ -317,7 +322,6 @@ def release_chain(
     measured = TriggerRule.ALL_SUCCESS if audit_blocks else TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     publish = PublishOperator(
         **at("publish"),
-        reannounce=reannounce,
         outlets=list(outlets),
         trigger_rule=TriggerRule.ALL_SUCCESS if approval.publish else measured,
         **shared,
@@ -385,7 +389,6 @@ def release_group(
             asks_approval(config.account, project.root),
             params_path=str(project.params),
             routing=Routing(schedule, project.dvc_pool),
-            reannounce=schedule.reannounce,
             outlets=outlets,
             own_dag=False,
             overrides=settings or {},

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from privsyn.release.workspace import Workspace
 
 PARAMS = "PRIVSYN_PARAMS"
-DVC_POOL = "dvc"
+DVC_POOL, GPU_POOL = "dvc", "gpu"
+"""Pools of what runs DVC, one command at a time, and of what loads a model."""
+
 PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
 """Names of projects: no underscore, which sets the name apart in a DAG's id."""
 

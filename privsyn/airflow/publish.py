@@ -72,11 +72,8 @@ EXTRA = ("release_id", "parent", "version", "epsilon", "delta", "certificate_sha
 class PublishOperator(StageOperator):
     """Versions a validated release with DVC, pushes it and updates the task's assets.
 
-    Skipped where an earlier run has published and announced the release: its consumers would only
-    run on the same records again.
-
-    Args:
-        reannounce: Publish and announce it again all the same.
+    Skipped where an earlier run has announced the release: its consumers would only run on the same
+    records again.
     """
 
     ui_color: ClassVar[str] = "#e6e0f2"
@@ -84,19 +81,13 @@ class PublishOperator(StageOperator):
     flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
-    def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.reannounce = reannounce
-
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.publish import is_published, publish
+        from privsyn.stages.publish import publish
 
         planned = self.read_plan()
         self.note_report(ctx, context, planned)
         self.note_lineage(ctx, planned)
-        if not self.reannounce and is_published(ctx, planned):
-            refuse_repetition(self.outlets, context, planned.id)
         answer = publish(ctx, planned)
         announce(self.outlets, context, answer)
         return answer, f"{planned.id} is DVC revision {answer['dvc_revision']}"
@@ -109,29 +100,22 @@ UNCHANGED = "unchanged"
 def announce(
     outlets: Sequence[Asset], context: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> None:
-    """Put the release into the event of every asset of a task, and remember by which run."""
-    for asset in outlets:
-        event = context["outlet_events"][asset]
-        # privacy: these keys alone; an event is kept by Airflow and sent on.
-        event.extra = {key: answer[key] for key in EXTRA if key in answer}
-        store = context["asset_state_store"][asset]
-        store.set(answer["release_id"], _asked_by(context["ti"]))
+    """Put the release into the event of every asset of a task, and remember by which run.
 
-
-def refuse_repetition(outlets: Sequence[Asset], context: Mapping[str, Any], name: str) -> None:
-    """Skip the task if a release is announced to every asset, by another run or before a clearing.
-
-    A retry of the task that did goes on: it may have ended before Airflow heard of it.
+    The task is skipped if the release is announced to every asset, by another run or before a
+    clearing. A retry of the task that did goes on: it may have ended before Airflow heard of it.
     """
-    ti = context["ti"]
+    ti, name = context["ti"], answer["release_id"]
     runs = [context["asset_state_store"][asset].get(name) for asset in outlets]
     # A new asset has no run on file, and its consumers have not heard of the release yet.
     if runs and None not in runs and _asked_by(ti) not in runs:
         ti.xcom_push(UNCHANGED, True)
-        raise AirflowSkipException(
-            f"{name} is already published and announced, by run {runs[0]['run_id']}; to repeat "
-            "it, set schedule.<method>.reannounce."
-        )
+        raise AirflowSkipException(f"{name} is already announced, by run {runs[0]['run_id']}.")
+    for asset in outlets:
+        event = context["outlet_events"][asset]
+        # privacy: these keys alone; an event is kept by Airflow and sent on.
+        event.extra = {key: answer[key] for key in EXTRA if key in answer}
+        context["asset_state_store"][asset].set(name, _asked_by(ti))
 
 
 def _asked_by(ti: Any) -> dict[str, Any]:
@@ -201,28 +185,18 @@ class PublishStudentOperator(StageOperator):
     """Versions the checked student with DVC, pushes it and updates the task's assets.
 
     Skipped as PublishOperator is.
-
-    Args:
-        reannounce: Publish and announce it again all the same.
     """
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish_student"
     flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
 
-    def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.reannounce = reannounce
-
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.publishing import DvcPublisher
         from privsyn.students.release import plan_student, publish_student
 
         planned = plan_student(ctx, self.read_plan())
         self.student = planned.id
-        if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published_ids():
-            refuse_repetition(self.outlets, context, planned.id)
         answer = publish_student(ctx, planned)
         facts = {"epsilon": planned.parent.epsilon, "delta": planned.parent.delta}
         announce(self.outlets, context, answer | facts)

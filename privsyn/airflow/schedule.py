@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow.sdk import Asset, PartitionedAssetTimetable
 
+from privsyn.airflow.project import GPU_POOL
 from privsyn.config import PARTITION_KEY, ScheduleConfig
 from privsyn.errors import ConfigError
 from privsyn.section import NAME
@@ -91,9 +92,9 @@ class Routing:
         A pod template is read by the Kubernetes executor; others ignore it.
         """
         task_config = self.schedule.tasks.get(task)
-        pool = self.schedule.gpu_pool if task in _LOADS_MODELS else None
+        pool = GPU_POOL if task in _LOADS_MODELS else None
         arguments = {
-            "queue": (task_config and task_config.queue) or self.schedule.queue,
+            "queue": (task_config and task_config.queue) or None,
             "pool": (task_config and task_config.pool)
             or (self.dvc_pool if task in _RUNS_DVC else pool),
             "executor": (task_config and task_config.executor) or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def ledger_page(
     try:
         page.add(
             ctx,
-            runs=web_address(ctx.config.services.airflow_ui),
+            runs=web_address(os.environ.get("AIRFLOW__API__BASE_URL")),
             reports=file_reports(ctx, file.absolute().parent),
             crons=crons_of(ctx),
         )

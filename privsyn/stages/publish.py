@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
-from privsyn.errors import ConfigError, PrivsynError, ValidationFailed
+from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.ledger.ledger import Ledger
 from privsyn.publishing import DvcPublisher
 from privsyn.release import layout, verification
@@ -73,22 +73,6 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             "dvc_revision": revision.md5,
             "rows": facts.rows,
         }
-
-
-def is_published(ctx: Context, plan: Plan) -> bool:
-    """Whether publishing a release again would change nothing here.
-
-    Its pointer is there, and where dvc.yaml tracks this run, what it tracks is this release.
-    """
-    if plan.id not in _publisher(ctx).published_ids():
-        return False
-    if not ctx.as_filed:
-        return True
-    copy = ctx.workspace.synthetic(plan.method)
-    try:
-        return ReleaseFacts.read(copy).release_id == plan.id
-    except (PrivsynError, LookupError):
-        return False
 
 
 def published_revision(ctx: Context, plan: Plan) -> str | None:

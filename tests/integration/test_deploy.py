@@ -54,14 +54,19 @@ def called(programs: Path, *command: str) -> list[list[str]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in (*airflow(COMPOSE), "mlflow") if name != "setup"]
-)
+@pytest.mark.parametrize("name", [name for name in airflow(COMPOSE) if name != "setup"])
 def test_a_service_starts_what_its_command_says(programs: Path, name: str) -> None:
     service = COMPOSE["services"][name]
     assert "entrypoint" not in service
-    program = [] if service["command"][0] == "python" else ["airflow"]
-    assert called(programs, *service["command"]) == [[*program, *service["command"]]]
+    assert called(programs, *service["command"]) == [["airflow", *service["command"]]]
+
+
+def test_mlflow_starts_once_its_databases_are_whole(programs: Path) -> None:
+    made, started = called(programs, *COMPOSE["services"]["mlflow"]["command"])
+    assert made == ["python", "-m", "privsyn.tracking", "/mlflow/mlflow.db", "/mlflow/auth.db"]
+    assert started[:4] == ["python", "-m", "mlflow", "server"]
+    assert started[started.index("--backend-store-uri") + 1] == "sqlite:////mlflow/mlflow.db"
+    assert "sqlite:////mlflow/auth.db" in COMPOSE["configs"]["mlflow_auth"]["content"]
 
 
 def test_the_workers_of_the_chart_start(programs: Path) -> None:

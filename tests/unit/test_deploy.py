@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from docker.utils.build import exclude_paths
 from privsyn import __version__
 from privsyn.config import TASKS, parse_config
 from privsyn.ledger.leases import LEASE_TTL
+from privsyn.methods.registry import METHODS
 from tools.local.cluster import ROUTES, WORKERS
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +96,7 @@ def test_each_password_is_where_it_is_used(compose: dict[str, Any]) -> None:
     assert holders["LEDGER_OWNER_PASSWORD"] == {"postgres", "setup"}
     assert holders["PRIVSYN_VAULT_KEY"] == {"worker-1", "worker-2"}
     mlflow = compose["services"]["mlflow"]
-    assert "--app-name basic-auth" in " ".join(mlflow["command"])
+    assert "--app-name basic-auth" in mlflow["command"][-1]
     for service in airflow(compose).values():
         theirs, ours = service["environment"], mlflow["environment"]
         assert theirs["MLFLOW_TRACKING_PASSWORD"] == ours["MLFLOW_AUTH_ADMIN_PASSWORD"]
@@ -151,6 +153,9 @@ def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
         assert config.services.vault, name
         assert config.services.releases, name
         assert "//privsyn_app:" in str(config.services.ledger), name
+        for method in METHODS:  # what is not routed may land where no private file is
+            tasks = config.schedule[method].tasks.items()
+            assert {task: routed.queue for task, routed in tasks} == ROUTES, (name, method)
 
 
 def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
@@ -162,7 +167,11 @@ def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
         if line and not line.startswith("#")
     )
     assert named == example.keys()
-    assert all(not value for key, value in example.items() if key not in ("PROJECT", "S3_USER"))
+    assert all(
+        not value
+        for key, value in example.items()
+        if key not in ("PROJECT", "AIRFLOW_USERS", "S3_USER")
+    )
     assert "PRIVSYN_VAULT_KEY" not in str(airflow(compose)["scheduler"]["environment"])
 
 
@@ -218,6 +227,16 @@ def test_values_put_no_secret_into_the_chart() -> None:
     assert values["data"].keys() == {"metadataSecretName", "brokerUrlSecretName"}
     assert values["workers"]["persistence"] == {"enabled": False}
     given = {one["name"]: one for one in values["workers"]["env"]}
-    assert given.keys() == {"PRIVSYN_PARAMS", "PRIVSYN_VAULT_KEY"}
+    assert given.keys() == {"PRIVSYN_VAULT_KEY"}  # a name of `env` again would be there twice
     assert "secretKeyRef" in given["PRIVSYN_VAULT_KEY"]["valueFrom"]
     assert yaml.safe_load(values["extraEnvFrom"]) == [{"secretRef": {"name": "privsyn-services"}}]
+
+
+def test_the_image_has_what_the_chart_names() -> None:
+    """The chart's own auth manager, its job `airflow users create` and StatsD need packages."""
+    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+    module, _, _ = values["config"]["core"]["auth_manager"].rpartition(".")
+    airflow_folder = Path(importlib.util.find_spec("airflow").submodule_search_locations[0])
+    assert (airflow_folder.parent / f"{module.replace('.', '/')}.py").is_file()
+    assert values["createUserJob"]["defaultUser"] == {"enabled": False}
+    assert values["statsd"] == {"enabled": False}

@@ -137,7 +137,7 @@ class Cluster:
         try:
             for of in ("airflow", "ledger"):
                 _make_database(self.postgres, self.database(of))
-            prepare(home, environment, config, home / "airflow.log", devices=len(WORKERS))
+            prepare(home, environment, home / "airflow.log", devices=len(WORKERS))
             keep_up(home, running, parts, environment | {TOKEN: running.token})
             self._wait(home, running)
         except BaseException:
@@ -210,7 +210,11 @@ class Cluster:
         """All servers, in the order in which they start."""
         found = [self._s3(running.ports["S3"])] if self.s3 is None else []
         found += airflow_parts(running)
-        found.append(mlflow_part(self.checkout("control"), config, running.ports["MLflow"]))
+        found.append(
+            mlflow_part(
+                self.checkout("control"), self.home("control"), config, running.ports["MLflow"]
+            )
+        )
         key = secret(
             self.home("control") / "vault_key",
             lambda: base64.b64encode(secrets.token_bytes(32)).decode(),

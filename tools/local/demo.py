@@ -222,7 +222,7 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
         _end_on_interrupt(terminal)
         with _watched(board, shown):
             board.show("airflow", "started", "starting")
-            prepare(home, environment, ctx.config, log)
+            prepare(home, environment, log)
             state = _run_dag(method, board)
     if state != "success":
         print(f"privsyn: the run ended as {state}. {board.error or f'See {log}'}", file=sys.stderr)

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from privsyn.airflow.project import DVC_POOL, PARAMS, projects
-from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
+from privsyn.airflow.project import DVC_POOL, GPU_POOL, PARAMS, projects
+from privsyn.config import OVERRIDES, environment_overrides
+from privsyn.data.artifacts import atomic_file
+from privsyn.files import make_whole
 from privsyn.models.gpus import visible_cards
 
 HOST = "127.0.0.1"
 ADMIN = "admin"
+USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 
 def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, str]:
@@ -36,9 +40,9 @@ def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, s
         "AIRFLOW__CORE__DAGS_FOLDER": str(root / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PARALLELISM": "4",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        USERS: os.environ.get(USERS, f"{ADMIN}:admin"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file(home)),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        DATABASE: f"sqlite:///{home / 'airflow.db'}",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__API__HOST": HOST,
         "AIRFLOW__API__PORT": str(port),
@@ -106,7 +110,6 @@ def admin_password(home: Path) -> str:
 def prepare(
     home: Path,
     environment: Mapping[str, str],
-    config: Config,
     log: Path,
     *,
     devices: int | None = None,
@@ -116,7 +119,6 @@ def prepare(
     Args:
         home: AIRFLOW_HOME.
         environment: Of Airflow.
-        config: Names the pools.
         log: Where Airflow's words go.
         devices: Slots of the pool of tasks that draw. None: the GPUs of this machine, or one.
 
@@ -124,19 +126,18 @@ def prepare(
         RuntimeError: Airflow refused; its words are in ``log``.
     """
     pools = home / "pools.json"
-    wanted = json.dumps(
-        _pools(config, environment, devices or max(1, len(visible_cards()))), indent=2
-    )
+    wanted = json.dumps(_pools(environment, devices or max(1, len(visible_cards()))), indent=2)
     stamp = home / "prepared"
     state = f"{version('apache-airflow')}\n{wanted}\n"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
         return
     pools.write_text(wanted, encoding="utf-8")
-    for command in (["db", "migrate"], ["pools", "import", str(pools)]):
+
+    def airflow(*command: str, database: str = environment[DATABASE]) -> None:
         with log.open("ab") as stream:
             done = subprocess.run(
                 [sys.executable, "-m", "airflow", *command],
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, DATABASE: database},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -144,24 +145,24 @@ def prepare(
             )
         if done.returncode:
             raise RuntimeError(f"`airflow {' '.join(command[:2])}` failed; see {log}")
+
+    file = home / "airflow.db"
+    if environment[DATABASE] == f"sqlite:///{file}" and not file.exists():
+        make_whole(file, lambda new: airflow("db", "migrate", database=f"sqlite:///{new}"))
+    else:
+        airflow("db", "migrate")
+    airflow("pools", "import", str(pools))
     stamp.write_text(state, encoding="utf-8")
 
 
-def _pools(
-    config: Config, environment: Mapping[str, str], devices: int
-) -> dict[str, dict[str, object]]:
+def _pools(environment: Mapping[str, str], devices: int) -> dict[str, dict[str, object]]:
     place = Path(environment[PARAMS])
     named = projects(place) if place.is_dir() else []
-    configs = [config, *(load_config(project.params) for project in named)]
-    gpus = sorted({s.gpu_pool for one in configs for s in one.schedule.values()} | {"gpu"})
     return {
-        **{
-            name: {
-                "slots": devices,
-                "description": "Generate tasks: one per device",
-                "include_deferred": False,
-            }
-            for name in gpus
+        GPU_POOL: {
+            "slots": devices,
+            "description": "Generate tasks: one per device",
+            "include_deferred": False,
         },
         **{
             name: {
@@ -182,6 +183,5 @@ def secret(file: Path, make: Callable[[], str] = lambda: secrets.token_hex(64)) 
 
 
 def _write_private(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    with atomic_file(file) as stream:  # half a secret would be kept for good
+        stream.write(text.encode())

@@ -31,6 +31,7 @@ from privsyn.airflow.project import PARAMS
 from privsyn.config import Config, environment_overrides, load_config
 from privsyn.errors import PrivsynError
 from privsyn.release.workspace import Workspace
+from privsyn.tracking import make_databases
 from tools.local.environment import (
     ADMIN,
     HOST,
@@ -99,13 +100,13 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
     password = admin_password(home)
     parts = airflow_parts(running)
     if (mlflow := running.ports.get("MLflow")) is not None:
-        parts.append(mlflow_part(root, config, mlflow))
+        parts.append(mlflow_part(root, home, config, mlflow))
     whole = not running.parts
     refuse_taken_ports(running, parts)
     write_sample_if_asked(config, root)
     running.save(home)
     try:
-        prepare(home, environment, config, home / "airflow.log")
+        prepare(home, environment, home / "airflow.log")
         started = keep_up(home, running, parts, environment | {TOKEN: running.token})
         deadline = time.monotonic() + START_SECONDS
         while not has_dags(running.ports["Airflow"], password):
@@ -148,10 +149,12 @@ def airflow_parts(running: Running) -> list[Part]:
     ]
 
 
-def mlflow_part(root: Path, config: Config, port: int) -> Part:
+def mlflow_part(root: Path, home: Path, config: Config, port: int) -> Part:
     """The MLflow server of a project."""
     address = f"http://{HOST}:{port}/health"
-    return Part("mlflow", _mlflow(root, config, port), lambda: _get(address) is not None, port)
+    return Part(
+        "mlflow", _mlflow(root, home, config, port), lambda: _get(address) is not None, port
+    )
 
 
 def refuse_taken_ports(running: Running, parts: list[Part]) -> None:
@@ -245,9 +248,11 @@ def down(root: Path) -> int:
     return len(ended)
 
 
-def _mlflow(root: Path, config: Config, port: int) -> list[str]:
+def _mlflow(root: Path, home: Path, config: Config, port: int) -> list[str]:
     workspace = Workspace(root)
     workspace.state.mkdir(mode=0o700, exist_ok=True)
+    if config.services.mlflow is None:
+        make_databases(workspace.state / "mlflow.db", home / "mlflow_auth.db")
     return [
         *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port)),
         *("--workers", "1", "--app-name", "basic-auth"),

@@ -28,8 +28,6 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     dag = dag_of(
         tmp_path / "project",
         method="dp_lora",
-        queue="anywhere",
-        gpu_pool="cards",
         tasks={
             "train": {"queue": "gpu", "pool": "big", "pod_template": str(template)},
             "partition": {"queue": "private"},
@@ -37,13 +35,13 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     )
     assert set(dag.task_dict) == set(TASKS)  # of a method that teaches, with every approval
     found = {name: (task.queue, task.pool) for name, task in dag.task_dict.items()}
-    cards, plain = ("anywhere", "cards"), ("anywhere", "default_pool")
+    cards, plain = ("default", "gpu"), ("default", "default_pool")
     assert found.pop("train") == ("gpu", "big")
     assert found.pop("partition") == ("private", "default_pool")
     for name in ("preflight", "generate", "distill", "baseline"):
         assert found.pop(name) == cards
     for name in ("publish", "publish_student"):
-        assert found.pop(name) == ("anywhere", "dvc")
+        assert found.pop(name) == ("default", "dvc")
     assert set(found.values()) == {plain}
     assert dag.task_dict["train"].executor_config == {"pod_template_file": str(template)}
     assert not dag.task_dict["generate"].executor_config

@@ -32,7 +32,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         tmp_path_factory.mktemp("budget") / "project",
         account={"epsilon": 10.0, "period": {"days": 30, "epsilon": 4.0}},
         schedule={"invisible_ink": {"cron": "@weekly"}},
-        services={"airflow_ui": "http://127.0.0.1:8080/"},
     )
     weekly(made.context(), 12, lost=4)
     return made

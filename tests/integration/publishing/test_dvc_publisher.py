@@ -10,15 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.publishing import (
     PROJECT_FILES,
+    DvcCommand,
     DvcPublisher,
     commit_files,
     current_stages,
@@ -176,6 +180,29 @@ from pathlib import Path
 from privsyn.publishing import DvcPublisher
 print(DvcPublisher(Path(sys.argv[1])).publish(Path(sys.argv[1], "releases", sys.argv[2])).md5)
 """
+
+
+def test_a_dvc_project_that_was_killed_half_made_is_made_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+
+    @contextmanager
+    def killed(path: Path, *, mode: int) -> Iterator[Any]:
+        if len(written) == 1:
+            raise KeyboardInterrupt
+        written.append(path)
+        with atomic_file(path, mode=mode) as stream:
+            yield stream
+
+    command = DvcCommand(tmp_path, busy_timeout=5)
+    monkeypatch.setattr("privsyn.publishing.atomic_file", killed)
+    with pytest.raises(KeyboardInterrupt):
+        command.prepare()
+    monkeypatch.setattr("privsyn.publishing.atomic_file", atomic_file)
+    command.prepare()
+    for name, content in PROJECT_FILES.items():
+        assert (tmp_path / name).read_text() == content
 
 
 def test_publishes_of_several_processes_queue_up(bare: Project) -> None:

@@ -199,7 +199,7 @@ def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     running = Running("token-of-up", {"MLflow": port})
     server = Part(
         "mlflow",
-        services._mlflow(root, config, port),
+        services._mlflow(root, home, config, port),
         lambda: services._get(f"{address}/health") is not None,
         port,
     )

@@ -11,7 +11,6 @@ import threading
 import time
 from pathlib import Path
 
-from privsyn.config import load_config
 from tools.local.environment import airflow_environment, prepare
 
 root = Path(sys.argv[1])
@@ -19,7 +18,7 @@ orders = json.loads(sys.argv[2])
 home = root / "airflow"
 environment = airflow_environment(root, home)
 os.environ |= environment
-prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
+prepare(home, environment, root / "prepare.log")
 
 from airflow._shared.timezones import timezone  # noqa: E402
 from airflow.api_fastapi.app import init_auth_manager  # noqa: E402

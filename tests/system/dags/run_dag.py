@@ -18,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import patch
 
-from privsyn.config import load_config
 from tools.local.environment import airflow_environment, prepare
 
 root = Path(sys.argv[1])
@@ -32,7 +31,7 @@ if "lineage" in sys.argv[3:]:
         "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
     }
 os.environ |= environment
-prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
+prepare(home, environment, root / "prepare.log")
 
 from airflow.dag_processing.dagbag import DagBag  # noqa: E402
 from airflow.models import dagrun  # noqa: E402

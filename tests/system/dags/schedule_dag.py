@@ -11,7 +11,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from privsyn.config import load_config
 from privsyn.stages.base import Context
 from privsyn.tracking import NullTracker
 from tools.local.environment import airflow_environment, prepare
@@ -38,7 +37,7 @@ environment = airflow_environment(root, home) | {
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.05",
 }
 os.environ |= environment
-prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
+prepare(home, environment, root / "prepare.log")
 
 from airflow.api_fastapi.app import create_app, get_auth_manager  # noqa: E402
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser  # noqa: E402
@@ -68,6 +67,8 @@ def parse():
         bundle.initialize()
         bag = BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
         assert not bag.import_errors, bag.import_errors
+        for dag in bag.dags.values():
+            dag.is_paused_upon_creation = False  # as somebody who unpauses it
         current = bundle.get_current_version()
         sync_bag_to_db(bag, bundle.name, current.version if current else None)
 

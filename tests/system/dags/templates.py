@@ -11,11 +11,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from privsyn.config import load_config
 from privsyn.tracking import connect
 from tools.local.environment import airflow_environment, prepare
-
-PARAMS = Path(__file__).parents[3] / "params.yaml"
 
 
 @functools.cache
@@ -29,7 +26,7 @@ def _folder() -> Path:
 def _airflow_home() -> Path:
     root = _folder() / "airflow"
     home = root / "home"
-    prepare(home, airflow_environment(root, home), load_config(PARAMS), root / "log")
+    prepare(home, airflow_environment(root, home), root / "log")
     return home
 
 

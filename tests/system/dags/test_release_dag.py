@@ -29,13 +29,12 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/train_on_release.py"
 
 @pytest.fixture(scope="module")
 def runs(project):
-    """Killed once while drawing; the same; too much for the account; the first announced again; a
+    """Killed once while drawing; the same; too much for the account; a
     DAG of a user's own that makes it on its way; the example that trains on it."""
     orders = [
         {"kill": True, "set": FEW},
         {"set": FEW},
         {"conf": {"privacy.draw": 1}, "set": ["privacy.epsilon=19.5"]},
-        {"set": [*FEW, "schedule.invisible_ink.reannounce=true"]},
         *(
             {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
             for key in ("2026-09", "2026-10", "2026-09", "2026-09 or so")
@@ -88,12 +87,6 @@ def test_a_run_over_unchanged_data_and_settings_finds_the_release(runs):
     others = {state for task, (state, _) in second["tasks"].items() if task not in skipped}
     assert others == {"success"}
     assert second["assets"] == []
-
-
-def test_a_release_is_announced_again_where_that_is_asked_for(runs):
-    again = runs[3]
-    assert again["tasks"]["publish"][0] == "success"
-    assert again["assets"] == runs[0]["assets"]
 
 
 def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
@@ -170,7 +163,7 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
 
 
 def test_a_partition_is_a_version_and_charged_once(runs, ledger):
-    september, october, again, odd = runs[4:8]
+    september, october, again, odd = runs[3:7]
     assert [plan(run)["dataset"]["version"] for run in (september, october, again)] == [
         "2026-09",
         "2026-10",
@@ -259,7 +252,7 @@ def test_the_project_folder_holds_no_process_of_a_finished_run(project, runs):
 
 
 def test_in_a_dag_of_ones_own_the_release_is_made_by_the_same_tasks(runs):
-    own, first = runs[8], runs[0]
+    own, first = runs[7], runs[0]
     assert own["state"] == "success"
     assert {task: state for task, (state, _) in own["tasks"].items()} == {
         "beside": "success",
@@ -281,7 +274,7 @@ def plan_of(run, task):
 def test_the_example_logs_its_model_with_the_release_as_its_dataset(project, runs):
     from mlflow import MlflowClient
 
-    example, planned = runs[9], plan(runs[0])
+    example, planned = runs[8], plan(runs[0])
     assert example["state"] == "success"
     client = MlflowClient(f"sqlite:///{project.root / '.privsyn' / 'mlflow.db'}")
     run = client.get_run(example["xcoms"]["train/return_value"])
