@@ -55,7 +55,9 @@ class Release(Displayable):
             newer = certificate.made_by_newer(self._facts.certificate)
             raise VerificationError(
                 f"{folder / layout.CERTIFICATE} is not a certificate that this privsyn reads.",
-                hint="" if newer is None else f"It was made by privsyn {newer}: upgrade.",
+                hint="Another version or build made it: use that one."
+                if newer is None
+                else f"It was made by privsyn {newer}: upgrade.",
             ) from None
 
     @classmethod

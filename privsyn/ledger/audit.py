@@ -30,6 +30,7 @@ from privsyn.ledger.chain import (
     GENESIS,
     NOTES,
     OPENED,
+    OTHER_BUILD,
     RENAMED,
     REQUESTED,
     SKEW,
@@ -143,10 +144,11 @@ class _History:
 
 
 def _replay(connection: Connection, *, costs: bool) -> _History:
-    history = _History(costs)
+    history, linked = _History(costs), 0
     try:
         for stored in connection.execute(sa.select(schema.history).order_by(schema.history.c.seq)):
             _check_link(stored, history.seq, history.head)
+            linked = stored.seq
             row = read(stored)
             _check_time(row, history)
             if row.change == OPENED:
@@ -169,8 +171,12 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
         TypeError,
         ValueError,
         RecursionError,
-    ) as error:  # what follows from an edited value
-        _fail(f"history row {history.seq + 1} cannot be read ({type(error).__name__})")
+    ) as error:
+        number = history.seq + 1
+        what = f"history row {number} cannot be read ({type(error).__name__})"
+        if linked == number:  # what another version writes has a hash that holds
+            raise broken(f"{what}, and its hash holds", OTHER_BUILD) from None
+        _fail(what)  # what follows from an edited value
     heads = connection.execute(sa.select(schema.head.c.seq, schema.head.c.hash)).all()
     if [tuple(row) for row in heads] != [(history.seq, history.head)]:
         last = heads[0].seq if heads else "nothing"

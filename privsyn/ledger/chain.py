@@ -105,12 +105,15 @@ def length(connection: Connection) -> int | None:
     return connection.execute(sa.select(schema.head.c.seq)).scalar()
 
 
-def broken(what: str) -> VerificationError:
-    """The error of a ledger that somebody edited."""
-    return VerificationError(
-        f"ledger: {what}.",
-        hint="Restore the ledger from a backup and find out who changed it.",
-    )
+CHANGED = "Restore the ledger from a backup and find out who changed it."
+OTHER_BUILD = (
+    "Another version or build of privsyn wrote it: use that one. If none did: " + CHANGED.lower()
+)
+
+
+def broken(what: str, hint: str = CHANGED) -> VerificationError:
+    """The error of a ledger that somebody edited, or that another version wrote."""
+    return VerificationError(f"ledger: {what}.", hint=hint)
 
 
 def last_at(connection: Connection) -> str:

@@ -127,7 +127,7 @@ class Database:
                     yield None
                     return
                 # A question must not fail on an older schema: the columns it reads may be missing.
-                if number < len(schema.MIGRATIONS):
+                if number < schema.latest():
                     self._prepare()
                 self._ready = True
             # A SQLite transaction sees one state by itself. PostgreSQL needs the level for it.

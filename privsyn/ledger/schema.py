@@ -225,22 +225,32 @@ def m001_first_tables(connection: Connection) -> None:
 
 
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (m001_first_tables,)
-"""Step n brings a ledger from version n-1 to n."""
+FIRST = 10
+"""Number of the first step, and each later one is one more. Builds from before the first release
+gave the numbers 1 to 5 to other tables."""
+
+
+def latest() -> int:
+    """Number of the last step."""
+    return FIRST + len(MIGRATIONS) - 1
 
 
 def version(connection: Connection) -> int:
-    """Number of steps the database has run; 0 where there is no ledger in it.
+    """Number of the last step the database has run; 0 where there is no ledger in it.
 
     Raises:
-        BudgetError: A newer privsyn wrote it.
+        BudgetError: Another version or build wrote it, whose tables this one does not know.
     """
     if not sa.inspect(connection).has_table(migrations.name):
         return 0
     number: int = connection.execute(sa.select(sa.func.max(migrations.c.version))).scalar() or 0
-    if number > len(MIGRATIONS):
+    if number and not FIRST <= number <= latest():
+        newer = number >= FIRST
         raise BudgetError(
-            f"the ledger has schema version {number}; this privsyn knows up to {len(MIGRATIONS)}.",
-            hint="Upgrade privsyn.",
+            f"the ledger has schema version {number}; this privsyn knows {FIRST} to {latest()}.",
+            hint="A newer version wrote it, or a build that was never released: use that one."
+            if newer
+            else "A build from before the first release wrote it: use that one.",
         )
     return number
 
@@ -253,14 +263,15 @@ def migrate(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-    if version(connection) == len(MIGRATIONS):  # a role that may not create tables comes this far
+    before = version(connection)
+    if before == latest():  # a role that may not create tables comes this far
         return
     connection.exec_driver_sql(
         "CREATE TABLE IF NOT EXISTS ledger_migration"
         " (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
     )
-    for number in range(version(connection) + 1, len(MIGRATIONS) + 1):
-        MIGRATIONS[number - 1](connection)
+    for number in range(max(before + 1, FIRST), latest() + 1):
+        MIGRATIONS[number - FIRST](connection)
         connection.execute(
             sa.insert(migrations).values(version=number, applied_at=stamp(datetime.now(UTC)))
         )

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 SIGNED = "signature"
 """Name of the check of the signature."""
-NEWER = "privsyn is as new"
+NEWER, OTHER = "privsyn is as new", "privsyn reads it"
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
     ]
     try:
         # From here on a forged certificate may hold anything, so a missing field is a failed check.
+        checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
         paid = origin(certificate)
         plan = Plan.from_certificate(paid)
-        checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
         if paid is not certificate:
             checks.append(_descent(certificate, paid))
         checks += _cost(plan, paid)
     except _UNREADABLE as error:
-        return [*checks, _incomplete(error), *_newer(certificate)]
+        return [*checks, _unread(checks, error), *_newer(certificate)]
     try:
         return [
             *checks,
@@ -118,12 +118,19 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
             *_signature(folder, certificate, key),
         ]
     except _BROKEN as error:
-        return [*checks, _incomplete(error), *_newer(certificate)]
+        return [*checks, _unread(checks, error), *_newer(certificate)]
 
 
-def _incomplete(error: Exception) -> Check:
+def _unread(checks: Sequence[Check], error: Exception) -> Check:
+    """A certificate that cannot be read; where its seal holds, nobody changed what was sealed.
+
+    It fails all the same: a seal has no key, and whoever writes a certificate can make one.
+    """
     field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
-    return Check("certificate is complete", False, f"cannot be read: {field}")
+    if not checks[0].passed:
+        return Check("certificate is complete", False, f"cannot be read: {field}")
+    made = f"its seal holds, and privsyn {__version__} does not read it ({field})"
+    return Check(OTHER, False, f"{made}: another version or build made it")
 
 
 def authentic(checks: Sequence[Check]) -> bool:
@@ -212,13 +219,15 @@ def raise_on_failure(folder: Path, checks: list[Check]) -> None:
     Raises:
         VerificationError: Names the failed checks.
     """
-    failed = [f"{check.name} ({check.detail})" for check in checks if check.passed is False]
+    failed = {check.name: check.detail for check in checks if check.passed is False}
     if failed:
-        newer = next((check.detail for check in checks if check.name == NEWER), None)
-        raise VerificationError(
-            f"{folder} does not verify: {'; '.join(failed)}.",
-            hint=RESTORE_HINT if newer is None else f"It was {newer}: upgrade privsyn first.",
-        )
+        hint = RESTORE_HINT
+        if newer := next((check.detail for check in checks if check.name == NEWER), None):
+            hint = f"It was {newer}: upgrade privsyn first."
+        elif failed.keys() == {OTHER}:
+            hint = "Verify it with the privsyn that made it."
+        messages = [f"{name} ({detail})" for name, detail in failed.items()]
+        raise VerificationError(f"{folder} does not verify: {'; '.join(messages)}.", hint=hint)
 
 
 def refuse_predictable(folder: Path, sealed: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.events import Gaussian, dump
-from privsyn.errors import PaidBefore
+from privsyn.errors import PaidBefore, VerificationError
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import PromptConfig
@@ -87,8 +87,28 @@ def test_another_rule_for_ids_is_seen(tmp_path: Path) -> None:
         file.write_bytes(certificate.canonical(body))
         checks = verification.verify(folder, None)
         failed = {check.name for check in checks if check.passed is False}
-        assert ("unit ids" if unit_ids else "certificate is complete") in failed
+        assert ("unit ids" if unit_ids else verification.OTHER) in failed
         assert "release id" not in failed
+
+
+def test_a_release_of_another_build_is_not_called_changed(ledger: Ledger, tmp_path: Path) -> None:
+    """Its certificate names things as that build did, and its seal holds."""
+    folder = tmp_path / RELEASES[0]
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    file = folder / "certificate.json"
+    body = json.loads(file.read_text())
+    body["plan"]["examples"] = body["plan"].pop("settings")
+    del body["seal"]
+    body["seal"] = certificate.seal_of(body)
+    file.write_bytes(certificate.canonical(body))
+    checks = verification.verify(folder, ledger)
+    with pytest.raises(VerificationError) as caught:
+        verification.raise_on_failure(folder, checks)
+    assert "another version or build made it" in str(caught.value)
+    assert str(caught.value).endswith("Verify it with the privsyn that made it.")
+    (folder / "synthetic.jsonl").write_text("changed")
+    with pytest.raises(VerificationError, match="do not use this copy"):
+        verification.raise_on_failure(folder, verification.verify(folder, ledger))
 
 
 def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:

@@ -28,7 +28,7 @@ from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import DatasetSource, State
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.postgres_roles import PRIVILEGES, grants
-from privsyn.ledger.schema import MIGRATIONS
+from privsyn.ledger.schema import latest
 from privsyn.ledger.spec import Terms
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve
 
@@ -371,7 +371,7 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
 
 
 def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
-    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
+    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {latest()}")  # noqa: S608
     with pytest.raises(LedgerUnavailable, match="permission denied"):
         Ledger(roles.app).accounts.open(SPEC)
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import re
 import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import sqlalchemy as sa
@@ -289,14 +293,36 @@ def test_a_failed_step_leaves_the_old_ledger(url: str, monkeypatch: pytest.Monke
     ledger.leases.acquire("r", "shard-0")
 
 
-def test_a_newer_ledger_is_refused(url: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "who"),
+    [
+        (99, "newer version .* or a build that was never"),
+        (1, "before the first"),
+        (5, "before the"),
+    ],
+)
+def test_a_ledger_of_another_build_is_refused(url: str, number: int, who: str) -> None:
     Ledger(url).accounts.open(PURE)
     with Ledger(url).database.write() as connection:
-        connection.execute(sa.insert(schema.migrations).values(version=99, applied_at="x"))
+        connection.execute(sa.update(schema.migrations).values(version=number))
     ledger = Ledger(url)
     for call in (ledger.releases.all, lambda: ledger.accounts.open(PURE)):
-        with pytest.raises(BudgetError, match=r"schema version 99.*Upgrade privsyn"):
+        with pytest.raises(BudgetError, match=rf"schema version {number};.*{who}.* use that one"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "digest"), [("sqlite", "0e44072271245486"), ("postgresql", "edc03c880c340c0e")]
+)
+def test_the_first_step_stays_as_it_was_released(dialect: str, digest: str) -> None:
+    """Ledgers have run it. Before the tag 0.1.0 the digest may change; after it a step is added."""
+    said: list[str] = []
+    connection = SimpleNamespace(dialect=SimpleNamespace(name=dialect), exec_driver_sql=said.append)
+    schema.m001_first_tables(cast("sa.Connection", connection))
+    text = re.sub(r"'[0-9a-f]{64}'", "SECRET", "\n".join(said))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+    assert schema.MIGRATIONS[0] is schema.m001_first_tables
+    assert schema.FIRST == 10
 
 
 def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
