@@ -31,7 +31,6 @@ from privsyn.airflow.project import PARAMS
 from privsyn.config import Config, environment_overrides, load_config
 from privsyn.errors import PrivsynError
 from privsyn.release.workspace import Workspace
-from privsyn.tracking import make_databases
 from tools.local.environment import (
     ADMIN,
     HOST,
@@ -251,14 +250,18 @@ def down(root: Path) -> int:
 def _mlflow(root: Path, home: Path, config: Config, port: int) -> list[str]:
     workspace = Workspace(root)
     workspace.state.mkdir(mode=0o700, exist_ok=True)
-    if config.services.mlflow is None:
-        make_databases(workspace.state / "mlflow.db", home / "mlflow_auth.db")
-    return [
+    command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port)),
         *("--workers", "1", "--app-name", "basic-auth"),
         *("--backend-store-uri", config.services.mlflow or workspace.mlflow_uri),
         *("--default-artifact-root", str(workspace.mlflow_artifacts)),
     ]
+    if config.services.mlflow is not None:
+        return command
+    # Its databases first: MLflow makes them in steps, and cannot go on where it was killed.
+    first = '"$3" -m privsyn.tracking "$1" "$2"; shift 2; exec "$@"'
+    store, users = workspace.state / "mlflow.db", home / "mlflow_auth.db"
+    return ["sh", "-ec", first, "sh", str(store), str(users), *command]
 
 
 def _start(part: Part, environment: Mapping[str, str], home: Path) -> int:
