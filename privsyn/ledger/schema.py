@@ -247,7 +247,7 @@ def version(connection: Connection) -> int:
     if number and not FIRST <= number <= latest():
         newer = number >= FIRST
         raise BudgetError(
-            f"the ledger has schema version {number}; this privsyn knows {FIRST} to {latest()}.",
+            f"the ledger has schema version {number}; this privsyn has version {latest()}.",
             hint="A newer version wrote it, or a build that was never released: use that one."
             if newer
             else "A build from before the first release wrote it: use that one.",

@@ -51,6 +51,10 @@ LIBRARIES = (
 )
 
 RESTORE_HINT = "Restore the published one (privsyn restore), and do not use this copy."
+OTHER_HINT = (
+    "If another version or build of privsyn made it, verify it with that one. If this one did: "
+    "restore the published one (privsyn restore), and do not use this copy."
+)
 
 
 def build(

@@ -32,7 +32,7 @@ from privsyn.release.advice import (
 )
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
-from privsyn.release.layout import IMAGE_ROWS, MODEL_ROWS
+from privsyn.release.layout import CERTIFICATE, IMAGE_ROWS, MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
 from privsyn.section import NAME
@@ -80,6 +80,10 @@ def plain(text: object) -> str:
     return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("://", r":\/\/")
 
 
+class UnreadCertificate(VerificationError, ValueError):
+    """A certificate of another version. A ValueError, as all that a fact is missing for."""
+
+
 @dataclass(frozen=True)
 class ReleaseFacts:
     """A release as its certificate and its deployment describe it. Public.
@@ -122,8 +126,20 @@ class ReleaseFacts:
 
     @cached_property
     def plan(self) -> Plan:
-        """What was planned and paid for."""
-        return Plan.from_certificate(self.paid)
+        """What was planned and paid for.
+
+        Raises:
+            UnreadCertificate: This version does not read it.
+        """
+        name = "a release"
+        try:
+            name = one_line(self.name)
+            return Plan.from_certificate(self.paid)
+        except (LookupError, TypeError, ValueError):
+            raise UnreadCertificate(
+                f"{CERTIFICATE} of {name} is not one that this privsyn reads.",
+                hint="Another version or build made it: use that one.",
+            ) from None
 
     @property
     def release_id(self) -> str:

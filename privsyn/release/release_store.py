@@ -461,7 +461,9 @@ def set_times(folder: Path, release: Path | None = None) -> None:
     """
     release = release or folder
     _, sealed = certificate.read(release)
-    day = datetime.fromisoformat(certificate.origin(sealed)["reserved_on"]).replace(tzinfo=UTC)
+    # Of a release that another build made, which may name no day, a time that is nobody's.
+    said = certificate.origin(sealed).get("reserved_on", "1970-01-01")
+    day = datetime.fromisoformat(said).replace(tzinfo=UTC)
     content = json.dumps(_digests(release), sort_keys=True).encode()
     # In seconds past midnight UTC. A function of public bytes, so it says nothing more.
     past = int(hashlib.sha256(content).hexdigest(), 16) % _DAY_SECONDS

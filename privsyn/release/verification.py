@@ -26,6 +26,7 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import Terms
 from privsyn.release import signature
 from privsyn.release.certificate import (
+    OTHER_HINT,
     RESTORE_HINT,
     SCHEMA,
     accuracy_figures,
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 SIGNED = "signature"
 """Name of the check of the signature."""
 NEWER, OTHER = "privsyn is as new", "privsyn reads it"
+_STORED = ("artifact", "images", "exhibits", "model", "nothing else", "ledger", "signature")
+"""Beginnings of the checks that compare what is stored. The others compute it again, which another
+version may do in another way."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ def raise_on_failure(folder: Path, checks: list[Check]) -> None:
             hint = f"It was {newer}: upgrade privsyn first."
         elif failed.keys() == {OTHER}:
             hint = "Verify it with the privsyn that made it."
+        elif checks[0].passed and not any(name.startswith(_STORED) for name in failed):
+            hint = OTHER_HINT
         messages = [f"{name} ({detail})" for name, detail in failed.items()]
         raise VerificationError(f"{folder} does not verify: {'; '.join(messages)}.", hint=hint)
 

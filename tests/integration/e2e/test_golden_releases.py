@@ -21,6 +21,7 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.release import certificate, verification
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.cleanup import unfinished_releases
@@ -67,6 +68,10 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     file.write_bytes(certificate.canonical(body))
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
+    with pytest.raises(
+        VerificationError, match="verify it with that one. If this one did: restore"
+    ):
+        verification.raise_on_failure(folder, verification.verify(folder, None))
 
 
 def test_another_rule_for_ids_is_seen(tmp_path: Path) -> None:
@@ -106,9 +111,14 @@ def test_a_release_of_another_build_is_not_called_changed(ledger: Ledger, tmp_pa
         verification.raise_on_failure(folder, checks)
     assert "another version or build made it" in str(caught.value)
     assert str(caught.value).endswith("Verify it with the privsyn that made it.")
-    (folder / "synthetic.jsonl").write_text("changed")
-    with pytest.raises(VerificationError, match="do not use this copy"):
-        verification.raise_on_failure(folder, verification.verify(folder, ledger))
+    with pytest.raises(VerificationError, match="use that one"):
+        _ = ReleaseFacts.read(folder).plan
+    (folder / body["artifact"]["file"]).write_text("changed")
+    checks = verification.verify(folder, ledger)
+    with pytest.raises(
+        VerificationError, match=r"artifact is unchanged.*\)\. Restore the published"
+    ):
+        verification.raise_on_failure(folder, checks)
 
 
 def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:

@@ -226,3 +226,26 @@ def test_the_lineage_server_lets_nobody_in_without_the_password(root):
 
 def _alive(pid):
     return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_airflows_database_has_its_name_only_once_it_is_whole(root, monkeypatch):
+    """A kill or a full disk in `airflow db migrate` leaves a file that the next start replaces."""
+    from tools.local import environment
+
+    home, ends = root / "home", iter([-9, 0, 0])
+
+    def airflow(command, *, env, **_):
+        code = next(ends)
+        if "migrate" in command:
+            with open(env[environment.DATABASE].removeprefix("sqlite:///"), "ab") as file:
+                file.write(b"half" if code else b"whole")
+        return SimpleNamespace(returncode=code)
+
+    variables = environment.airflow_environment(root, home)
+    monkeypatch.setattr(environment.subprocess, "run", airflow)
+    with pytest.raises(RuntimeError, match="airflow db migrate"):
+        environment.prepare(home, variables, root / "log")
+    assert not (home / "airflow.db").exists()
+    environment.prepare(home, variables, root / "log")
+    assert (home / "airflow.db").read_bytes() == b"whole"
+    assert not list(home.glob("airflow.db.*"))
