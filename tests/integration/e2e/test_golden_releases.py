@@ -69,7 +69,7 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
     with pytest.raises(
-        VerificationError, match="verify it with that one. If this one did: restore"
+        VerificationError, match=r"verify it with that one\. If this one did: restore"
     ):
         verification.raise_on_failure(folder, verification.verify(folder, None))
 
