@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -81,11 +81,21 @@ def try_texts(
     temperature: float,
     top_p: float,
     until: Sequence[str] | None = None,
+    clean: Callable[[str], str] = str,
 ) -> list[str]:
-    """Answers to public prompts, with the lengths and the sampling of a method.
+    """Texts in the answers to public prompts, with the lengths and the sampling of a method.
 
-    Warns about equal answers and about prompts without an answer. Repeats the prompts up to
-    ``TRIALS`` times if all answers are those of an assistant, or thoughts.
+    Warns about equal answers and about prompts without a text. Repeats the prompts up to
+    ``TRIALS`` times if all answers are those of an assistant, thoughts, or several texts.
+
+    Args:
+        model: The model.
+        prompts: Public prompts.
+        max_tokens: Most tokens of an answer.
+        temperature: That of the method.
+        top_p: That of the method.
+        until: As in TextModel.complete.
+        clean: The method's text of an answer; empty where it refuses the answer.
 
     Raises:
         ModelError: No prompt was answered with a text; says why if the model knows.
@@ -99,7 +109,8 @@ def try_texts(
             until=until,
         )
         refuse_silence(model, answers)
-        if not all(is_no_text(answer) for answer in answers if answer.strip()):
+        texts = [clean(answer) for answer in answers]
+        if not all(is_no_text(text) for text in texts if text.strip()):
             break
     else:
         refuse_assistant(TRIALS * len(prompts))
@@ -109,9 +120,14 @@ def try_texts(
             "server ignores prompt and temperature. The release would repeat itself.",
             len(prompts),
         )
-    if silent := sum(not answer.strip() for answer in answers):
-        log.warning("The text model answers %d of %d prompts with no text.", silent, len(prompts))
-    return answers
+    if silent := sum(not text.strip() or is_no_text(text) for text in texts):
+        log.warning(
+            "The text model answers %d of %d prompts with no text, or with several. A release asks "
+            "again after such an answer, so it takes more requests.",
+            silent,
+            len(prompts),
+        )
+    return texts
 
 
 def refuse_assistant(requested: int) -> NoReturn:
@@ -122,7 +138,7 @@ def refuse_assistant(requested: int) -> NoReturn:
     """
     raise ModelError(
         f"the text model answers {requested} prompts as an assistant (a refusal, a question, a "
-        "thought about the task) instead of writing a text.",
+        "thought about the task, several texts to choose from) instead of writing one text.",
         hint="Change the prompt (privsyn plan shows it), or name another model.",
     )
 

@@ -259,6 +259,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 temperature=settings.temperature,
                 top_p=settings.top_p or 1.0,
                 until=prompts.listed.until,
+                clean=lambda answer: _text_of(settings, prompts, answer),
             )
 
     def run(
@@ -444,7 +445,8 @@ def _write(
         refuse_assistant(len(lists))
     # A release never holds an assistant's answer or a thought: another sequence's text takes its
     # place. All texts are public by then, so the choice costs nothing.
-    texts = [some[n % len(some)] if is_no_text(text) else text for n, text in enumerate(texts)]
+    chosen = set(some)
+    texts = [text if text in chosen else some[n % len(some)] for n, text in enumerate(texts)]
     return json.dumps(texts).encode()
 
 
@@ -467,7 +469,7 @@ def _nearest(
         top_p=settings.top_p or 1.0,
         until=prompts.listed.until,
     )
-    texts = [ending.cut(prompts.listed.before_next(text)) for text in answers]
+    texts = [_text_of(settings, prompts, answer) for answer in answers]
     shape = (len(lists), settings.candidates)
     failed = np.reshape(
         [
@@ -487,6 +489,13 @@ def _nearest(
     nearest = np.argmax(nearness - 2 * failed, axis=1)
     taken = np.reshape(texts, shape)[row, nearest]
     return list(zip(taken.tolist(), failed[row, nearest].tolist(), strict=True))
+
+
+def _text_of(settings: KeyphraseSeedingSettings, prompts: SeedPrompts, answer: str) -> str:
+    """The text in an answer; empty where it holds several."""
+    examples = (example.text for example in settings.examples)
+    ending = Ending.of(settings.max_tokens, examples=examples)
+    return ending.cut(prompts.listed.before_next(answer))
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:

@@ -7,7 +7,9 @@ and the content of its strings.
 from __future__ import annotations
 
 import html
+import json
 import re
+from typing import Any
 
 _NAME = (
     r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflect(?:ion)?|scratch_?pad|rationale"
@@ -62,6 +64,68 @@ _WRAPPED = re.compile(
 _FENCED = re.compile(r"(?s)\s*```\w*\n(.*?)(?:\n\s*```.*)?\Z")
 _PIECES = re.compile("[\u0120\u2581]")
 """Characters that tokenizers write for a space, if a server returns raw pieces."""
+
+# "Here is the message you asked for:", which a chat model says before the text itself.
+_INTRODUCED = re.compile(
+    r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
+    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,16})\s*:\s*\n\s*"
+)
+_NUMBERS = (
+    r"(?:a few|a couple of|some|several|multiple|many|different|various|two|three|four|five|six|ten"
+    r"|[2-9]|10|zwei|drei|vier|einige|mehrere|deux|trois|quatre|plusieurs|quelques|dos|tres|cuatro"
+    r"|varias|algunas|due|tre|alcune|duas|tr\u00eas|v\u00e1rias)"
+)
+_KINDS = (
+    r"(?:options?|versions?|variations?|variants?|alternatives?|possibilit(?:y|ies)|ways|choices?"
+    r"|suggestions?|drafts?|re(?:phras|word|writ)(?:ings?|es?|e)|paraphrases?|phrasings?|examples?"
+    r"|samples?|messages?|texts?|answers?|responses?|repl(?:y|ies)|outputs?|sentences?"
+    r"|varianten?|m\u00f6glichkeit(?:en)?|optionen|versionen|beispiele?|nachricht(?:en)?|vorschl"
+    r"(?:ag|\u00e4ge)|antwort(?:en)?|opci(?:\u00f3n|ones)|versi(?:\u00f3n|ones)|alternativas?|ejemplos?"
+    r"|mensajes?|textos?|textes?|exemples?|opzion[ei]|version[ei]|op(?:\u00e7\u00e3o|\u00e7\u00f5es)"
+    r"|\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u793a\u4f8b)"
+)
+_SEVERAL = re.compile(
+    rf"(?i)(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:]{{0,60}}?[,.!:]\s*)?"
+    rf"(?:(?:here(?:'s| is| are)|below (?:is|are)|these are|hier sind|voici|ecco|seguem"
+    rf"|aqu[i\u00ed] (?:tienes?|hay|est\u00e1n)) (?:\w+ ){{0,2}}?{_NUMBERS} (?:\w+ ){{0,3}}?"
+    rf"{_KINDS}\b"
+    rf"|{_NUMBERS} (?:\w+ ){{0,2}}?{_KINDS}\b[^\n.:]{{0,60}}:\s*\n)"
+)
+"""First words of an answer that holds several texts to choose from."""
+_MARKS = r"[*_#>\s(\[\u3010-]{0,6}"
+_AFTER = r"[*_)\]\u3011]{0,3}\s*[:.)\u2013\u2014\uff1a-][*_]{0,3}\s*"
+_FIRST = rf"(?:{_KINDS}\s*#?\s*(?:1|one|a|i|\u4e00)|(?:first|1st)\s+{_KINDS})"
+_SECOND = (
+    rf"(?:{_KINDS}\s*#?\s*(?:2|two|b|ii|\u4e8c)|(?:second|2nd|another|alternative)\s+{_KINDS})"
+)
+_LABELED = (
+    re.compile(rf"(?i){_MARKS}{_FIRST}{_AFTER}"),
+    re.compile(rf"(?i)(?:^|\n|[.!?\"\u201d]\s){_MARKS}{_SECOND}{_AFTER}"),
+)
+_NUMBERED = (
+    re.compile(r"[*_#(\s]{0,4}(?:1|[aA](?=\)))[.):]\S{0,2}\s+"),
+    re.compile(r"(?:\n|[.!?\"\u201d*]\s)[*_#(\s]{0,4}(?:2|[bB](?=\)))(?:[.):]|\Z)"),
+)
+_BULLET = re.compile(r"\s{0,4}[-*\u2022]\s+(?=\S)")
+"""First and second entry of a list of texts."""
+_LABEL = re.compile(
+    rf"(?i){_MARKS}(?:(?:the|my|your|here is|new|final|short|possible|generated|synthetic|rephrased"
+    rf"|rewritten|reworded|paraphrased|revised|original)\s+){{0,3}}"
+    rf"(?:{_KINDS}|rephrased|rewritten|reworded|paraphrased|completion|content)[*_\u3011]{{0,3}}\s*[:\uff1a][*_]{{0,3}}\s*"
+)
+"""A label before a text."""
+_QUOTES = (
+    ("**", "**"),
+    ('"', '"'),
+    ("\u201c", "\u201d"),
+    ("\u201e", "\u201c"),
+    ("\u300c", "\u300d"),
+    ("\u00ab", "\u00bb"),
+)
+_SINGLE_QUOTES = re.compile(r"(?s)['\u2018](\S.*[.!?])['\u2019]\Z|`([^`]+)`\Z")
+"""Around a text; an apostrophe at one end alone is none."""
+_LONGER = 3
+"""The text in a JSON object is so many times as long as the object's other strings."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
@@ -162,6 +226,83 @@ def without_thoughts(text: str) -> str:
     return whole.lstrip() if start else whole
 
 
+def one_text(answer: str, *, plain: bool = True) -> str:
+    r"""The one text in an answer; empty where the answer holds several.
+
+    Announcement, label, quotation marks, fence and JSON around one text are removed.
+
+    Args:
+        answer: After ``as_text``.
+        plain: Whether JSON and a list are no texts. False removes an announcement only.
+
+    >>> one_text('Option 1: "My bill is late."'), one_text("1. My bill.\n2. Our bill.")
+    ('My bill is late.', '')
+    """
+    text = answer.strip()
+    if plain and _SEVERAL.match(text):
+        return ""
+    introduced = _INTRODUCED.match(text)
+    text = text[introduced.end() :] if introduced else text
+    while plain:
+        if _is_list(text):
+            return ""
+        inner = _unwrapped(text).strip()
+        if inner == text:
+            break
+        text = inner
+    return text
+
+
+def _is_list(text: str) -> bool:
+    """Whether a text is a list of texts, by their labels, numbers or bullets."""
+    for first, second in (_LABELED, _NUMBERED):
+        begun = first.match(text)
+        if begun and second.search(text, begun.end()):
+            return True
+    lines = [line for line in text.splitlines() if line.strip()]
+    return len(lines) > 1 and all(map(_BULLET.match, lines))
+
+
+def _unwrapped(text: str) -> str:
+    """The text without one layer around it."""
+    if is_json(text) or text.startswith("["):
+        return _from_json(text)
+    if fenced := _FENCED.match(text):
+        return fenced[1]
+    lines = text.splitlines()
+    if lines and all(line.startswith(">") for line in lines):
+        return "\n".join(line.lstrip("> ") for line in lines)
+    for wrapping in (_LABELED[0], _NUMBERED[0], _LABEL, _BULLET):
+        if (begun := wrapping.match(text)) and begun.end() < len(text):
+            return text[begun.end() :]
+    single = _SINGLE_QUOTES.match(text)
+    return single[1] or single[2] if single else unquoted(text)
+
+
+def _from_json(text: str) -> str:
+    """The text in JSON, which may be cut off; empty where it holds several, the text if no JSON."""
+    for ending in ("", '"}', "}", '"]', "]", '"}]', '"]}'):
+        try:
+            value, end = json.JSONDecoder(strict=False).raw_decode(text + ending)
+        except (ValueError, RecursionError):
+            continue
+        strings = sorted(_strings(value), key=len, reverse=True)
+        if text[end:].strip().startswith(("{", "[")) or not strings:
+            return ""
+        if len(strings) > 1 and len(strings[0]) < _LONGER * len(strings[1]):
+            return ""
+        return plain_marks(strings[0])
+    return text
+
+
+def _strings(value: Any) -> list[str]:
+    """All strings in a JSON value, without names."""
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in _strings(part)]
+
+
 def is_thought(answer: str) -> bool:
     """Whether an answer consists only of thoughts."""
     text = plain_marks(answer)
@@ -198,3 +339,21 @@ def _closing(opening: str) -> str:
 def is_json(text: str) -> bool:
     """Whether a text is a JSON record."""
     return text.lstrip().startswith(("{", "[{"))
+
+
+def unquoted(text: str) -> str:
+    """The text without quotation marks around it, and without a single mark at one end.
+
+    >>> unquoted('"I have a rash."'), unquoted('"I have a rash.'), unquoted('"Oh," I said.')
+    ('I have a rash.', 'I have a rash.', '"Oh," I said.')
+    """
+    for begin, end in _QUOTES:
+        starts, ends = text.startswith(begin), text.endswith(end) and len(text) > len(end)
+        inner = text[len(begin) * starts : len(text) - len(end) * ends]
+        alone = begin not in inner and end not in inner
+        if starts and ends and alone:
+            return unquoted(inner.strip())
+        even = text.count(begin) % 2 == 0 if begin == end else text.count(begin) == text.count(end)
+        if not even and (starts or (ends and alone)):
+            return (text[len(begin) :] if starts else text[: -len(end)]).strip()
+    return text

@@ -8,6 +8,7 @@ stop, or after its last whole sentence.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from privsyn.data.words import (
@@ -19,7 +20,7 @@ from privsyn.data.words import (
     word_ends,
     words,
 )
-from privsyn.models.language.answers import is_json
+from privsyn.models.language.answers import is_json, one_text, unquoted
 
 _ECHO = 5
 """A run of so many words of the prompt marks a text that repeats its prompt."""
@@ -179,11 +180,6 @@ _SENTENCES = re.compile(
     r"(?s).*(?:(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
     rf"[\"')\]\u201d\u201c\u2019\u00bb]*(?=\s|$|{LETTER})|[{SENTENCE_ENDS}][^\w\s]*)"
 )
-# "Here is the message you asked for:", which a chat model says before the text itself.
-_ANNOUNCED = re.compile(
-    r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
-    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,16})\s*:\s*\n\s*"
-)
 _SUBJECT = re.compile(
     r"(?i)[*_#>\s]{0,4}(?:subject|betreff|objet|asunto|oggetto|onderwerp)\W{0,3}:"
 )
@@ -207,13 +203,6 @@ _BREAKS_OFF = re.compile(
 _LAST_PART = re.compile(rf"[^.!?,;:\n\u060c\u061b\u3001\uff0c\uff1a\uff1b\u104a{SENTENCE_ENDS}]*\Z")
 _SIGNED = 5
 """Most words of a signature."""
-_QUOTES = (
-    ("**", "**"),
-    ('"', '"'),
-    ("\u201c", "\u201d"),
-    ("\u201e", "\u201c"),
-    ("\u00ab", "\u00bb"),
-)
 _LAST_WORD = re.compile(r"(?<=\S)\s+\S{0,39}\w\Z")
 
 _LOOP = 2 / 3
@@ -231,28 +220,39 @@ class Ending:
             colon does not count.
         least: A text of fewer words is short.
         full: A text of so many words without an end has run out of tokens. None: not known.
+        plain: Whether JSON and a list are no texts, but wrap one or several.
     """
 
     stops: tuple[str, ...] = STOPS
     least: int = 5
     full: int | None = None
+    plain: bool = True
 
     @classmethod
-    def of(cls, max_tokens: int, stops: tuple[str, ...] = STOPS, least: int = 5) -> Ending:
-        """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them."""
-        return cls(stops, min(least, max(1, max_tokens // 4)), max(least, max_tokens // 2))
+    def of(
+        cls,
+        max_tokens: int,
+        stops: tuple[str, ...] = STOPS,
+        least: int = 5,
+        examples: Iterable[str] = (),
+    ) -> Ending:
+        """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them.
+
+        Where a public example is JSON or a list itself, so may a text be.
+        """
+        plain = all(one_text(example) and not is_json(example) for example in examples)
+        return cls(stops, min(least, max(1, max_tokens // 4)), max(least, max_tokens // 2), plain)
 
     def cut(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, at most ``most`` words; whole sentences without a stop.
 
-        It also drops an announcement, a header with its subject, and quotation marks around it.
+        It also drops what a model wraps a text in (answers.one_text) and a header with its subject.
+        Empty where the answer holds several texts.
 
         >>> Ending().cut("The visit is at three. Please bring your")
         'The visit is at three.'
         """
-        text = text.strip()
-        announced = _ANNOUNCED.match(text)
-        text = text[announced.end() :] if announced else text
+        text = one_text(text, plain=self.plain)
         header = _HEADER.match(text)
         if header and not self.short(text[header.end() :]):
             text = text[header.end() :]
@@ -355,21 +355,3 @@ def whole_words(text: str) -> str:
     if is_json(text):
         return text
     return _LAST_WORD.sub("", text.rstrip("\ufffd"))  # half a character
-
-
-def unquoted(text: str) -> str:
-    """The text without quotation marks around it, and without a single mark at one end.
-
-    >>> unquoted('"I have a rash."'), unquoted('"I have a rash.'), unquoted('"Oh," I said.')
-    ('I have a rash.', 'I have a rash.', '"Oh," I said.')
-    """
-    for begin, end in _QUOTES:
-        starts, ends = text.startswith(begin), text.endswith(end) and len(text) > len(end)
-        inner = text[len(begin) * starts : len(text) - len(end) * ends]
-        alone = begin not in inner and end not in inner
-        if starts and ends and alone:
-            return unquoted(inner.strip())
-        even = text.count(begin) % 2 == 0 if begin == end else text.count(begin) == text.count(end)
-        if not even and (starts or (ends and alone)):
-            return (text[len(begin) :] if starts else text[: -len(end)]).strip()
-    return text

@@ -10,6 +10,7 @@ Source: Xie et al. 2024, "Differentially private synthetic data via foundation m
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,8 @@ from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
+
+log = logging.getLogger(__name__)
 
 STYLES = (
     "brief and plain",
@@ -285,9 +288,11 @@ class TextVariation:
         self._vary = settings.vary_prompt
         self._label_text = partial(label_text, words=settings.labels, named=settings.name_labels)
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
-        self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
+        examples = (example.text for example in settings.examples)
+        self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words, examples)
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
+        self._told = False
 
     def with_log_ratios(
         self, log_ratios: Mapping[str | None, Mapping[int, float]]
@@ -314,7 +319,7 @@ class TextVariation:
             ModelError: No text came at all, or the model failed.
         """
         settings = self._settings
-        texts, failed = [""] * count, [True] * count
+        texts, answers, failed = [""] * count, [""], [True] * count
         for _ in range(ATTEMPTS):
             again = [i for i in range(count) if failed[i]]
             if not again:
@@ -327,8 +332,9 @@ class TextVariation:
                 failed[i] = self._ending.is_unusable(text, request) or self._fresh.copies(text)
                 if not failed[i] or len(text) > len(texts[i]):
                     texts[i] = text
+        self._tell_refusals(sum(failed), count)
         if count:
-            refuse_silence(self._model, texts, ATTEMPTS * count)
+            refuse_silence(self._model, [*texts, *answers], ATTEMPTS * count)
         # A release never holds an assistant's answer or a thought: another text takes its place.
         some = [text for text in texts if text and not is_no_text(text)]
         if count and not some:
@@ -359,16 +365,16 @@ class TextVariation:
     ) -> list[str]:
         """The answers to public prompts, cleaned, without empty ones."""
         settings = self._settings
-        answers = try_texts(
+        texts = try_texts(
             self._model,
             prompts,
             max_tokens=settings.max_tokens,
             temperature=temperature,
             top_p=settings.top_p or 1.0,
             until=until,
+            clean=self._clean if until is None else self._clean_fresh,
         )
-        clean = self._clean if until is None else self._clean_fresh
-        return list(filter(None, map(clean, answers)))
+        return list(filter(None, texts))
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
         """One variation of each text, or the text itself where the model gives none.
@@ -389,10 +395,26 @@ class TextVariation:
         ]
         slots = self._slots(label) | {"length": "0", "change": "somewhat"}
         wanted_labels = fill_slots(self._vary.replace("{text}", ""), slots)
-        return [
-            old if self._worse(new, old, wanted_labels) else new
+        worse = [
+            self._worse(new, old, wanted_labels)
             for new, old in zip(variations, samples, strict=True)
         ]
+        self._tell_refusals(sum(worse), len(worse))
+        return [
+            old if kept else new for new, old, kept in zip(variations, samples, worse, strict=True)
+        ]
+
+    def _tell_refusals(self, refused: int, count: int) -> None:
+        """Warn once where most of the model's answers are refused."""
+        if 2 * refused > count and not self._told:
+            self._told = True
+            log.warning(
+                "Of %d texts the model's answers for %d were refused (too short, broken off, "
+                "several texts, an assistant's answer, or the prompt again): the release is worse "
+                "and may repeat itself. Change the prompt, or name another model.",
+                count,
+                refused,
+            )
 
     def _worse(self, new: str, old: str, prompt: str) -> bool:
         """Whether a variation is worse than its text: too short, broken off, or strayed.

@@ -36,6 +36,75 @@ def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: st
     assert Ending().cut(written) == kept
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"Text: {VISIT}",
+        f"**Option 1:** {VISIT}",
+        f"Option A - {VISIT}",
+        f"1. {VISIT}",
+        f"- {VISIT}",
+        f"> {VISIT}",
+        f"'{VISIT}'",
+        f"`{VISIT}`",
+        f"```\n{VISIT}\n```",
+        f'{{"text": "{VISIT}"}}',
+        f'{{"topic": "Visit", "message": "{VISIT}", "urgent": true}}',
+        f'["{VISIT}"]',
+        f'Here is the message in JSON:\n```json\n{{"text": "Text: {VISIT}"}}\n```\nIt is short.',
+        f'"Rephrased message: {VISIT}"',
+        f"\u9009\u9879\u4e00\uff1a{VISIT}",
+        f'{{"text": "{VISIT} And the',  # out of tokens
+    ],
+)
+def test_what_wraps_one_text_is_no_part_of_it(written: str) -> None:
+    assert Ending().cut(written) == VISIT
+
+
+SEVERAL = [
+    "Here are two options:",
+    f"Here are two options:\n\n1. {VISIT}\n\n2. Please come at two.",
+    f"Sure, here are a few other ways to say it:\n{VISIT}",
+    f"Certainly! Below are 3 possible versions of the message.\n{VISIT}",
+    f"Option 1: {VISIT}\n\nOption 2: Please come.",
+    f"**First version:**\n{VISIT}\n\n**Second version:**\nPlease come.",
+    f"1. {VISIT}\n2. Please come.",
+    f"1) {VISIT} 2) Please come.",
+    f"- {VISIT}\n- Please come at two.",
+    f"Voici deux versions :\n{VISIT}",
+    f"Variante 1: {VISIT}\nVariante 2: Please come.",
+    f'{{"options": ["{VISIT}", "Please come at two and bring your card."]}}',
+    f'{{"option_1": "{VISIT}", "option_2": "Please come at two and bring your card."}}',
+    f'["{VISIT}", "Please come at two and bring your card."]',
+    f'{{"text": "{VISIT}"}}\n{{"text": "Please come at two."}}',
+]
+
+
+@pytest.mark.parametrize("written", SEVERAL)
+def test_several_texts_are_none(written: str) -> None:
+    assert Ending().cut(written) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I have two questions:\n1. When do I come?\n2. Is my bill late?",
+        "A. Smith sent me. B. Smith did not.",
+        "Content-control software is what I ask you about.",
+        "Here is the bill. It has two options, and I want the first.",
+        "[Name], my bill is late and I do not know why.",
+    ],
+)
+def test_a_text_with_a_list_in_it_stays(text: str) -> None:
+    assert Ending().cut(text) == text
+
+
+def test_a_list_is_a_text_where_the_public_examples_are_lists() -> None:
+    for text in ("1. Mix it.\n2. Bake it for an hour.", '{"note": "Come.", "from": "Ann B."}'):
+        assert Ending.of(64, examples=(VISIT, text)).cut(text) == text
+        assert Ending.of(64, examples=(VISIT,)).cut(text) != text
+
+
 def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
     ending = Ending(stops=("\nTopic:",))
     assert ending.cut("What the doctor said to me:\nTopic: bills") == "What the doctor said to me:"

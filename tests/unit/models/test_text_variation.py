@@ -285,11 +285,27 @@ def test_no_refusal_and_no_thought_becomes_a_text():
     says = {0: "I'm sorry, but I can't help with that request.", 1: "My bill has not come yet."}
     made, _ = api(script=lambda prompt, before: says[min(before, 5) // 5 if before % 7 else 1])
     assert set(made.random(9, None)) == {says[1]}
-    for never in (says[0], "Okay, the user wants a message to a clinic."):
+    several = "Here are two options:\n\n1. My bill is late.\n\n2. I have not got my bill."
+    for never in (says[0], "Okay, the user wants a message to a clinic.", several):
         made, _ = api(script=lambda prompt, before, never=never: never)
         for ask in (lambda made: made.random(2, None), lambda made: made.check([], 0.5)):
             with pytest.raises(ModelError, match="answers 8 prompts as an assistant"):
                 ask(made)
+
+
+def test_several_texts_are_asked_for_again_and_told(caplog):
+    several = "Option 1: My bill is late.\n\nOption 2: I have not got my bill."
+    one = "My bill has not come yet."
+    made, _ = api(script=lambda prompt, before: one if before % 3 == 2 else several)
+    assert made.random(4, None) == [one] * 4
+    assert not caplog.messages
+    assert made.check([], 0.5)
+    assert "answers 1 of 2 prompts with no text, or with several" in caplog.text
+    caplog.clear()
+    made, _ = api(script=lambda prompt, before: several, own=prompts.CHAT)
+    assert made.vary([one] * 3, None, 0.5) == [one] * 3
+    made.vary([one] * 3, None, 0.5)
+    assert [record.args for record in caplog.records] == [(3, 3)], "once"
 
 
 @pytest.mark.parametrize(
