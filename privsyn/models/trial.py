@@ -17,7 +17,21 @@ log = logging.getLogger(__name__)
 
 STILL_THINKING = "the model was still thinking at max_tokens"
 THOUGHTS_ALONE = "the model wrote its thoughts and no text"
+NO_TEXT_LEFT = "the model used all max_tokens and wrote no text"
+PARSED_AWAY = "the server took the whole answer for a thought (reasoning_content) and left no text"
 """Reasons for an empty completion."""
+_NO_THOUGHT = (
+    "ask it not to think (models.server.extra_body={chat_template_kwargs: "
+    "{enable_thinking: false}} or {reasoning_effort: none}, depending on the server), "
+    "or name a model that does not think."
+)
+_HINTS = {
+    STILL_THINKING: f"Raise max_tokens so that thought and text fit, or {_NO_THOUGHT}",
+    NO_TEXT_LEFT: f"Raise max_tokens so that thought and text fit, or {_NO_THOUGHT}",
+    THOUGHTS_ALONE: f"Change the prompt, or {_NO_THOUGHT}",
+    PARSED_AWAY: f"Start the server without its parser of thoughts (--reasoning-parser), "
+    f"or {_NO_THOUGHT}",
+}
 TRIALS = 4
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
@@ -158,14 +172,10 @@ def refuse_silence(model: TextModel, answers: Sequence[str], requested: int = 0)
         return
     why = model.why_empty() if isinstance(model, TellsEmpty) else None
     hint = "Check the prompt of this method (privsyn plan shows it) with this model."
-    if why in (STILL_THINKING, THOUGHTS_ALONE):
-        hint = (
-            "Ask it not to think (models.server.extra_body={chat_template_kwargs: "
-            "{enable_thinking: false}} or {reasoning_effort: none}, depending on the server), "
-            "raise max_tokens so that thought and text fit, or name a model that does not think."
-        )
-    elif why:
-        hint = "Change the prompt, or lower max_tokens, or name another model or server."
+    if why:
+        other = "Change the prompt, or name another model or server."
+        known = (step for reason, step in _HINTS.items() if why.startswith(reason))
+        hint = next(known, other)
     raise ModelError(
         f"the text model gave no text for {requested or len(answers)} prompts"
         f"{f': {why}' if why else ''}.",

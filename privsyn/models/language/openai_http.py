@@ -10,11 +10,15 @@ parameter, and a warning says so. Servers that can leave out a model's thoughts 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import re
+import socket
+import ssl
 import threading
+import urllib.request
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -31,7 +35,7 @@ from privsyn.models.language.answers import as_text, is_thought, plain_marks
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.settings import ServerConfig
-from privsyn.models.trial import STILL_THINKING, THOUGHTS_ALONE
+from privsyn.models.trial import NO_TEXT_LEFT, PARSED_AWAY, STILL_THINKING, THOUGHTS_ALONE
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +46,27 @@ LONGEST_WAIT = 300.0
 _LATER = {408, 409, 425, 429}
 _UNWANTED = {400, 413, 422}
 _HINTS = {
+    400: "Change the prompt, or name another model.",
     401: "Check the key in the environment variable models.server.key_variable.",
+    402: "Pay or raise the limit at the provider, and run again: it goes on where it stopped.",
     403: "Check the key in the environment variable models.server.key_variable.",
     404: "Check models.server.url, models.server.model and models.server.chat.",
     429: "Lower models.server.concurrency, or wait until the quota allows more.",
 }
+_QUOTA = (
+    r"insufficient[\W_]?(?:quota|credit|balance|fund)|billing|payment|credit balance|out of credit"
+)
+_CODES = {
+    402: _QUOTA,
+    429: r"rate[\W_]?limit|too[\W_]?many|quota|resource[\W_]?exhausted|throttl",
+    401: r"api[\W_]?key|unauthori|unauthenticated|authentication",
+    403: r"permission|forbidden|access[\W_]?denied",
+    404: r"not[\W_]?found|no such|does not exist|unknown[\W_]?model",
+    503: r"overload|unavailable|capacity|busy|loading|timed?[\W_]?out|internal|server|gateway",
+    400: r"invalid|bad[\W_]?request|context|too long|unsupported|content[\W_]?(?:filter|policy)",
+}
+"""Statuses and how the errors in a body spell them; the first that fits holds."""
+_STATUS = re.compile(r"(?i)\W*(?:(?:http|error|status|code)\W*){0,3}([45]\d\d)\b")
 
 NO_THOUGHTS: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 """vLLM, SGLang and llama.cpp pass this to chat templates; Ollama and others ignore it."""
@@ -57,7 +77,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 _EFFECTS = {
     "chat_template_kwargs": "a model that thinks may think",
     "stop": "a text is written on to its limit of tokens",
-    "top_p": "the model samples among all its tokens",
+    "top_p": "the server's own top_p holds",
     "temperature": "the model samples at a temperature of its own",
     "max_tokens": "the limit is sent as max_completion_tokens",
 }
@@ -121,6 +141,7 @@ class _Failure:
         hint: The next step.
         unwanted: The server refuses this request, but not every request of ours.
         words: The server's message, which may repeat the prompt.
+        told: Whether the message speaks of the account alone, so that a run shows it, too.
         about: The server's whole answer, which names a refused parameter.
     """
 
@@ -130,6 +151,7 @@ class _Failure:
     hint: str = "Start it or wait, and run again."
     unwanted: bool = False
     words: str = ""
+    told: bool = False
     about: str = ""
 
 
@@ -161,15 +183,18 @@ class ServerTextModel:
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
             logger = logging.getLogger(name)  # some versions log requests whole
             logger.setLevel(max(logger.level, logging.WARNING))
-        self._client = openai.OpenAI(
-            base_url=cfg.url,
-            api_key=key or "none",
-            timeout=cfg.timeout_seconds,
-            # The client's own retries do not count against max_requests, accept garbage as an
-            # answer, sleep on when another prompt has failed, and wait 8 s at most (120 s where a
-            # server asks).
-            max_retries=0,
-        )
+        try:
+            self._client = openai.OpenAI(
+                base_url=cfg.url,
+                api_key=key or "none",
+                timeout=cfg.timeout_seconds,
+                # The client's own retries do not count against max_requests, accept garbage as an
+                # answer, sleep on when another prompt has failed, and wait 8 s at most (120 s where
+                # a server asks).
+                max_retries=0,
+            )
+        except Exception as error:  # what it reads of the environment, by whatever it parses that
+            raise _misconfigured(self._name, error) from None
 
     def check(self) -> None:
         """Send trial requests, so that faults show before a private draw.
@@ -240,7 +265,7 @@ class ServerTextModel:
         if outcome.unwanted:
             self._empty(outcome.why, outcome.words)
             return ""
-        raise self._error(outcome)
+        raise self._error(outcome, outcome.words if outcome.told else "")
 
     def _try(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str | _Failure:
         """Ask, and ask again after a pause, until a text comes or no attempt is left.
@@ -327,9 +352,12 @@ class ServerTextModel:
             both = isinstance(value, dict) and isinstance(extra.get(name), dict)
             extra[name] = {**extra[name], **value} if both else value
         limit = _LIMITS["max_tokens" in left_out and self._cfg.chat]
-        settings: dict[str, Any] = {limit: sampling.max_tokens, "temperature": sampling.temperature}
-        if sampling.top_p < 1:
-            settings["top_p"] = sampling.top_p
+        # Also at 1: a server fills what is missing from the model's own defaults.
+        settings: dict[str, Any] = {
+            limit: sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
         if sampling.until:
             settings["stop"] = list(sampling.until)
         settings |= {name: value for name, value in extra.items() if value is not None}
@@ -343,34 +371,53 @@ class ServerTextModel:
             "extra_headers": self._headers,
             "extra_body": self._parameters(sampling, left_out),
         }
+        key = str(self._client.api_key)
         try:
             if self._cfg.chat:
-                message: Any = {"role": "user", "content": text}
-                answer: Any = self._client.chat.completions.create(messages=[message], **requests)
-                content, thought = _content(answer.choices[0].message)
+                message = {"role": "user", "content": text}
+                chat: Any = self._client.chat.completions.with_raw_response
+                response = chat.create(messages=[message], **requests).http_response
             else:
-                answer = self._client.completions.create(prompt=text, **requests)
-                content, thought = answer.choices[0].text, False
-            finish = getattr(answer.choices[0], "finish_reason", None)
-        except openai.APITimeoutError:
-            return _Failure(f"no answer within timeout_seconds={self._cfg.timeout_seconds:g}")
-        except openai.APIConnectionError:
-            return _Failure("it cannot be reached")
+                completions: Any = self._client.completions.with_raw_response
+                response = completions.create(prompt=text, **requests).http_response
+            answer = json.loads(response.content)
+            if (error := _error_in(answer)) is not None:
+                return _refusal(response, error, text, key)
+            if answer["choices"] == []:
+                return self._no_choice(answer)
+            choice = answer["choices"][0]
+            content, thought = choice.get("text"), False
+            if self._cfg.chat:
+                content, thought = _content(choice["message"])
+            finish = choice.get("finish_reason")
+        except openai.APIConnectionError as error:
+            return _unreached(error, self._cfg)
         except openai.APIStatusError as error:
-            return _refusal(error, text, str(self._client.api_key))
+            return _refusal(error.response, _parsed(error.response.text), text, key)
         except Exception as error:  # the client may raise anything on an invalid answer
             return _garbage(type(error).__name__)
-        self._count(getattr(answer, "usage", None))
+        self._count(answer.get("usage"))
         if not (isinstance(content, str) or (content is None and self._cfg.chat)):
             return _garbage(f"a {type(content).__name__} for a text")
-        return self._text_of(content or "", text, sampling, finish, thought)
+        if finish == "error":
+            return _Failure("it stops with an error", hint="Look into its log, and run again.")
+        if not (content or "").strip() and finish != "content_filter":
+            self._empty(_why_nothing(finish, thought, choice, answer.get("usage")))
+            return ""
+        return self._text_of(content or "", text, sampling, finish)
 
-    def _text_of(
-        self, content: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
-    ) -> str:
+    def _no_choice(self, answer: dict[str, Any]) -> str | _Failure:
+        """An answer without choices: a filter's, or one to ask for again."""
+        if any("filter" in name or "feedback" in name for name in map(str.casefold, answer)):
+            self._empty(_FILTERED)
+            return ""
+        hint = "Look into the server's own log, and at its filter."
+        return replace(_garbage("choices is empty"), hint=hint)
+
+    def _text_of(self, content: str, prompt: str, sampling: _Sampling, finish: Any) -> str:
         """The text of an answer; empty where it has none, and then the reason is noted."""
         if finish == "content_filter":
-            self._empty("the server's filter stopped it")
+            self._empty(_FILTERED)
             return ""
         if len(prompt) > 20 and content.lstrip().startswith(prompt):  # it sends the prompt back
             content = content.lstrip()[len(prompt) :]
@@ -378,7 +425,7 @@ class ServerTextModel:
         over = finish == "length"
         if over:
             text = whole_words(text)
-        if (over and thinks_aloud(text)) or (not text.strip() and (thought or is_thought(content))):
+        if (over and thinks_aloud(text)) or (not text.strip() and is_thought(content)):
             self._empty(STILL_THINKING if over else THOUGHTS_ALONE)
             return ""
         if not text.strip():
@@ -409,8 +456,8 @@ class ServerTextModel:
 
     def _count(self, counts: Any) -> None:
         """Add the tokens of an answer, whatever becomes of its text."""
-        sent = getattr(counts, "prompt_tokens", None)
-        got = getattr(counts, "completion_tokens", None)
+        numbers = counts if isinstance(counts, dict) else {}
+        sent, got = numbers.get("prompt_tokens"), numbers.get("completion_tokens")
         with _used_lock:
             used = _used[self._cfg.url, self._cfg.model]
             if isinstance(sent, int) and isinstance(got, int) and min(sent, got) >= 0:
@@ -424,19 +471,61 @@ class ServerTextModel:
         return ServerError(f"{self._name}: {message}.", hint=failure.hint)
 
 
-def _content(message: Any) -> tuple[Any, bool]:
-    """The content of a chat message, and whether the message also has a thought.
+_FILTERED = "the server's filter stopped it"
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thoughts")
+
+
+def _content(message: dict[str, Any]) -> tuple[Any, bool]:
+    """The content of a chat message, and whether it also has a thought.
 
     Some servers split the content into parts: texts and thoughts.
     """
-    beside = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thoughts")
-    thought = any(getattr(message, name, None) for name in beside)
-    content = message.content
+    thought = any(message.get(name) for name in _THOUGHTS)
+    content = message.get("content")
     if isinstance(content, list) and all(isinstance(p, dict) and "type" in p for p in content):
         texts = [part.get("text") for part in content if part["type"] in ("text", "output_text")]
         if all(isinstance(text, str) for text in texts):
             return "".join(texts), thought or len(texts) < len(content)
     return content, thought
+
+
+def _why_nothing(finish: Any, thought: bool, choice: dict[str, Any], counts: Any) -> str:
+    """The reason why an answer has no content."""
+    if finish == "length":
+        details = counts.get("completion_tokens_details") if isinstance(counts, dict) else None
+        tokens = details.get("reasoning_tokens") if isinstance(details, dict) else None
+        return f"{NO_TEXT_LEFT} ({tokens} tokens of thoughts)" if tokens else NO_TEXT_LEFT
+    message = choice.get("message")
+    if isinstance(message, dict) and message.get("refusal"):
+        return "the model refuses the prompt"
+    return PARSED_AWAY if thought else "the server's answer is empty"
+
+
+def _parsed(body: str) -> Any:
+    """A body as JSON; None where it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_in(answer: Any) -> Any:
+    """The error in the body of an answer with status 200; None where there is none."""
+    if isinstance(answer, list) and answer:
+        answer = answer[0]
+    if not isinstance(answer, dict):
+        return None
+    choices = answer.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    for part in (answer, first):
+        error = part.get("error") if isinstance(part, dict) else None
+        if any(error.values()) if isinstance(error, dict) else error:
+            return {**answer, "error": error}
+    return None if choices or not any(map(answer.get, _MESSAGES)) else answer
+
+
+_MESSAGES = ("message", "detail", "msg", "error_msg", "error", "errors")
+"""Where bodies have the message of an error."""
 
 
 def _error_of(future: Future[str]) -> BaseException | None:
@@ -450,45 +539,156 @@ def _garbage(what: str) -> _Failure:
     )
 
 
-def _refusal(error: openai.APIStatusError, prompt: str, key: str) -> _Failure:
-    status = error.status_code
-    pause = retry_after(error.response.headers.get("retry-after"), datetime.now(UTC))
+def _refusal(response: Any, body: Any, prompt: str, key: str) -> _Failure:
+    """The failure that an answer's status or the error in its body tells."""
+    status = response.status_code
+    words, named = _words(body, prompt, key), _codes(body)
     why = f"it answers HTTP {status}"
+    if status == 200:
+        status = _status_of(named, words)
+        spelled = next((code for code in named if re.fullmatch(r"[A-Za-z_.-]{4,40}", code)), None)
+        why += f" with error {status}" + (f", {spelled}" if spelled else "")
+    # A 429 by its codes alone: messages of rate limits also speak of billing.
+    of_quota = [*named, words] if status in {400, 403} else named if status == 429 else []
+    if any(re.search(_QUOTA, text.casefold()) for text in of_quota):
+        status = 402  # waiting brings nothing
+    pause = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
     if pause is not None and pause > LONGEST_WAIT:
         why += f" and asks for a pause of {pause:.0f} s, more than {LONGEST_WAIT:.0f} s"
     unwanted = status in _UNWANTED
-    hint = "Look into the server's own log, and run again."
     return _Failure(
         why,
         again=status in _LATER or status >= 500,
         pause=pause,
-        hint=_HINTS.get(status, hint),
+        hint=_HINTS.get(status, "Look into the server's own log, and run again."),
         unwanted=unwanted,
-        words=_words(error, prompt, key) if unwanted else "",
-        about=error.response.text[:_LONGEST_BODY] if unwanted else "",
+        words=words,
+        told=status == 402,
+        about=response.text[:_LONGEST_BODY] if unwanted else "",
     )
 
 
-def _words(error: openai.APIStatusError, prompt: str, key: str) -> str:
-    """A refusal's message in one short line, without the prompt and the key.
+def _codes(body: Any) -> list[str]:
+    """What an error's body says of its kind, the error's own code first."""
+    parts = [body.get("error"), body] if isinstance(body, dict) else [body]
+    errors = body.get("errors") if isinstance(body, dict) else None
+    parts += errors[:1] if isinstance(errors, list) else []
+    names = ("code", "status", "status_code", "error_code", "type")
+    return [
+        str(part[name])
+        for part in parts
+        if isinstance(part, dict)
+        for name in names
+        if isinstance(part.get(name), str | int | float)
+    ]
+
+
+def _status_of(codes: Sequence[str], words: str) -> int:
+    """The HTTP status that codes name in numbers or letters, or else a message; 500 if none do."""
+    for text in (*codes, words):
+        if number := _STATUS.match(text):
+            return int(number[1])
+        for status, pattern in _CODES.items():
+            if re.search(pattern, text.casefold()):
+                return status
+    return 500
+
+
+def _words(body: Any, prompt: str, key: str) -> str:
+    """An error's message in one short line, without the prompt and the key.
 
     It takes only the message of the body, because other fields may hold the model's words.
     """
-    body: Any = error.body
-    if isinstance(body, dict):
-        body = body.get("message", body.get("detail", body.get("error")))
-    if isinstance(body, dict):
-        body = body.get("detail", body.get("message"))
+    for _ in range(3):
+        if isinstance(body, dict):
+            body = next((body[name] for name in _MESSAGES if body.get(name)), None)
     if isinstance(body, list):  # FastAPI: one entry a field
         entries = [part for part in body if isinstance(part, dict)]
-        body = "; ".join(
-            f"{'.'.join(map(str, part.get('loc', ())))}: {part.get('msg')}" for part in entries
+        said = (
+            [".".join(map(str, part.get("loc", ()))), str(part.get("msg", part.get("message")))]
+            for part in entries
         )
+        body = "; ".join(": ".join(filter(None, part)) for part in said)
     if not isinstance(body, str):
         return ""
     message = body.replace(key, "[key]").replace(prompt, "[prompt]")
     message = " ".join(plain_marks(message).split())
     return message[:_LONGEST_WORDS].rstrip(". ")
+
+
+def _unreached(error: openai.APIConnectionError, cfg: ServerConfig) -> _Failure:
+    """Why no answer came, and the step that helps; never with the value of a variable."""
+    causes: list[BaseException] = [error]
+    while (inner := causes[-1].__cause__ or causes[-1].__context__) and len(causes) < 9:
+        causes.append(inner)
+    kinds = {type(cause).__name__ for cause in causes}
+    root, host = causes[-1], urlsplit(cfg.url).netloc
+    variable = _proxy_variable(cfg.url)
+    at = f"the proxy of {variable}" if variable else host
+    whose = variable or "models.server.url"
+    around = f" Without the proxy: add {urlsplit(cfg.url).hostname} to NO_PROXY."
+    around = around if variable else ""
+    if isinstance(error, openai.APITimeoutError):
+        if "ConnectTimeout" not in kinds:
+            return _Failure(f"no answer within timeout_seconds={cfg.timeout_seconds:g}")
+        why = f"no connection to {at} within timeout_seconds={cfg.timeout_seconds:g}"
+        hint = f"Check host and port of {whose}, the firewall, and whether a proxy is needed."
+        return _Failure(f"it cannot be reached: {why}", hint=hint + around)
+    if isinstance(root, ssl.SSLCertVerificationError):
+        why = f"the certificate of {host} is not trusted ({root.verify_message})"
+        hint = (
+            "Set the environment variable SSL_CERT_FILE to the certificates of your organization, "
+            "or the host in models.server.url to the name in the certificate."
+        )
+    elif isinstance(root, ssl.SSLError):
+        why = f"{at} does not speak TLS ({root.reason})"
+        hint = f"Write http:// in {whose} where the server has no certificate."
+    elif isinstance(root, socket.gaierror):
+        why = f"the name of {at} is not known (DNS)"
+        hint = f"Check the host in {whose}, and the name service of this machine."
+    elif "ProxyError" in kinds:
+        said = next(str(cause) for cause in causes if type(cause).__name__ == "ProxyError")
+        why = f"{at} refuses ({' '.join(said.split())[:60]})"
+        hint = f"Check address and password in {whose}."
+    elif isinstance(root, ConnectionRefusedError):
+        why = f"{at} refuses the connection, so nothing listens there"
+        hint = f"Start it or wait, and run again. Check the port of {whose}."
+    elif kinds & {"RemoteProtocolError", "ReadError", "WriteError"}:
+        why = f"{at} ends the connection without an answer"
+        hint = f"Look into its log. If it has a certificate, write https:// in {whose}."
+    else:
+        why = f"{at}: {root.strerror if isinstance(root, OSError) else type(root).__name__}"
+        hint = "Check the network of this machine, and run again."
+    final = (
+        isinstance(root, ssl.SSLError)
+        or (isinstance(root, socket.gaierror) and root.errno != socket.EAI_AGAIN)
+        or "407" in why
+    )
+    return _Failure(f"it cannot be reached: {why}", again=not final, hint=hint + around)
+
+
+def _proxy_variable(url: str) -> str | None:
+    """The environment variable whose proxy serves an address; None without one."""
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    names = (f"{parts.scheme}_proxy", "all_proxy")
+    return next((n for name in names for n in (name, name.upper()) if os.environ.get(n)), None)
+
+
+def _misconfigured(name: str, error: Exception) -> ModelError:
+    """What the client refuses of the environment: proxies and certificates."""
+    names = [n for n in os.environ if re.fullmatch(r"(?i)(https?|all)_proxy", n) and os.environ[n]]
+    why, hint = "not the address of a proxy.", "Write http://HOST:PORT, or unset it."
+    if isinstance(error, OSError):
+        names = [n for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(n)]
+        why, hint = "no certificates can be read there.", "Name a readable file, or unset it."
+    elif isinstance(error, ImportError):
+        names = [n for n in names if os.environ[n].casefold().startswith("socks")]
+        why = "a SOCKS proxy, which needs the package socksio."
+        hint = "Run `pip install socksio`, name an http:// proxy, or unset it."
+    variables = ", ".join(names) or type(error).__name__
+    return ModelError(f"{name}: the environment variable {variables}: {why}", hint=hint)
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:

@@ -284,7 +284,7 @@ def served(make_project, server, method):
     [
         (lambda n: chat("<think>\nThey want a message", "length"), "still thinking at max_tokens"),
         (lambda n: chat("Okay, the user wants a note", "length"), "still thinking at max_tokens"),
-        (lambda n: chat(None, "length"), "answer is empty"),
+        (lambda n: chat(None, "length"), "used all max_tokens and wrote no text"),
         (lambda n: chat("<think>all of it</think>"), "thoughts and no text"),
         (lambda n: status(400, "context of 8 tokens is too short"), "context of 8 tokens is too"),
     ],

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from privsyn.errors import ConfigError, ModelError, ServerError
 from privsyn.models.language import openai_http
 from privsyn.models.language.openai_http import ServerTextModel, retry_after
 from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
+from privsyn.models.trial import refuse_silence
 from tests.unit.models.completion_server import Reply, Server, chat, plain
 from tests.unit.models.completion_server import status as answer_status
 
@@ -111,6 +118,7 @@ def test_what_is_asked(server: Server, make: Make) -> None:
         "messages": [{"role": "user", "content": "say ? this"}],
         "max_tokens": 16,
         "temperature": 0.7,
+        "top_p": 1.0,
         "chat_template_kwargs": {"enable_thinking": False},
     }
 
@@ -263,7 +271,7 @@ def test_no_server_at_all(server: Server, make: Make) -> None:
     dead = Server()
     url = dead.url
     dead.server_close()
-    fails(make(url=url), "it cannot be reached. Start it or wait, and run again")
+    fails(make(url=url), "refuses the connection, so nothing listens there. Start it or wait")
 
 
 def choices(value: Any) -> Reply:
@@ -579,10 +587,239 @@ def test_a_thought_beside_the_content(server: Server, make: Make, field: str) ->
     for nothing in ("", None):
         server.script = lambda number, body, c=nothing: answered(c, "length", **{field: THOUGHT})
         assert ask(model) == [""]
-        assert model.why_empty() == "the model was still thinking at max_tokens"
+        assert model.why_empty() == "the model used all max_tokens and wrote no text"
     server.script = lambda number, body: answered("", **{field: THOUGHT})
     ask(model)
-    assert model.why_empty() == "the model wrote its thoughts and no text"
+    assert "took the whole answer for a thought (reasoning_content)" in str(model.why_empty())
+    with pytest.raises(ModelError, match=r"without its parser of thoughts \(--reasoning-parser\)"):
+        refuse_silence(model, ["", ""])
+
+
+def test_an_answer_whose_tokens_went_without_a_text(server: Server, make: Make) -> None:
+    """With thoughts that are counted and not shown, and with none that are known of."""
+    model = make()
+    for details, proof in (({}, ""), ({"reasoning_tokens": 16}, " (16 tokens of thoughts)")):
+        code, headers, body = answered("", "length")
+        usage = {"prompt_tokens": 1, "completion_tokens": 16, "completion_tokens_details": details}
+        reply = (code, headers, json.dumps(json.loads(body) | {"usage": usage}).encode())
+        server.script = lambda number, body, reply=reply: reply
+        assert ask(model) == [""]
+        assert model.why_empty() == f"the model used all max_tokens and wrote no text{proof}"
+        with pytest.raises(ModelError, match=r"Raise max_tokens .* or ask it not to think") as e:
+            refuse_silence(model, [""])
+        assert "ower max_tokens" not in str(e.value)
+    server.script = lambda number, body: plain("", "length")
+    plainly = make(chat=False)
+    ask(plainly)
+    assert plainly.why_empty() == "the model used all max_tokens and wrote no text"
+
+
+def test_a_refusal_in_its_own_field(server: Server, make: Make) -> None:
+    model = make()
+    server.script = lambda number, body: answered(None, refusal=REPLY)
+    assert ask(model) == [""]
+    assert model.why_empty() == "the model refuses the prompt"
+
+
+def within(error: Any, **beside: Any) -> Reply:
+    """An error in the body of an answer with status 200."""
+    return 200, {}, json.dumps({"error": error, **beside}).encode()
+
+
+LATER = {
+    "a number": within({"message": f"Provider returned error for {SECRET}", "code": 429}),
+    "a number in letters": within({"message": "x", "code": "502"}),
+    "a word": within({"message": "x", "code": "rate_limit_exceeded"}),
+    "Google": (200, {}, b'[{"error": {"code": 503, "status": "UNAVAILABLE", "message": "x"}}]'),
+    "Anthropic": within({"type": "overloaded_error", "message": "Overloaded"}, type="error"),
+    "a string": within("The model is loading, please wait"),
+    "a detail": (200, {}, b'{"detail": "Rate limit exceeded"}'),
+    "a message": (200, {}, b'{"object": "error", "message": "busy", "code": 500}'),
+    "of a choice": choices([{"error": {"code": 502, "message": "x"}, "finish_reason": "error"}]),
+    "errors": (200, {}, b'{"success": false, "errors": [{"code": 529, "message": "x"}]}'),
+    "no message": choices([{"message": {"content": "cut"}, "finish_reason": "error"}]),
+    "of no kind": within({"message": "x"}),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_an_error_in_an_answer_that_says_it_is_none_is_asked_again(
+    server: Server, make: Make, name: str
+) -> None:
+    server.script = lambda number, body: LATER[name] if number < 2 else chat("good")
+    assert ask(make()) == ["good"]
+    server.script = lambda number, body: LATER[name]
+    error = fails(make(), "stops with an error" if name == "no message" else "HTTP 200 with error")
+    assert "not one of" not in str(error)
+    assert len(server.requests) == 6
+
+
+def quota(code: int, error: dict[str, Any]) -> Reply:
+    return code, {}, json.dumps({"error": error}).encode()
+
+
+PAID = "You have no credits left at example.org"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        within({"message": PAID, "code": 402}),
+        within({"message": PAID, "code": "insufficient_quota"}),
+        (200, {}, json.dumps({"detail": f"402: {PAID}"}).encode()),
+        quota(402, {"message": PAID}),
+        quota(429, {"message": PAID, "type": "insufficient_quota", "code": "insufficient_quota"}),
+        quota(429, {"message": PAID, "code": "billing_hard_limit_reached"}),
+        quota(400, {"message": f"{PAID}: your credit balance is too low", "type": "invalid"}),
+    ],
+)
+def test_a_bill_that_is_not_paid_stops_at_once_with_the_servers_words(
+    server: Server, make: Make, reply: Reply
+) -> None:
+    server.script = lambda number, body: reply if number else chat("good")
+    model = make()
+    model.check()
+    error = fails(model, f"{PAID}.*Pay or raise the limit at the provider")
+    assert "402" in str(error) or "HTTP 4" in str(error)
+    assert len(server.requests) == 2
+    server.script = lambda number, body: reply
+    with pytest.raises(ServerError, match=PAID):
+        make().check()
+
+
+def test_a_prompt_that_is_refused_in_an_answer_with_status_200(server: Server, make: Make) -> None:
+    """As with status 400: no text, or the parameter that the error names is left out."""
+    long = within({"message": "maximum context length is 8", "code": "context_length_exceeded"})
+    server.script = lambda number, body: chat("good") if number else long
+    assert ask(make(concurrency=1), "a", "b") == ["", "good"]
+    server.script = lambda number, body: (
+        within({"message": "top_p is not supported", "code": 400})
+        if "top_p" in body
+        else chat(TEXT)
+    )
+    assert make().complete(["a"], max_tokens=99, temperature=0.7) == [TEXT]
+
+
+def test_a_rate_limit_that_speaks_of_billing_is_waited_for(server: Server, make: Make) -> None:
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota, check your billing"}
+    server.script = lambda number, body: quota(429, error) if number < 2 else chat("good")
+    assert ask(make()) == ["good"]
+
+
+def test_no_choice_is_a_filter_where_one_is_named(server: Server, make: Make) -> None:
+    reply = (200, {}, b'{"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}')
+    server.script = lambda number, body: reply if number == 0 else chat("good")
+    model = make(concurrency=1)
+    assert ask(model, "a", "b") == ["", "good"]
+    assert model.why_empty() == "the server's filter stopped it"
+    server.script = lambda number, body: choices([])
+    fails(model, r"choices is empty\)\. Look into the server's own log, and at its filter")
+
+
+def test_a_server_that_explains_itself_in_a_trial(server: Server, make: Make) -> None:
+    for code, message in ((404, "The model x does not exist"), (403, "Not in your country"),
+                          (500, "CUDA out of memory")):  # fmt: skip
+        server.script = lambda number, body, c=code, m=message: quota(c, {"message": m})
+        with pytest.raises(ServerError, match=rf"HTTP {code} \({message}\)"):
+            make().check()
+
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*PROXIES, *map(str.upper, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_proxies")
+class TestUnreachable:
+    """The cause, the variable or setting that is behind it, and the step that helps."""
+
+    def test_a_name_that_nobody_knows(self, make: Make) -> None:
+        error = fails(make(url="http://no.such.host.invalid/v1"), r"name of no\.such.*not known")
+        assert "models.server.url" in error.hint
+
+    def test_a_certificate_that_is_not_trusted(self, make: Make, tmp_path: Path) -> None:
+        with tls_server(tmp_path) as port:
+            error = fails(make(url=f"https://127.0.0.1:{port}/v1"), r"certificate of .*self.signed")
+            assert "SSL_CERT_FILE" in error.hint
+
+    def test_tls_of_one_side_alone(self, server: Server, make: Make, tmp_path: Path) -> None:
+        error = fails(make(url=server.url.replace("http", "https")), "does not speak TLS")
+        assert "http://" in error.hint
+        with tls_server(tmp_path) as port:
+            error = fails(make(url=f"http://127.0.0.1:{port}/v1"), "ends the connection")
+            assert "https://" in error.hint
+
+    @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+    def test_a_proxy_is_named_by_its_variable(
+        self, server: Server, make: Make, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        dead = Server()
+        dead.server_close()
+        monkeypatch.setenv(variable, f"http://user:canary@127.0.0.1:{dead.server_port}")
+        error = fails(make(url="http://models.example/v1"), f"proxy of {variable} refuses")
+        assert "add models.example to NO_PROXY" in error.hint
+        monkeypatch.setenv(variable, "http://canary.invalid:3128")
+        fails(make(url="http://models.example/v1"), f"name of the proxy of {variable} is not known")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert ask(make()), "without the proxy"
+
+    def test_a_proxy_that_refuses(
+        self, server: Server, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", server.url)
+        fails(make(url="https://models.example/v1"), r"proxy of HTTPS_PROXY refuses \(501 ")
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "says"),
+        [
+            ("ALL_PROXY", "socks5://canary:1", "ALL_PROXY: a SOCKS proxy.*pip install socksio"),
+            ("https_proxy", "SOCKS5h://canary:1", "https_proxy: a SOCKS proxy"),
+            ("HTTP_PROXY", "ftp://canary:1", "HTTP_PROXY: not the address of a proxy"),
+            ("HTTP_PROXY", "http://canary:port", "HTTP_PROXY: not the address of a proxy"),
+            ("SSL_CERT_FILE", "/no/canary", "SSL_CERT_FILE: no certificates can be read"),
+        ],
+    )
+    def test_what_the_environment_may_hold(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+    ) -> None:
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ModelError, match=says) as caught:
+            make()
+        assert "canary" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+@contextmanager
+def tls_server(folder: Path) -> Iterator[int]:
+    """A server with a certificate that nobody signed but itself."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    (folder / "both.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, *form)
+        + signed.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "both.pem")
+    running = Server()
+    running.handle_error = lambda *_: None  # type: ignore[method-assign]
+    running.socket = context.wrap_socket(running.socket, server_side=True)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield running.server_port
+    running.shutdown()
+    thread.join()
+    running.server_close()
 
 
 def test_content_in_parts(server: Server, make: Make) -> None:
