@@ -123,7 +123,7 @@ _QUOTES = (
     ("\u00ab", "\u00bb"),
 )
 _SINGLE_QUOTES = re.compile(r"(?s)['\u2018](\S.*[.!?])['\u2019]\Z|`([^`]+)`\Z")
-"""Around a text; an apostrophe at one end alone is none."""
+"""Around a text; an apostrophe at one end alone is part of a word."""
 _LONGER = 3
 """The text in a JSON object is so many times as long as the object's other strings."""
 
@@ -256,8 +256,8 @@ def one_text(answer: str, *, plain: bool = True) -> str:
 def _is_list(text: str) -> bool:
     """Whether a text is a list of texts, by their labels, numbers or bullets."""
     for first, second in (_LABELED, _NUMBERED):
-        begun = first.match(text)
-        if begun and second.search(text, begun.end()):
+        match = first.match(text)
+        if match and second.search(text, match.end()):
             return True
     lines = [line for line in text.splitlines() if line.strip()]
     return len(lines) > 1 and all(map(_BULLET.match, lines))
@@ -273,8 +273,8 @@ def _unwrapped(text: str) -> str:
     if lines and all(line.startswith(">") for line in lines):
         return "\n".join(line.lstrip("> ") for line in lines)
     for wrapping in (_LABELED[0], _NUMBERED[0], _LABEL, _BULLET):
-        if (begun := wrapping.match(text)) and begun.end() < len(text):
-            return text[begun.end() :]
+        if (match := wrapping.match(text)) and match.end() < len(text):
+            return text[match.end() :]
     single = _SINGLE_QUOTES.match(text)
     return single[1] or single[2] if single else unquoted(text)
 

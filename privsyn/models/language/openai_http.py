@@ -141,7 +141,7 @@ class _Failure:
         hint: The next step.
         unwanted: The server refuses this request, but not every request of ours.
         words: The server's message, which may repeat the prompt.
-        told: Whether the message speaks of the account alone, so that a run shows it, too.
+        of_account: Whether the message speaks of the account alone, so that a run shows it, too.
         about: The server's whole answer, which names a refused parameter.
     """
 
@@ -151,7 +151,7 @@ class _Failure:
     hint: str = "Start it or wait, and run again."
     unwanted: bool = False
     words: str = ""
-    told: bool = False
+    of_account: bool = False
     about: str = ""
 
 
@@ -265,7 +265,7 @@ class ServerTextModel:
         if outcome.unwanted:
             self._empty(outcome.why, outcome.words)
             return ""
-        raise self._error(outcome, outcome.words if outcome.told else "")
+        raise self._error(outcome, outcome.words if outcome.of_account else "")
 
     def _try(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str | _Failure:
         """Ask, and ask again after a pause, until a text comes or no attempt is left.
@@ -393,7 +393,7 @@ class ServerTextModel:
         except openai.APIConnectionError as error:
             return _unreached(error, self._cfg)
         except openai.APIStatusError as error:
-            return _refusal(error.response, _parsed(error.response.text), text, key)
+            return _refusal(error.response, _as_json(error.response.text), text, key)
         except Exception as error:  # the client may raise anything on an invalid answer
             return _garbage(type(error).__name__)
         self._count(answer.get("usage"))
@@ -501,7 +501,7 @@ def _why_nothing(finish: Any, thought: bool, choice: dict[str, Any], counts: Any
     return PARSED_AWAY if thought else "the server's answer is empty"
 
 
-def _parsed(body: str) -> Any:
+def _as_json(body: str) -> Any:
     """A body as JSON; None where it is none."""
     try:
         return json.loads(body)
@@ -563,7 +563,7 @@ def _refusal(response: Any, body: Any, prompt: str, key: str) -> _Failure:
         hint=_HINTS.get(status, "Look into the server's own log, and run again."),
         unwanted=unwanted,
         words=words,
-        told=status == 402,
+        of_account=status == 402,
         about=response.text[:_LONGEST_BODY] if unwanted else "",
     )
 
@@ -604,11 +604,11 @@ def _words(body: Any, prompt: str, key: str) -> str:
             body = next((body[name] for name in _MESSAGES if body.get(name)), None)
     if isinstance(body, list):  # FastAPI: one entry a field
         entries = [part for part in body if isinstance(part, dict)]
-        said = (
+        lines = (
             [".".join(map(str, part.get("loc", ()))), str(part.get("msg", part.get("message")))]
             for part in entries
         )
-        body = "; ".join(": ".join(filter(None, part)) for part in said)
+        body = "; ".join(": ".join(filter(None, line)) for line in lines)
     if not isinstance(body, str):
         return ""
     message = body.replace(key, "[key]").replace(prompt, "[prompt]")
@@ -647,8 +647,8 @@ def _unreached(error: openai.APIConnectionError, cfg: ServerConfig) -> _Failure:
         why = f"the name of {at} is not known (DNS)"
         hint = f"Check the host in {whose}, and the name service of this machine."
     elif "ProxyError" in kinds:
-        said = next(str(cause) for cause in causes if type(cause).__name__ == "ProxyError")
-        why = f"{at} refuses ({' '.join(said.split())[:60]})"
+        words = next(str(cause) for cause in causes if type(cause).__name__ == "ProxyError")
+        why = f"{at} refuses ({' '.join(words.split())[:60]})"
         hint = f"Check address and password in {whose}."
     elif isinstance(root, ConnectionRefusedError):
         why = f"{at} refuses the connection, so nothing listens there"

@@ -400,9 +400,8 @@ class TextVariation:
             for new, old in zip(variations, samples, strict=True)
         ]
         self._tell_refusals(sum(worse), len(worse))
-        return [
-            old if kept else new for new, old, kept in zip(variations, samples, worse, strict=True)
-        ]
+        choices = zip(variations, samples, strict=True)
+        return [pair[bad] for pair, bad in zip(choices, worse, strict=True)]
 
     def _tell_refusals(self, refused: int, count: int) -> None:
         """Warn once where most of the model's answers are refused."""
