@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from privsyn.data.address import our_form
 from privsyn.data.artifacts import atomic_file, storage_error, wipe
 from privsyn.errors import ConfigError, StorageError
 
@@ -113,6 +114,8 @@ def check_url(url: str, setting: str) -> None:
         parts = urlsplit("")
     # Nothing of the URL is quoted below: before it is parsed nobody knows which part is a secret.
     hint = "Use file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://..."
+    if ours := our_form(url):
+        raise ConfigError(f"{setting}: this form of address is not known.", hint=f"Write {ours}")
     local = parts.scheme == "file"
     # In a bucket's URL an @ in the path may be a password that was put in the wrong place.
     secret = "@" in parts.netloc if local else "@" in url or ":" in parts.netloc
@@ -205,10 +208,15 @@ class BucketStore:
     """Objects in a bucket, by the library ``obstore``, which retries where that is safe.
 
     It connects on the first call of a process.
+
+    Args:
+        url: Of the bucket, or of a folder in it.
+        setting: Setting with the URL, for messages.
+        private: Names of its objects may be those of people: no message has them.
     """
 
-    def __init__(self, url: str, setting: str) -> None:
-        self.where, self._setting = url, setting
+    def __init__(self, url: str, setting: str, *, private: bool = False) -> None:
+        self.where, self._setting, self._private = url, setting, private
         self._made: Any = None
 
     @property
@@ -335,12 +343,13 @@ class BucketStore:
     @contextmanager
     def _translate_errors(self, action: str, name: str) -> Iterator[None]:
         self._store  # noqa: B018  raises if the library or a setting is missing
+        name = "" if self._private else name
         from obstore.exceptions import BaseError, NotFoundError
 
         try:
             yield
         except (NotFoundError, FileNotFoundError):
-            raise missing(self.where, name) from None
+            raise missing(self.where, name or "such object") from None
         except (BaseError, OSError) as error:
             reason = _reason(error)
             denied = reason[:3] in ("401", "403")

@@ -12,8 +12,9 @@ from uuid import UUID
 
 from privsyn.data.artifacts import private_folder, storage_error, write_jsonl_atomic
 from privsyn.data.readers.columns import float_unit, refuse_index, refuse_missing
+from privsyn.data.row_counts import JOIN
 from privsyn.data.settings import PLACEHOLDER
-from privsyn.data.unit_key import is_readable, label_id, unit_id
+from privsyn.data.unit_key import is_readable, label_id, lost_digits, unit_id
 from privsyn.errors import ConfigError, DataError
 from privsyn.files import open_file
 from privsyn.release.workspace import Workspace
@@ -125,18 +126,15 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
     # A missing id turns a column of whole numbers to floats, and large ids lose digits: two people
     # may then have one id.
     if setting == "unit" and dtype.kind == "f":
-        raise float_unit(
-            called,
-            str(dtype),
-            hint="Read the column anew as text or as whole numbers: pd.read_csv(..., "
-            f"dtype={{{column.name!r}: 'string'}}), or 'Int64', which keeps a missing id apart.",
-        )
+        raise float_unit(called, str(dtype))
     type_name = str(dtype)
     if dtype.kind in _TAKEN.get(setting, "OUS"):
-        if dtype.kind != "O":
+        if dtype.kind not in "OU":
             return
         # An object column holds anything. All of it is looked at, so that no single record decides.
         values = [value for value in map(_plain, column) if value is not None]
+        if setting == "unit" and any(map(lost_digits, values)):
+            raise float_unit(called)
         if not values or any(_is_usable(value, setting) for value in values):
             return
         # Names of types alone, never a value.
@@ -144,7 +142,9 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
     way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
     raise DataError(
         f"{called} is of type {type_name}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
-        hint=f"Name another column{'' if setting == 'unit' else way_out}.",
+        hint=JOIN
+        if setting not in _WANTED and type_name in ("list", "ndarray")
+        else f"Name another column{'' if setting == 'unit' else way_out}.",
     )
 
 

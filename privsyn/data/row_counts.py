@@ -32,7 +32,14 @@ DEEP = "image: of more than 8 bits, and no setting says what is black and white"
 MISSING = "missing or empty"
 KIND = "of another type"
 ENCODING = "not in dataset.encoding"
+NOTHING = "a word or sign for nothing (NULL, NA, [deleted], ...)"
 LOST = "a float that has lost digits"
+LISTED = f"text: {KIND} (a list)"
+JOIN = (
+    "Join the turns of a conversation to one text, as in pandas: frame['text'] = frame['messages']"
+    ".map(lambda turns: '\\n'.join(f\"{turn['role']}: {turn['content']}\" for turn in turns))"
+)
+POINTER = "image: a pointer of Git LFS in place of the file"
 _BOUNDS = (1, 2, 3)
 """Bounds on the records of a unit at which most releases are best."""
 _NEAR = "by capitals, spaces or punctuation alone"
@@ -47,9 +54,12 @@ _ADVICE: Mapping[str, str] = {
     UNDECLARED: "Declare in dataset.labels those of them that are public.",
     LOST: "Several people may share it: read the column as text, or as Int64 in pandas, before "
     "it is written.",
+    LISTED: JOIN,
     KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
     OTHER_FILE: "HEIC, DICOM and other formats are not read: convert them to PNG or JPEG.",
+    POINTER: "Fetch the files: git lfs pull.",
     DEEP: "Set dataset.images.depth (bits, such as 12) or dataset.images.window ([black, white]).",
+    NOTHING: "Such rows are left out: where the word itself is meant, write another.",
     IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
 }
 """Words in a reason -> the next step."""

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from privsyn.data.records import Record
 
-ID_RULE = "privsyn-ids/1"
+ID_RULE = "privsyn-ids/2"
 """Name of the rule that ``unit_id`` follows. The rule is part of what a unit is, so plans and
 certificates name it, and another rule has another name."""
 
@@ -79,6 +79,21 @@ class UnitKey:
         return hasher.hexdigest()
 
 
+NOTHING = frozenset(
+    r"null \n (null) [null] <null> none nan -nan nat na <na> n/a nil <nil> undefined 0000-00-00 "
+    "00000000-0000-0000-0000-000000000000 __hive_default_partition__ 1.#ind -1.#ind 1.#qnan "
+    "-1.#qnan nan(ind) -nan(ind) #na #n/a #null! #ref! #value! #name? #num! #div/0! "
+    "[deleted] [removed]".split()
+) | {"#n/a n/a", "[deleted by user]", "[removed by reddit]", "[ removed by reddit ]"}
+"""What tools write where there is nothing, without case: part of ``ID_RULE``, so public and fixed.
+Rows of many people have such an id; together they are nobody."""
+
+
+def spells_nothing(text: str) -> bool:
+    """Whether a text is another tool's word for nothing: neither an id nor a text."""
+    return len(text) <= _LONGEST_NOTHING and trimmed(text).casefold() in NOTHING
+
+
 def unit_id(value: Any) -> str | None:
     """The one spelling of an id, independent of file format, column type and writer.
 
@@ -86,15 +101,22 @@ def unit_id(value: Any) -> str | None:
     in Unicode's composed form (NFC), without spaces and invisible characters at its ends. Leading
     zeros stay: 007 is not 7. Case stays, except in a UUID. A time with a zone is converted to UTC;
     midnight without a zone is the date. A float of 2**53 or more, or a text that spells one, is not
-    an id: it has lost digits, and several people may share it.
+    an id: it has lost digits, and several people may share it (``lost_digits``). What other tools
+    write for nothing (``NOTHING``) is no id, and neither is a text without a letter or digit.
 
     Args:
         value: Text, a whole number, a Decimal, a UUID or its 16 bytes, a date or a time.
 
     Returns:
-        The id. None for a missing value, an empty text, a truth value, a number with a fraction, a
-        float that lost digits, and text that UTF-8 cannot hold.
+        The id. None for a missing value, an empty text, a word for nothing, a truth value, a number
+        with a fraction, a float that lost digits, and text that UTF-8 cannot hold.
     """
+    name = _spell(value)
+    return name if name and any(map(str.isalnum, name)) and not spells_nothing(name) else None
+
+
+def _spell(value: Any) -> str | None:
+    """An id or a label in its one spelling."""
     if isinstance(value, str):
         return _of_text(value)
     # Before int: a bool is an int in Python.
@@ -120,11 +142,12 @@ def unit_id(value: Any) -> str | None:
 def label_id(value: Any) -> str | None:
     """The one spelling of a label: as an id, and a truth value as true or false.
 
-    It finds the declared label of a record. Releases spell labels as ``dataset.labels`` does.
+    It finds the declared label of a record. Releases spell labels as ``dataset.labels`` does. A
+    label may be a word for nothing, such as none: the public list says so.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    label = unit_id(value)
+    label = _spell(value)
     return label.lower() if label in ("True", "TRUE", "False", "FALSE") else label
 
 
@@ -134,10 +157,14 @@ def is_readable(value: int) -> bool:
 
 
 def lost_digits(value: Any) -> bool:
-    """Whether a value is a float that has lost digits, or a text that spells one."""
+    """Whether a value is a float that has lost digits, or a text that spells one.
+
+    A text has lost them where the number it spells is 2**53 or more, and where a program rounded it
+    for display, as spreadsheets do: 1.23457E+11.
+    """
     if isinstance(value, str):
         return _number(trimmed(value)) == _LOST
-    return isinstance(value, float) and EXACT <= abs(value) < float("inf")
+    return isinstance(value, float) and abs(value) >= EXACT
 
 
 def spells_float(value: Any) -> bool:
@@ -165,6 +192,7 @@ def trimmed(text: str) -> str:
     return text[start:end]
 
 
+_LONGEST_NOTHING = 40
 _DIGITS = 4000
 """Digits of the longest whole number that is an id; Python's own limit is 4,300 digits."""
 _TOO_LONG = int("1" + "0" * _DIGITS)
@@ -214,7 +242,8 @@ def _of_bytes(value: bytes) -> str | None:
 
 def _number(text: str) -> str | None:
     """A whole number in digits; _LOST for a float that lost digits; None for other text."""
-    match = _NUMBER.fullmatch(text)
+    # A point, or the comma of many countries' spreadsheets: 1,23457E+11.
+    match = _NUMBER.fullmatch(text.replace(",", ".", "E+" in text))
     if match is None:
         return None
     sign, whole, fraction, exponent = match.groups()
@@ -224,6 +253,10 @@ def _number(text: str) -> str | None:
         written = whole + (fraction or ".")[1:]
         # Digits and zeros, not float(): a float would round the number that is to be checked.
         zeros = int(exponent or 0) - len(written) + len(whole)
+        # Zeros stand for digits that were not printed: by spreadsheets (E+), by %g in six digits.
+        # A short one is exact: R writes 1e+05 for 100000. So is Java's 1.0E7, without a sign.
+        if zeros > 0 and (exponent or "")[:1] == "+" and ("E" in text or len(written) >= 6):
+            return _LOST
         digits = written.rstrip("0")
         zeros += len(written) - len(digits)
         digits = digits.lstrip("0")

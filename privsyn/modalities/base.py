@@ -38,17 +38,15 @@ class Format:
 
     Attributes:
         check: Refuses a file whose shape does not fit; given the path and setting -> column.
-        rows: Its rows; in place of one that cannot be parsed the reason.
-        check_rows: Refuses a file whose rows cannot be told apart, reading all of it; None: every
-            row stands by itself.
-        packed: Whether such a file may be compressed.
+        rows: Its rows; in place of one that cannot be parsed the reason. DataError if they run
+            together.
+        streamed: Whether such a file may be compressed, or lie in an object store.
         headed: Whether each file says what its columns are; else its rows do.
     """
 
     check: Callable[[Source, Mapping[str, str]], None]
     rows: Callable[[Source, Mapping[str, str]], Iterator[Row | str]]
-    check_rows: Callable[[Source], None] | None = None
-    packed: bool = True
+    streamed: bool = True
     headed: bool = True
 
 

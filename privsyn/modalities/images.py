@@ -37,8 +37,8 @@ from privsyn.data.readers.image_files import (
     read_file,
 )
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
-from privsyn.data.readers.streams import COMPRESSIONS, is_folder, local
-from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE
+from privsyn.data.readers.streams import COMPRESSIONS, LFS, is_folder
+from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE, POINTER
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
@@ -105,14 +105,14 @@ class Images:
     def formats(self) -> Mapping[str, Format]:
         """Arrays in an .npz file, and Parquet."""
         return {
-            ".npz": Format(local(check_npz), local(npz_rows), packed=False),
+            ".npz": Format(check_npz, npz_rows, streamed=False),
             ".parquet": Format(check_parquet, parquet_rows),
         }
 
     @property
     def folder(self) -> Format:
         """A sub-folder per label."""
-        return Format(local(check_folder), local(folder_rows))
+        return Format(check_folder, folder_rows)
 
     @property
     def format_names(self) -> str:
@@ -139,6 +139,8 @@ class Images:
             if not is_image(value):
                 return Unusable(OTHER_FILE)
             value = read_file(value)
+        if isinstance(value, bytes) and value.startswith(LFS):
+            return Unusable(POINTER)
         pixels: Pixels | Deep | None = None
         if isinstance(value, bytes):
             pixels = read_image(value, self.form.size, self.form.mode, self.form.span)

@@ -82,8 +82,8 @@ class Texts:
         tabs = CSV(self.encoding, self.delimiter or "\t", self.escape)
         by_line = Format(lines.check, lines.rows, headed=False)
         return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
-            ".csv": Format(commas.check, commas.rows, commas.check_rows),
-            ".tsv": Format(tabs.check, tabs.rows, tabs.check_rows),
+            ".csv": Format(commas.check, commas.rows),
+            ".tsv": Format(tabs.check, tabs.rows),
             ".parquet": Format(check_parquet, parquet_rows),
         }
 

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from privsyn.data.address import Source
-from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING
-from privsyn.data.unit_key import lost_digits, trimmed
+from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING, NOTHING
+from privsyn.data.unit_key import lost_digits, spells_nothing, trimmed
 from privsyn.errors import ConfigError, DataError
 from privsyn.section import nearest
 
 
 def as_text(value: Any) -> str | None:
-    """The value as text; None if it is blank, not text, or cannot be UTF-8."""
+    """The value as text; None if it is blank, a word for nothing, no text, or cannot be UTF-8."""
     try:
         if isinstance(value, bytes):
             value = value.decode("utf-8")
@@ -26,7 +27,7 @@ def as_text(value: Any) -> str | None:
             value.encode("utf-8")  # refuses the surrogates that stand for undecodable bytes
     except UnicodeError:
         return None
-    return value if value and not value.isspace() else None
+    return None if not value or value.isspace() or spells_nothing(value) else value
 
 
 def fault(value: Any) -> str:
@@ -36,11 +37,13 @@ def fault(value: Any) -> str:
         return MISSING
     if lost_digits(value):
         return LOST
+    if isinstance(value, bytes | UUID):
+        value = str(value) if isinstance(value, UUID) else value.decode("utf-8", "surrogateescape")
     if isinstance(value, str):
-        return ENCODING if trimmed(value) else MISSING
-    if isinstance(value, bytes):
-        return ENCODING if value.strip(b" \t\r\n\0") else MISSING
-    return f"{KIND} ({kind_of(value)})"
+        not_utf8 = re.search("[\ud800-\udfff]", value)
+        return ENCODING if not_utf8 else NOTHING if trimmed(value) else MISSING
+    words = (words for kind, words in _KINDS.items() if isinstance(value, kind))
+    return f"{KIND} ({next(words, 'no text')})"
 
 
 _KINDS: Mapping[type, str] = {
@@ -52,11 +55,6 @@ _KINDS: Mapping[type, str] = {
     list: "a list",
     dict: "an object",
 }
-
-
-def kind_of(value: Any) -> str:
-    """The kind of a value, without showing the value."""
-    return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), "no text")
 
 
 def check_header(
@@ -76,6 +74,7 @@ def check_header(
         DataError: Names the first column that is missing or doubled.
     """
     missing = {setting: name for setting, name in columns.items() if name not in header}
+    _refuse_partition(path, missing)
     if missing and may_be_record:
         has_some = len(missing) < len(columns)
         if not has_some or not all(looks_like_name(name) for name in header):
@@ -120,25 +119,38 @@ def refuse_index(unit: str, *, index: bool = False) -> None:
         )
 
 
-def float_unit(column: str, kind: str, *, hint: str = "") -> DataError:
-    """Error for a unit column of floats, whatever its values.
+def float_unit(column: str, kind: str = "") -> DataError:
+    """Error for a unit column of floats: by its type, or for one id that has lost digits.
 
     Privacy: pandas turns whole numbers into floats as soon as one is missing, and floats of 2**53
-    and more merge neighboring ids. So one row without an id would change who the others are. The
-    column's type is public; only it decides, and no value is read.
+    and more merge neighboring ids. So one row without an id would change who the others are, or
+    whether they have an id at all. Where the type is known it alone decides, and no value is read.
+    Text has no types: there one such id tells that its writer had made floats of all. To drop its
+    row alone would let that one record decide about the others.
 
     Args:
         column: What the column is, for the message.
-        kind: Its type.
-        hint: Another next step, if a better one is known.
+        kind: Its type; empty if it has none.
     """
+    what = f"is of type {kind}" if kind else "holds an id that was rounded, as in 1.3e+18"
     return DataError(
-        f"{column} is of type {kind}: floats lose the last digits of long ids, so that several "
-        "people become one.",
-        hint=hint
-        or "Write ids as text or as whole numbers: where pandas read them, with dtype "
+        f"{column} {what}: floats lose the last digits of long ids, so that several people become "
+        "one.",
+        hint="Write ids as text or as whole numbers. Where pandas read them, read anew with dtype "
         "'string' or 'Int64', which keeps a missing one apart.",
     )
+
+
+def _refuse_partition(path: Source, missing: Mapping[str, str]) -> None:
+    """Refuse a missing column that is in the name of a folder: ``label=Billing/``."""
+    for setting, column in missing.items():
+        if any(name.startswith(f"{column}=") for name in path.parts[:-1]):
+            raise DataError(
+                f"column {column!r} (dataset.{setting}) of {path} is not in the file but in the "
+                f"name of a folder ({column}=...), which is not read.",
+                hint="Write it into the file: pyarrow.parquet.write_table(pyarrow.dataset.dataset("
+                "folder, partitioning='hive', format=...).to_table(), 'records.parquet')",
+            )
 
 
 def refuse_missing(
@@ -155,6 +167,7 @@ def refuse_missing(
     Raises:
         DataError: ``missing`` is not empty.
     """
+    _refuse_partition(path, missing)
     for setting, column in missing.items():
         names = [name for name in names if looks_like_name(name)]
         listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")

@@ -21,27 +21,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from privsyn.data.address import Source
+from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import Hashes
 from privsyn.data.public_files import pieces
-from privsyn.data.readers.columns import called_after_people, fault, looks_like_name
+from privsyn.data.readers.columns import called_after_people, fault, float_unit, looks_like_name
 from privsyn.data.readers.lines import JSONLines, Row
 from privsyn.data.readers.parquet import parquet_columns
 from privsyn.data.readers.streams import (
     COMPRESSIONS,
+    Part,
     bounded_lines,
     check_file,
+    explained,
     is_folder,
     open_bytes,
     parts,
+    refuse_table,
     split_suffix,
     way_out,
 )
 from privsyn.data.records import Private, Record
 from privsyn.data.row_counts import RowCounts, folded
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
-from privsyn.data.unit_key import label_id, spells_float, unit_id
+from privsyn.data.unit_key import label_id, lost_digits, spells_float, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
 from privsyn.modalities.registry import modality_of
@@ -62,12 +66,12 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
         DataError: Missing, unreadable, of unknown format, without a row, or without a column.
     """
     path = path or cfg.path
-    columns, files = _columns(cfg, path), _parts(cfg, path)
-    if len(files) == 1:
-        name_of_folder = None if files[0] == path else path
-        _format(cfg, files[0], name_of_folder).check(files[0], columns)
-        return
-    formats = {split_suffix(part)[0]: _format(cfg, part, path) for part in files}
+    refuse_table(path)
+    columns, formats = _columns(cfg, path), {}
+    files = _parts(cfg, path)
+    for part in files:
+        with explained(part):
+            formats[split_suffix(part)[0]] = _format(cfg, part)
     if len(formats) > 1:
         raise DataError(
             f"{path} holds files of several formats: {', '.join(sorted(formats))}.",
@@ -78,7 +82,8 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     fits = False
     for part in files:
         try:
-            form.check(part, columns)
+            with explained(part):
+                form.check(part, columns)
         except StorageError:
             raise
         except DataError as error:
@@ -96,17 +101,26 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
 
 
 def check_rows(cfg: DatasetConfig) -> None:
-    """Refuse files of ``cfg.path`` and ``cfg.test_path`` whose rows run together; reads every row.
+    """Refuse ``cfg.path`` and ``cfg.test_path`` if rows run together or ids have lost digits.
 
-    Called before anything is spent. A refusal is a fact about the writer of the file (lines.py).
+    Called before anything is spent; reads every row. A refusal is a fact about the writer of the
+    file (lines.py, columns.py:float_unit).
 
     Raises:
-        DataError: A file follows another rule for quotes; names the setting to change.
+        DataError: As said; names the setting to change.
     """
-    for path in (cfg.path, cfg.test_path):
-        for part in [] if path is None else _parts(cfg, path):
-            if (check := _format(cfg, part).check_rows) is not None:
-                check(part)
+    for path in [cfg.path] + ([] if cfg.test_path is None else [cfg.test_path]):
+        check_source(cfg, path)
+        columns = _columns(cfg, path)
+        for row in _rows(cfg, path, columns):
+            if "unit" in columns and not isinstance(row, str):
+                _refuse_lost(cfg, path, row[-1])
+
+
+def _refuse_lost(cfg: DatasetConfig, path: Source, unit: Any) -> None:
+    """Refuse a source for an id that lost digits: its writer made floats of all of them."""
+    if lost_digits(unit):
+        raise float_unit(f"column {cfg.unit!r} (dataset.unit) of {path}")
 
 
 def read_records(
@@ -130,9 +144,7 @@ def read_records(
     """
     path = path or cfg.path
     check_source(cfg, path)
-    columns = _columns(cfg, path)
-    rows = _rows(cfg, path, columns)
-    return _records(cfg, rows, "unit" in columns, row_counts or RowCounts())
+    return _records(cfg, path, _columns(cfg, path), row_counts or RowCounts())
 
 
 def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
@@ -247,29 +259,31 @@ def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
 
 
 def _records(
-    cfg: DatasetConfig, rows: Iterator[Row | str], has_units: bool, row_counts: RowCounts
+    cfg: DatasetConfig, path: Source, columns: Mapping[str, str], row_counts: RowCounts
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
     kind = modality_of(cfg)
     width = len(kind.columns)
-    has_labels = cfg.label is not None
-    for number, row in enumerate(rows):
+    has_labels, has_units = cfg.label is not None, "unit" in columns
+    for number, row in enumerate(_rows(cfg, path, columns)):
         row_counts.rows += 1
         if isinstance(row, str):
             row_counts.count_dropped(row)
             continue
+        unit = unit_id(row[-1] if has_units else number)
+        if unit is None:  # before all that could drop the row
+            _refuse_lost(cfg, path, row[-1])
         label = None
         if has_labels:  # before the content: decoding an image is slow
             spelled = label_id(row[width])
-            if spelled is None:
+            label = declared.get(spelled)
+            if label is None and (spelled is None or spells_nothing(spelled)):
                 row_counts.count_dropped(f"label: {fault(row[width])}")
                 continue
-            label = declared.get(spelled)
             if label is None:
-                row_counts.count_undeclared(labels.get(folded(spelled)))
+                row_counts.count_undeclared(labels.get(folded(spelled or "")))
                 continue
-        unit = unit_id(row[-1] if has_units else number)
         row_counts.float_ids += has_units and spells_float(row[-1])
         if unit is None:
             row_counts.count_dropped(f"unit: {fault(row[-1])}")
@@ -282,14 +296,8 @@ def _records(
         yield Private(Record(unit, label, content))
 
 
-def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> Format:
+def _format(cfg: DatasetConfig, path: Source) -> Format:
     """The reader of a file.
-
-    Args:
-        cfg: The dataset.
-        path: The file.
-        within: The folder that holds it, if any. Messages name the folder: files may be named
-            after people.
 
     Raises:
         DataError: It is missing, not readable, or of an unknown format.
@@ -300,11 +308,16 @@ def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> F
     check_file(path)
     suffix, packed = split_suffix(path)
     file_format = kind.formats.get(suffix)
-    if file_format is None or (packed and not file_format.packed):
-        source = path if within is None else f"{within} holds a file that"
+    if file_format is not None and isinstance(path, Address) and not file_format.streamed:
         raise DataError(
-            f"{source} ends in {suffix!r}; known are {kind.format_names}.",
-            hint=way_out(suffix),
+            f"{path} has a format that cannot be read from an object store.",
+            hint="Copy it to this machine, or write the records as Parquet.",
+        )
+    if file_format is None or (packed and not file_format.streamed):
+        # Behind a point in the name of a part a name may stand, too.
+        ending = "otherwise" if isinstance(path, Part) else f"in {suffix!r}"
+        raise DataError(
+            f"{path} ends {ending}; known are {kind.format_names}.", hint=way_out(suffix)
         )
     return file_format
 
@@ -346,28 +359,30 @@ def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
         DataError: The file cannot be read, or its first line does not look like column names. The
             line may be a record, so it is not shown.
     """
-    check_file(path, setting)
-    suffix, _ = split_suffix(path)
-    delimiter, rare = None, frozenset[str]()
-    match suffix:
-        case ".csv" | ".tsv":
-            names, delimiter = _first_line(path)
-        case ".jsonl" | ".ndjson" | ".json":
-            JSONLines().check(path, {})
-            names, rare = _keys(path)
-        case ".parquet":
-            names = parquet_columns(path)
-        case _:
+    refuse_table(path)
+    with explained(path):
+        check_file(path, setting)
+        suffix, _ = split_suffix(path)
+        delimiter, rare = None, frozenset[str]()
+        match suffix:
+            case ".csv" | ".tsv":
+                names, delimiter = _first_line(path)
+            case ".jsonl" | ".ndjson" | ".json":
+                JSONLines().check(path, {})
+                names, rare = _keys(path)
+            case ".parquet":
+                names = parquet_columns(path)
+            case _:
+                raise DataError(
+                    f"{path} ends otherwise; known are .jsonl, .ndjson, .json, .csv, .tsv and "
+                    f".parquet, each also with {', '.join(COMPRESSIONS)}.",
+                    hint=way_out(suffix),
+                )
+        if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
             raise DataError(
-                f"{path} ends in {suffix!r}; known are .jsonl, .ndjson, .json, .csv, .tsv and "
-                f".parquet, each also with {', '.join(COMPRESSIONS)}.",
-                hint=way_out(suffix),
+                f"the first line of {path} does not look like column names.",
+                hint="Write a header line with short names, or give the columns as options.",
             )
-    if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
-        raise DataError(
-            f"the first line of {path} does not look like column names.",
-            hint="Write a header line with short names, or give the columns as options.",
-        )
     names = [name for name in names if looks_like_name(name)]
     if not names and not rare:
         raise DataError(f"{path} has no columns with names.", hint="Is it the right file?")

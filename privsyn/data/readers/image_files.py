@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from privsyn.data.address import Source
 from privsyn.data.images import MOST_BYTES
 from privsyn.data.readers.columns import float_unit, refuse_missing
 from privsyn.errors import DataError
@@ -43,7 +44,7 @@ _BATCH_BYTES = 1 << 24
 # -- folders -----------------------------------------------------------------------------------
 
 
-def check_folder(path: Path, columns: Mapping[str, str]) -> None:
+def check_folder(path: Source, columns: Mapping[str, str]) -> None:
     """Refuse a folder that is not readable, holds no image, or has another unit in the config.
 
     Raises:
@@ -64,7 +65,7 @@ def check_folder(path: Path, columns: Mapping[str, str]) -> None:
         )
 
 
-def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def folder_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Path, label where there are labels, and unit id of every file; none is opened.
 
     Files with another suffix are included, so that they are counted when they are dropped.
@@ -107,7 +108,7 @@ def read_file(path: Path) -> bytes | None:
 # -- .npz --------------------------------------------------------------------------------------
 
 
-def check_npz(path: Path, columns: Mapping[str, str]) -> None:
+def check_npz(path: Source, columns: Mapping[str, str]) -> None:
     """Refuse arrays that are missing, of the wrong shape or type, or not of one length.
 
     Raises:
@@ -140,14 +141,10 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
                 hint="Name an array of ids: whole numbers or strings.",
             )
         if setting == "unit" and type_.kind == "f":
-            raise float_unit(
-                f"array {other!r} (dataset.unit) of {path}",
-                str(type_),
-                hint="Write the ids as an array of whole numbers or of strings.",
-            )
+            raise float_unit(f"array {other!r} (dataset.unit) of {path}", str(type_))
 
 
-def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def npz_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Pixels of every image, then label and unit if configured. Pixels: (height, width[, 3]).
 
     Args:
@@ -171,7 +168,7 @@ def npz_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]
 
 
 @contextmanager
-def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_zip(path: Source) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -182,7 +179,7 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from None
 
 
-def _arrays(archive: zipfile.ZipFile, path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) -> dict[str, str]:
     """Setting -> array of the file, the images first."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     arrays = dict(columns)
@@ -196,13 +193,13 @@ def _arrays(archive: zipfile.ZipFile, path: Path, columns: Mapping[str, str]) ->
 
 
 def _head(
-    archive: zipfile.ZipFile, name: str, path: Path
+    archive: zipfile.ZipFile, name: str, path: Source
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     with archive.open(f"{name}.npy") as stream:
         return _header(stream, name, path)
 
 
-def _header(stream: IO[bytes], name: str, path: Path) -> tuple[tuple[int, ...], bool, Any]:
+def _header(stream: IO[bytes], name: str, path: Source) -> tuple[tuple[int, ...], bool, Any]:
     """Shape, whether the array is in Fortran order, and type."""
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(stream)
@@ -217,7 +214,7 @@ def _header(stream: IO[bytes], name: str, path: Path) -> tuple[tuple[int, ...], 
     return shape, columns_first, kind
 
 
-def _batches(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[NDArray[Any]]:
+def _batches(archive: zipfile.ZipFile, name: str, path: Source) -> Iterator[NDArray[Any]]:
     """The array in pieces along its first axis, in memory independent of its length.
 
     An array in Fortran order is read as a whole: its rows are spread over the file.

@@ -21,10 +21,10 @@ that refused every ``\"`` would let one text that quotes program code block a re
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -42,10 +42,12 @@ from privsyn.data.readers import streams
 from privsyn.data.readers.columns import check_header, refuse_missing
 from privsyn.data.readers.streams import (
     LONGEST_LINE,
+    Part,
     bounded_lines,
     open_bytes,
     split_suffix,
 )
+from privsyn.data.unit_key import lost_digits
 from privsyn.errors import DataError, NoRows
 
 QUOTE = '"'
@@ -189,19 +191,16 @@ _ROWS_CHECKED = 1000
 _DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
 """Delimiter -> how it is written in a config."""
 
-_decode = json.JSONDecoder().decode
+
+def _float(text: str) -> float:
+    """A number of JSON; infinite where it was rounded, which the number alone does not show."""
+    return math.inf if lost_digits(text) else float(text)
+
+
+_decode = json.JSONDecoder(parse_float=_float).decode
 
 Row = tuple[Any, ...]
 """Values of the configured columns, in their order."""
-
-
-def _is_utf_16(path: Source) -> bool:
-    """Whether a file begins with the byte order mark of UTF-16."""
-    with open_bytes(path) as stream:
-        return stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-_CONVERT = "It is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def _first_byte(path: Source) -> bytes:
@@ -230,7 +229,7 @@ class JSONLines:
             head = list(islice(self._objects(path), _ROWS_CHECKED))
             if 2 * sum(isinstance(value, dict) for value in head) < len(head):
                 raise DataError(
-                    f"{path} is a JSON list, not one object per line.", hint=_unlist(path)
+                    f"{path} is a JSON list, not one object per line.", hint=_by_line(path, ".[]")
                 )
         missing, counts, objects = dict(columns), Counter[str](), 0
         parsable = (value for value in self._objects(path) if isinstance(value, dict))
@@ -243,7 +242,9 @@ class JSONLines:
         if not objects:
             raise DataError(
                 f"{path} holds no line that is a JSON object in {self.encoding.upper()}.",
-                hint=_CONVERT if _is_utf_16(path) else "Write one JSON object per line.",
+                hint=_by_line(path, ".")  # an object over several lines, it may be
+                if _first_byte(path) == b"{"
+                else "Write one JSON object per line.",
             )
         # A key that most rows have is part of the layout; a rarer one could be content.
         refuse_missing(path, missing, [name for name, n in counts.items() if 2 * n > objects])
@@ -276,17 +277,15 @@ _UNPACK = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 """Compression -> the program that reverses it."""
 
 
-def _unlist(path: Source) -> str:
-    """A command that turns a JSON list into lines."""
+def _by_line(path: Source, objects: str) -> str:
+    """A command that writes the objects of a JSON file into lines; ``objects`` is jq's filter."""
     packed = split_suffix(path)[1]
-    source = _argument(path.name)
+    name = "FILE" if isinstance(path, Part) else path.name
     # Another file: redirecting into the file that is read would empty it.
-    target = _argument(f"{path.name.partition('.')[0]}-lines.jsonl")
-    if packed:
-        command = f"{_UNPACK[packed]} -dc {source} | jq -c '.[]' > {target}"
-    else:
-        command = f"jq -c '.[]' {source} > {target}"
-    return f"Write one object per line into another file, for example: {command}"
+    source, target = _argument(name), _argument(f"{name.partition('.')[0]}-lines.jsonl")
+    read = f"{_UNPACK[packed]} -dc {source} | jq -c '{objects}'" if packed else ""
+    read = read or f"jq -c '{objects}' {source}"
+    return f"Write one object per line into another file, for example: {read} > {target}"
 
 
 def _argument(name: str) -> str:
@@ -333,22 +332,10 @@ class CSV:
                 raise DataError(
                     f"{path} does not begin with a header line.", hint="Add column names."
                 )
-            if _missing(columns, header) and _is_utf_16(path):
-                raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
             check_header(path, columns, header, may_be_record=True)
             # Stops at the first usable row.
             if all(isinstance(row, str) for row in table):
                 raise NoRows(f"{path} holds no row that fits its header.", hint="Check the export.")
-
-    def check_rows(self, path: Source) -> None:
-        """Refuse a file whose rows run together; reads the whole file.
-
-        Raises:
-            DataError: As said.
-        """
-        with self._rows_apart(path):
-            for _ in self._table(path):
-                pass
 
     def rows(self, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
         """Values of the wanted columns, or why there are none.

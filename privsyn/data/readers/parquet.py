@@ -13,6 +13,7 @@ from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import storage_error
 from privsyn.data.readers.columns import check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
+from privsyn.data.row_counts import JOIN
 from privsyn.errors import DataError, NoRows
 
 IMAGE_COLUMN = "images.column"
@@ -56,7 +57,9 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
             what, expected = _WANTED.get(setting, ("text", "strings"))
             raise DataError(
                 f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not {what}.",
-                hint=f"Choose or write a column of {expected}.",
+                hint=JOIN
+                if what == "text" and "list" in outer
+                else f"Choose or write a column of {expected}.",
             )
     if not rows:
         raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")

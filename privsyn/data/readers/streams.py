@@ -20,22 +20,40 @@ import io
 import json
 import lzma
 import os
+import re
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, TypeVar, cast
+from pathlib import Path, PosixPath, PurePath
+from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
 from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.errors import DataError, StorageError
+from privsyn.files import open_file
 from privsyn.object_store import BucketStore
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-T = TypeVar("T")
+
+class Part:
+    """One of the files of a source. In an f-string it is the source and the part's number.
+
+    Privacy: files and folders may be named after people, and messages reach logs and alerts.
+    """
+
+    called = ""
+
+    def __format__(self, spec: str) -> str:
+        return self.called or str(self)
+
+
+class _File(Part, PosixPath): ...
+
+
+class _Object(Part, Address): ...
 
 
 def parts(path: Source) -> list[Source]:
@@ -57,28 +75,121 @@ def parts(path: Source) -> list[Source]:
         return [path]
     if not files:
         raise DataError(f"{path} holds no file.", hint="Set dataset.path to where the records are.")
-    return sorted(files, key=str)
+    return numbered(path, sorted(files, key=str))
+
+
+def numbered(path: Source, files: Sequence[Source]) -> list[Source]:
+    """Files of a source, in their order, as parts with numbers; the source itself as it is."""
+    if list(files) == [path]:
+        return [path]
+    named = [_Object(file) if isinstance(file, Address) else _File(file) for file in files]
+    for number, part in enumerate(named, 1):
+        part.called = f"part {number} of {len(files)} of {path}"
+    return list(named)
+
+
+_TABLES = {
+    "Delta": ("_delta_log", "deltalake.DeltaTable(path).to_pyarrow_table()"),
+    "Hudi": (".hoodie", "spark.read.format('hudi').load(path)"),
+    "Iceberg": ("metadata/[^/]*.metadata.json[^/]*", "pyiceberg's table.scan().to_arrow()"),
+    "Paimon": (
+        "(snapshot|schema)/(snapshot|schema)-[0-9]+",
+        "spark.read.format('paimon').load(path)",
+    ),
+    "Spark": ("_spark_metadata", "spark.read.parquet(path)"),
+    "DuckLake": ("ducklake-[^/]*.parquet", "duckdb.sql('FROM lake.main.name').to_arrow_table()"),
+}
+"""Kind of a table whose log says which files count -> its mark, and what reads a snapshot of it."""
+_MARK = re.compile("|".join(f"(?P<{kind}>(^|/){mark}(/|$))" for kind, (mark, _) in _TABLES.items()))
+_ABOVE = ("_delta_log", ".hoodie", "metadata", "snapshot", "schema", "_spark_metadata")
+
+
+def refuse_table(path: Source) -> None:
+    """Refuse files of a table with a log, by its mark in the source or in a folder above it.
+
+    Privacy: some of its files hold rows that the table has deleted or replaced. By them people
+    would come back whom their controller erased.
+
+    Raises:
+        DataError: It is such a table, or lies in one.
+        StorageError: The store cannot be reached or refuses.
+    """
+    mark = next(filter(None, map(_MARK.search, _around(path))), None)
+    if mark is not None:
+        kind = next(kind for kind in _TABLES if mark[kind] is not None)
+        raise DataError(
+            f"{path} is or lies in a {kind} table: its log says which of the files count, and "
+            "others hold rows that were deleted.",
+            hint=f"Export a snapshot as Parquet, elsewhere, and name that: {_TABLES[kind][1]}",
+        )
+
+
+def _around(path: Source) -> Iterator[str]:
+    """Names of all that is in a source, and of what may mark a table in a folder above it."""
+    if isinstance(path, Address):
+        yield from object_states(path)
+        for end in range(2, len(path.parts)):
+            for mark in _ABOVE:
+                yield from _store(path).states("/".join((*path.parts[2:end], mark)))
+        return
+    whole = path.resolve()
+    yield whole.name
+    for folder in {*path.absolute().parents, *whole.parents}:
+        for mark in _ABOVE:
+            yield from map(str, (*folder.glob(mark), *folder.glob(f"{mark}/*")))
+    for place, folders, names in os.walk(whole):
+        yield from (f"{place}/{name}" for name in (*folders, *names))
+
+
+LFS = b"version https://git-lfs.github.com/spec/"
+_RENAME = "Rename it by what it is, such as .jsonl.gz, .csv.zst or .parquet."
+_CONVERT = "Convert it: iconv -f UTF-16 -t UTF-8"
+_BEGINNINGS = (
+    (LFS, "", "a pointer of Git LFS in place of the data", "Run: git lfs pull"),
+    (b"/annex/objects/", "", "a pointer of git-annex in place of the data", "Run: git annex get ."),
+    (b"\xff\xfe", "", "in UTF-16", _CONVERT),
+    (b"\xfe\xff", "", "in UTF-16", _CONVERT),
+    (b"\x1f\x8b", ".gz", "packed by gzip, and its name does not end in .gz", _RENAME),
+    (b"\x28\xb5\x2f\xfd", ".zst", "packed by zstd, and its name does not end in .zst", _RENAME),
+    (b"BZh", ".bz2", "packed by bzip2, and its name does not end in .bz2", _RENAME),
+    (b"\xfd7zXZ", ".xz", "packed by xz, and its name does not end in .xz", _RENAME),
+    (b"PAR1", ".parquet", "Parquet, and its name does not end in .parquet", _RENAME),
+    (b"PK\3\4", ".npz .zip", "a zip archive or a workbook", "Unpack it, or save it as CSV."),
+)
+"""First bytes of a file, the suffixes that tell it, what it is, and the next step."""
+
+
+@contextmanager
+def explained(path: Source) -> Iterator[None]:
+    """Turn the refusal of a file into one that says what lies in its place, where that is known."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except DataError as error:
+        raise _mistaken(path) or error from None
+
+
+def _mistaken(path: Source) -> DataError | None:
+    if isinstance(path, Path) and not path.exists():
+        pointers = (place.with_name(f"{place.name}.dvc") for place in (path, *path.parents[:-1]))
+        for pointer in filter(Path.is_file, pointers):
+            return DataError(f"{path} is not here: DVC holds it.", hint=f"Run: dvc pull {pointer}")
+        return None
+    try:
+        with open_object(path) if isinstance(path, Address) else open_file(path) as stream:
+            head = stream.read(100)
+    except (OSError, StorageError):
+        return None
+    for beginning, suffixes, what, step in _BEGINNINGS:
+        if head.startswith(beginning) and path.suffix.lower() not in suffixes.split():
+            return DataError(f"{path} is {what}.", hint=step)
+    return None
 
 
 def is_folder(path: Source) -> bool:
     """Whether it is a folder of this machine."""
     return isinstance(path, Path) and path.is_dir()
-
-
-def local(
-    read: Callable[[Path, Mapping[str, str]], T],
-) -> Callable[[Source, Mapping[str, str]], T]:
-    """Make a reader of local files refuse addresses."""
-
-    def read_local(path: Source, columns: Mapping[str, str]) -> T:
-        if isinstance(path, Address):
-            raise DataError(
-                f"{path} has a format that cannot be read from an object store.",
-                hint="Copy it to this machine, or write the records as Parquet.",
-            )
-        return read(path, columns)
-
-    return read_local
 
 
 def there(path: Source) -> bool:
@@ -140,7 +251,7 @@ class _Chunks(io.RawIOBase):
 
 
 def _store(address: Address) -> BucketStore:
-    return BucketStore(address.bucket, "dataset.path")
+    return BucketStore(address.bucket, "dataset.path", private=True)
 
 
 def _is_visible(names: tuple[str, ...]) -> bool:
@@ -203,6 +314,8 @@ _WAY_OUT = {
     ".arrow": "Write it as Parquet: pandas.read_feather(...).to_parquet(...).",
     ".orc": "Write it as Parquet: pandas.read_orc(...).to_parquet(...).",
     ".pkl": "Write it as Parquet: frame.to_parquet(...).",
+    **dict.fromkeys((".png", ".jpg", ".jpeg"), "Images need the setting dataset.images."),
+    ".dvc": "It is a pointer of DVC: dvc pull, and name the file without .dvc.",
     ".db": "Export the table as CSV or Parquet.",
     ".sqlite": "Export the table as CSV or Parquet.",
 }
@@ -380,21 +493,21 @@ def _files_below(path: Source) -> Iterator[tuple[str, Source]]:
         check_file(path)
         yield "", path
         return
+    inside = []
     for folder, folders, files in os.walk(path):
         folders.sort()
-        for name in sorted(files):
-            file = Path(folder, name)
-            if file.is_file():
-                yield file.relative_to(path).as_posix(), file
+        inside += [file for name in sorted(files) if (file := Path(folder, name)).is_file()]
+    for part in numbered(path, inside):
+        yield os.path.relpath(part, path), part
 
 
-def _objects(address: Address) -> Iterator[tuple[str, Address]]:
+def _objects(address: Address) -> Iterator[tuple[str, Source]]:
     keys = sorted(object_states(address))
     if not keys:
         raise DataError(f"{address} does not exist.", hint="Set dataset.path to the objects.")
     folder = "/".join(address.parts[2 : len(address.parts) - (address.pattern is not None)])
-    for key in keys:
-        yield key.removeprefix(folder).lstrip("/"), Address(f"{address.bucket}/{key}")
+    for part in numbered(address, [Address(f"{address.bucket}/{key}") for key in keys]):
+        yield "/".join(part.parts[2:]).removeprefix(folder).lstrip("/"), part
 
 
 def _state(path: Source, key: bytes) -> str:

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from privsyn.data.address import Address
 from privsyn.data.readers.formats import check_source
-from privsyn.data.readers.streams import CACHE, fingerprint
+from privsyn.data.readers.streams import CACHE, fingerprint, open_object
 from privsyn.errors import DataError, StorageError
 from tests.unit.data.test_remote_sources import KEY, ROWS, as_lines, config, shards, texts
 
@@ -119,3 +119,38 @@ def test_objects_are_read_as_the_files_they_are_copies_of(
     parquet.write_table(table, tmp_path / "a.parquet")
     bucket.put("rows/a.parquet", (tmp_path / "a.parquet").read_bytes())
     assert texts(config("s3://records/rows/a.parquet")) == expected
+
+
+@pytest.mark.parametrize("mark", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
+    bucket: Bucket, tmp_path: Path, mark: str
+) -> None:
+    parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    lake, key = f"lake{mark[:3]}", "patients/user=Heliotrope/part-0.parquet"
+    bucket.put(f"{lake}/{key}", (tmp_path / "a.parquet").read_bytes())
+    places = ("", "/patients", f"/{key}", "/patients/user=Heliotrope/part-*.parquet")
+    for place in places:
+        assert len(texts(config(f"s3://records/{lake}{place}"))) == len(ROWS)
+    bucket.put(f"{lake}/patients/{mark}", b"{}")
+    for place in places:
+        with pytest.raises(DataError, match="its log says which of the files count"):
+            check_source(config(f"s3://records/{lake}{place}"))
+
+
+def test_no_message_names_an_object_of_a_source(bucket: Bucket) -> None:
+    for name, content in {
+        "csv": b"user\n1\n",
+        "jsonl": b"no\n",
+        "parquet": b"PAR1",
+        "x": b"",
+    }.items():
+        bucket.put(f"broken-{name}/Heliotrope/Heliotrope.{name}", content)
+        with pytest.raises(DataError, match=f"part 1 of 1 of s3://records/broken-{name}") as caught:
+            check_source(config(f"s3://records/broken-{name}"))
+        assert "Heliotrope" not in str(caught.value)
+    with (
+        pytest.raises(StorageError, match="s3://records has no such object") as gone,
+        open_object(Address("s3://records/gone/Heliotrope")) as stream,
+    ):
+        stream.read()
+    assert "Heliotrope" not in str(gone.value)

@@ -123,7 +123,7 @@ def test_a_declared_label_without_a_folder_is_an_empty_label(folder):
     ("changes", "message"),
     [
         ({"unit": "patient"}, "dataset.unit='patient'"),
-        ({"images": None}, r"scans holds a file that ends in '\.png'"),
+        ({"images": None}, r"part 1 of \d of .*scans ends otherwise.*dataset\.images"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused(folder, changes, message):

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 
+from privsyn.api import frames
 from privsyn.data.address import Address
 from privsyn.data.partition import partition
 from privsyn.data.public_files import PublicFiles
-from privsyn.data.readers.formats import check_source, lines_and_values, read_records
+from privsyn.data.readers.formats import (
+    check_rows,
+    check_source,
+    lines_and_values,
+    read_header,
+    read_records,
+)
+from privsyn.data.readers.streams import fingerprint
 from privsyn.data.records import Cell
+from privsyn.data.row_counts import RowCounts, advice
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.errors import ConfigError, DataError
 
@@ -79,7 +91,7 @@ def test_whether_one_part_holds_a_fitting_row_decides_nothing(folder: Path) -> N
         file.unlink()
     (folder / "part-3.jsonl").write_bytes(b"")
     (folder / "part-4.jsonl").write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=r"part-3\.jsonl holds no line"):
+    with pytest.raises(DataError, match=r"part 1 of 2 of .*parts holds no line"):
         check_source(config(folder))
 
 
@@ -117,6 +129,202 @@ def test_formats_are_not_mixed_and_an_empty_folder_is_told(tmp_path: Path) -> No
         check_source(config(tmp_path))
 
 
+# -- tables with a log, and names of parts ------------------------------------------------------
+
+TABLES = {
+    "Delta": "_delta_log/00000000000000000000.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Iceberg": "metadata/00002-9c12d441.metadata.json",
+    "Paimon": "schema/schema-0",
+    "Spark": "_spark_metadata/0",
+    "DuckLake": "ducklake-0197c1f2.parquet",
+}
+SNAPSHOT = {"Delta": "DeltaTable(path).to_pyarrow_table()", "DuckLake": "duckdb", "Iceberg": "scan"}
+
+
+@pytest.mark.parametrize("inside", ["", "day=1/", "data/label=A/"])
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside: str) -> None:
+    """The table, a folder above it, one in it, and a single file of it."""
+    table = tmp_path / "lake" / "patients"
+    part = table / inside / "part-0.parquet"
+    part.parent.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist(ROWS), part)
+    for path in (table.parent, table, part.parent, part):
+        assert len(texts(config(path))) == len(ROWS)
+    mark = (part.parent if kind == "DuckLake" else table) / TABLES[kind]
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_bytes(part.read_bytes() if kind == "DuckLake" else b"{}")
+    link = tmp_path / "link"
+    link.symlink_to(table)
+    single = mark if kind == "DuckLake" else part
+    for path in (table.parent, table, part.parent, single, link, link / single.relative_to(table)):
+        for look in (lambda: check_source(config(path)), lambda: texts(config(path))):  # noqa: B023
+            with pytest.raises(DataError, match=f"in a {kind} table.*snapshot") as caught:
+                look()
+            assert SNAPSHOT.get(kind, "spark.read") in str(caught.value)
+    with pytest.raises(DataError, match="snapshot"):
+        read_header(single)
+
+
+def test_what_only_looks_like_a_log_is_read(tmp_path: Path) -> None:
+    for name in ("metadata/about.json", "snapshot/2024.jsonl", "schema/a.json", "_delta_log2/x"):
+        file = tmp_path / name
+        file.parent.mkdir()
+        file.write_bytes(as_lines(ROWS))
+    assert len(texts(config(tmp_path / "snapshot" / "2024.jsonl"))) == len(ROWS)
+
+
+CANARY = "Heliotrope"
+BROKEN: dict[str, bytes] = {
+    "jsonl": b"no JSON\n",
+    "JSONL": b'{"a": 1}\n',
+    "json": b'[\n{"user": 1}]',
+    "ndjson": b'{\n "user": 1,\n "text": "a"\n}\n',
+    "jsonl.gz": b"not packed",
+    "jsonl.bz2": b"not packed",
+    "jsonl.zst": b"not packed",
+    "jsonl.xz": b"not packed",
+    "csv": b"user,words\n1,a\n",
+    "tsv": b'user\ttext\n1\t"a"b\n',
+    "csv.gz": gzip.compress(b"user;text\n1;a\n"),
+    "parquet": b"PAR1 and nothing else",
+    "parquet.gz": gzip.compress(b"PAR1")[:-4],
+    "xlsx": b"PK\3\4",
+    CANARY: b"",
+    f"{CANARY}.gz": b"",
+}
+"""Ending of a part -> content that is refused."""
+PACKED = gzip.compress(as_lines(ROWS))
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+@pytest.mark.parametrize("content", ["broken", "id", "pointer", "packed", "empty", "unreadable"])
+@pytest.mark.parametrize("ending", BROKEN)
+def test_no_message_names_a_part(
+    tmp_path: Path, ending: str, content: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Files and partition folders may be named after people."""
+    rounded = {"csv": b"user,text\n1e+18,a\n", "jsonl": b'{"user": 1e18, "text": "a"}\n'}
+    source = tmp_path / "records"
+    part = source / f"patient_id={CANARY}" / f"{CANARY}.{ending}"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(
+        {"broken": BROKEN[ending], "id": rounded.get(ending, b""), "pointer": POINTER,
+         "packed": PACKED}.get(content, b"")
+    )  # fmt: skip
+    if content == "unreadable":
+        monkeypatch.setattr("os.access", lambda *_: False)
+    said = []
+    for look in (
+        lambda: check_source(config(source)),
+        lambda: check_rows(config(source)),
+        lambda: texts(config(source)),
+        lambda: texts(config(source, unit="patient_id")),
+        lambda: list(lines_and_values(config(source))),
+        lambda: fingerprint(source, KEY, cache=tmp_path),
+        lambda: partition(config(source), KEY, CELLS, tmp_path / "out", 2, seed="s"),
+    ):
+        try:
+            look()
+        except DataError as error:
+            assert error.__suppress_context__ or error.__context__ is None  # noqa: PT017
+            said.append(str(error))
+    assert said
+    assert CANARY.casefold() not in ("".join(said) + caplog.text).casefold()
+    assert all(f"of {source}" in one for one in said)
+
+
+def test_a_column_in_the_names_of_folders_is_told(tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet", "jsonl"):
+        part = tmp_path / suffix / "label=Billing" / f"a.{suffix}"
+        part.parent.mkdir(parents=True)
+        if suffix == "parquet":
+            parquet.write_table(pa.Table.from_pylist(ROWS), part)
+        else:
+            part.write_bytes(b"user,text\n1,a\n" if suffix == "csv" else as_lines(ROWS))
+        for path in (tmp_path / suffix, part):
+            with pytest.raises(
+                DataError, match=r"'label'.*name of a folder \(label=\.\.\.\)"
+            ) as one:
+                check_source(config(path, label="label", labels=["Billing"]))
+            assert "partitioning='hive'" in str(one.value)
+            assert len(texts(config(path))) > 0
+        whole = dataset.dataset(tmp_path / suffix, format=suffix.replace("jsonl", "json"),
+                                partitioning="hive").to_table()  # fmt: skip
+        parquet.write_table(whole, tmp_path / "records.parquet")
+        told = config(tmp_path / "records.parquet", label="label", labels=["Billing"])
+        assert len(list(read_records(told))) == whole.num_rows
+
+
+KINDS = {
+    ("a.jsonl", PACKED): "packed by gzip.*Rename it",
+    ("a", PACKED): "packed by gzip.*Rename it",
+    ("a.csv", PACKED): "packed by gzip",
+    ("a.jsonl", b"\x28\xb5\x2f\xfd..."): "packed by zstd",
+    ("a.jsonl", bz2.compress(b"{}")): "packed by bzip2",
+    ("a.csv", lzma.compress(b"user,text")): "packed by xz",
+    ("a.csv", b"PAR1\x15\x04..."): "Parquet, and its name",
+    ("a.csv", b"PK\3\4..."): "a zip archive or a workbook",
+    ("a.jsonl", POINTER): "Git LFS.*git lfs pull",
+    ("a.csv", POINTER): "Git LFS.*git lfs pull",
+    ("a.parquet", POINTER): "Git LFS.*git lfs pull",
+    ("a.csv.gz", POINTER): "Git LFS.*git lfs pull",
+    ("a.jsonl", b"/annex/objects/MD5-s1--2\n"): "git annex get",
+    ("a.jsonl.dvc", b"outs:\n- md5: 0\n"): "dvc pull",
+    ("a.json", b'{\n  "user": "1"\n}\n'): r"jq -c '\.' a\.json > a-lines\.jsonl",
+}
+
+
+@pytest.mark.parametrize(("name", "content"), KINDS)
+def test_what_lies_in_place_of_a_file_is_told(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    for look in (
+        lambda: check_source(config(tmp_path / name)),
+        lambda: read_header(tmp_path / name),
+    ):
+        with pytest.raises(DataError, match=KINDS[name, content]):
+            look()
+
+
+def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.dvc").write_text("outs:\n")
+    (tmp_path / "raw.dvc").write_text("outs:\n")
+    for name, pointer in {
+        "a.jsonl": "a.jsonl.dvc",
+        "raw/b.csv": "raw.dvc",
+        "raw": "raw.dvc",
+    }.items():
+        with pytest.raises(DataError, match=f"dvc pull .*{pointer}"):
+            check_source(config(tmp_path / name))
+    with pytest.raises(DataError, match="does not exist"):
+        check_source(config(tmp_path / "c.jsonl"))
+
+
+def test_a_list_of_messages_gets_the_line_that_joins_them(tmp_path: Path) -> None:
+    chats = [
+        {"user": f"u{n}", "messages": [{"role": "user", "content": f"hi {n}"}]} for n in (1, 2)
+    ]
+    (tmp_path / "a.jsonl").write_bytes(as_lines(chats))
+    row_counts = RowCounts()
+    cfg = config(tmp_path / "a.jsonl", text="messages")
+    assert list(read_records(cfg, row_counts=row_counts)) == []
+    ((reason, _),) = row_counts.dropped.items()
+    frame = pd.DataFrame(chats)
+    frame.to_parquet(tmp_path / "a.parquet")
+    told = [advice(reason, {})]
+    for look in (
+        lambda: check_source(config(tmp_path / "a.parquet", text="messages")),
+        lambda: frames.check_columns(frame, "messages", None, "user"),
+    ):
+        with pytest.raises(DataError, match="Join the turns") as caught:
+            look()
+        told.append(str(caught.value))
+    for one in told:
+        exec(one[one.index("frame[") :], {"frame": frame})  # noqa: S102
+        assert list(frame["text"]) == ["user: hi 1", "user: hi 2"]
+
+
 # -- addresses ---------------------------------------------------------------------------------
 
 
@@ -152,6 +360,15 @@ def test_a_date_goes_into_an_address() -> None:
         ("s3://buck*/a.jsonl", "bucket"),
         ("s3://bucket/*/a.jsonl", "last part"),
         ("file://server/share/a.jsonl", "file:///"),
+        ("abfss://box@acct.dfs.core.windows.net/raw/a.parquet", "write az://box/raw/a.parquet"),
+        ("wasbs://box@acct.blob.core.windows.net/raw", "AZURE_STORAGE_ACCOUNT_NAME=acct"),
+        ("https://acct.blob.core.windows.net/box/a.csv?sv=1&sig=hunter2", "write az://box/a.csv, "),
+        ("https://b.s3.eu-west-1.amazonaws.com/raw/a.csv", "write s3://b/raw/a.csv"),
+        ("https://s3.amazonaws.com/b/raw/a.csv", "write s3://b/raw/a.csv"),
+        ("https://storage.googleapis.com/b/raw/a.csv?X-Goog-Signature=hunter2", "write gs://b/raw"),
+        ("s3a://b/raw", "write s3://b/raw"),
+        ("s3a://key:hunter2@b/raw", "no user"),
+        ("abfss://box:hunter2@acct.dfs.core.windows.net/raw", "no user"),
     ],
 )
 def test_what_is_no_address_is_refused_and_no_secret_is_quoted(address: str, message: str) -> None:

@@ -23,10 +23,10 @@ from PIL import Image
 from pyarrow import parquet
 
 from privsyn.api import frames
-from privsyn.data.readers.formats import read_records
+from privsyn.data.readers.formats import check_rows, read_records
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.unit_key import label_id, unit_id
+from privsyn.data.unit_key import label_id, lost_digits, unit_id
 from privsyn.errors import DataError
 
 Ids = Sequence[Any]
@@ -136,12 +136,16 @@ def test_whole_numbers_are_one_id_by_every_reader(tmp_path, name, ids):
         | st.sampled_from(["1", "1.0", "1e0", "+1", "01", "1.5", "M\u00fcller", "Mu\u0308ller",
                            "\ufeffx ", "1.3e+18", "4873214862074861312.0", "2024-05-01 00:00:00",
                            "550E8400-E29B-41D4-A716-446655440000", "123e45678", "-0", "\u00a0",
-                           "ID7", "2024-05-01"]),
+                           "ID7", "2024-05-01", "NULL", " #N/A", "[deleted]", "--", "1.23457E+11"]),
         min_size=1, max_size=6,
     )
 )  # fmt: skip
 def test_every_reader_spells_a_text_alike_and_each_by_itself(tmp_path, name, ids):
     ids = ["a person", *ids, "last"]  # a frame without any id is refused
+    if any(map(lost_digits, ids)):
+        with pytest.raises(DataError, match="lose the last digits"):
+            units(READERS[name](tmp_path, ids))
+        return
     wanted = [one for one in map(unit_id, ids) if one is not None]
     assert units(READERS[name](tmp_path, ids)) == wanted
 
@@ -204,18 +208,119 @@ def test_a_missing_id_leaves_every_other_unit_what_it_was(tmp_path, name, digits
     assert dict(row_counts.dropped) == {"unit: missing or empty": 1}
 
 
-@pytest.mark.parametrize("digits", [2, 16, 17, 19])
-def test_a_csv_by_pandas_with_a_missing_id_keeps_people_or_drops_them(tmp_path, digits):
-    """pandas writes all ids as floats then: the same people, or nobody, and never others."""
-    ids = [10 ** (digits - 1) + n for n in range(20)]
-    for rows in (ids, [*ids, None]):
-        data = pd.DataFrame({"id": rows, "text": [f"text {n}" for n in range(len(rows))]})
-        data.to_csv(tmp_path / "a.csv", index=False)
-        row_counts = RowCounts()
-        found = units(DatasetConfig(name="d", path=tmp_path / "a.csv", unit="id"), row_counts)
-        lost = rows is not ids and digits > 16
-        assert found == ([] if lost else [str(value) for value in ids])
-        assert row_counts.dropped["unit: a float that has lost digits"] == 20 * lost
+def _by_pandas(path: Path, ids: Ids) -> DatasetConfig:
+    """Written by pandas, which makes floats of all ids where one is missing."""
+    data = pd.DataFrame({"id": ids, "text": [f"text {n}" for n in range(len(ids))]})
+    if path.suffix == ".csv":
+        data.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        data.to_json(path, orient="records", lines=True)
+    else:
+        data.to_parquet(path)
+    return DatasetConfig(name="d", path=path, unit="id")
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["all long", "half of them"])
+@pytest.mark.parametrize("digits", [2, 15, 16, 17, 19])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_missing_id_leaves_people_what_they_were_or_refuses_the_file(
+    tmp_path: Path, suffix: str, digits: int, half: bool
+) -> None:
+    """Never fewer of them: one row decides about no other."""
+    ids = [n + 10 ** (2 if half and n % 2 else digits - 1) for n in range(20)]
+    cfg = _by_pandas(tmp_path / f"a.{suffix}", ids)
+    assert units(cfg) == [str(value) for value in ids]
+    check_rows(cfg)
+    cfg = _by_pandas(tmp_path / f"b.{suffix}", [*ids, None])
+    if digits < 17 and suffix != "parquet":
+        assert units(cfg) == [str(value) for value in ids]
+        check_rows(cfg)
+        return
+    for read in (units, check_rows) if digits > 16 else (units,):
+        with pytest.raises(
+            DataError, match=r"'id' \(dataset\.unit\).*lose the last digits.*'Int64'"
+        ):
+            read(cfg)
+
+
+ROUNDED = ["1.23457E+11", "1,23457E+11", "-1.2E+12", "1.23457e+11", "1.23457e+011", "1E+15", "9e15",
+           "1.23456789012346e+15", "+1.3E18"]  # fmt: skip
+"""Of spreadsheets, printf, R and SQL Server."""
+
+
+@pytest.mark.parametrize("rounded", ROUNDED[:6] + ROUNDED[7:])
+@pytest.mark.parametrize("name", READERS)
+def test_one_rounded_id_refuses_the_file(tmp_path: Path, name: str, rounded: str) -> None:
+    """Wherever it stands, and whatever else is wrong with its row."""
+    with pytest.raises(DataError, match="lose the last digits") as caught:
+        units(READERS[name](tmp_path, ["1", "ann", rounded, "2"]))
+    assert rounded not in str(caught.value)
+
+
+def test_a_rounded_number_of_json_and_one_in_a_row_of_another_label(tmp_path: Path) -> None:
+    for value in ("1.23457e+11", "1e400", "-1E+22"):
+        path = tmp_path / "a.jsonl"
+        path.write_text(f'{{"id": 1, "text": "a", "l": "A"}}\n{{"id": {value}, "l": "B"}}\n')
+        with pytest.raises(DataError, match="lose the last digits"):
+            units(DatasetConfig(name="d", path=path, unit="id", label="l", labels=["A"]))
+    path.write_text('{"id": 1.5e2, "text": "a", "x": 1e300}\n{"id": 150.0, "text": "a"}\n')
+    assert units(DatasetConfig(name="d", path=path, unit="id")) == ["150", "150"]
+
+
+def test_what_floats_spell_exactly_stays_an_id() -> None:
+    """R writes 1e+05 for 100000, Java 1.0E7, numpy all digits of a mantissa."""
+    exact = {
+        "1e+05": "100000",
+        "1.2e+07": "12000000",
+        "1.0E7": "10000000",
+        "1.234567E7": "12345670",
+        "1.234560000000000000e+05": "123456",
+        "1.23456789E+8": "123456789",
+        "-2.0": "-2",
+    }
+    assert {text: unit_id(text) for text in exact} == exact
+    assert not any(map(lost_digits, [*exact, "12e45678", "1,5", "1E", 2**70, str(2**70)]))
+
+
+NOBODY = ["NULL", "null", r"\N", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "nan", "NaN", "-nan",
+          "None", "<NA>", "NaT", "nil", "undefined", "(null)", "[NULL]", "#REF!",
+          "[deleted]", "[removed]", "0000-00-00", "00000000-0000-0000-0000-000000000000",
+          "__HIVE_DEFAULT_PARTITION__",
+          "\u00a0Null ", "", "-", "?", "..."]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_another_tool_s_nothing_is_nobody_s_id(tmp_path: Path, name: str) -> None:
+    """Each row by itself; nobody is a person more, and nobody counts twice."""
+    row_counts = RowCounts()
+    ids = ["ann", *NOBODY, "Nadia", "nullsson", "n", "0"]
+    assert units(READERS[name](tmp_path, ids), row_counts) == ["ann", "Nadia", "nullsson", "n", "0"]
+    assert row_counts.dropped["unit: a word or sign for nothing (NULL, NA, [deleted], ...)"] == len(
+        NOBODY
+    ) - NOBODY.count("")
+    assert row_counts.dropped["unit: missing or empty"] == 1
+    nobody = uuid.UUID(int=0)
+    assert unit_id(nobody) is unit_id(nobody.bytes) is None
+
+
+@pytest.mark.parametrize("name", ["comma", "json_lines", "column_of_parquet"])
+def test_another_tool_s_nothing_is_no_text_and_no_label(tmp_path: Path, name: str) -> None:
+    words = [word for word in NOBODY if any(letter.isalnum() for letter in word)]
+    path = READERS[name](tmp_path, ["a text", *words, "None of it", "?"]).path
+    row_counts = RowCounts()
+    cfg = DatasetConfig(name="d", path=path, text="id")
+    found = [one.reveal().content for one in read_records(cfg, row_counts=row_counts)]
+    assert found == ["a text", "None of it", "?"]
+    assert set(row_counts.dropped) == {
+        "text: a word or sign for nothing (NULL, NA, [deleted], ...)"
+    }
+    # A label that the public list declares is one.
+    row_counts = RowCounts()
+    cfg = DatasetConfig(name="d", path=path, label="id", labels=("a text", "None"))
+    labels = [one.reveal().label for one in read_records(cfg, row_counts=row_counts)]
+    assert labels == ["a text", "None"]
+    said = row_counts.dropped["label: a word or sign for nothing (NULL, NA, [deleted], ...)"]
+    assert said == len(words) - 1
 
 
 @pytest.mark.parametrize("ids", [[1.0, 2.0], [1e18, 2.0], [1.0, None], [float("nan")] * 2])
@@ -247,28 +352,16 @@ def test_a_unit_column_of_floats_is_refused_by_its_type_alone(tmp_path, ids):
             units(path)
 
 
-def test_a_float_that_lost_digits_is_dropped_by_itself_and_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    ids = ["1", "2.0", "1e18", "4873214862074861312", "4873214862074861312.0", '"1.3e+18"']
-    path.write_text("".join(f'{{"id": {value}, "text": "a"}}\n' for value in ids))
-    row_counts = RowCounts()
-    assert units(DatasetConfig(name="d", path=path, unit="id"), row_counts) == [
-        "1", "2", "4873214862074861312"]  # fmt: skip
-    assert dict(row_counts.dropped) == {"unit: a float that has lost digits": 3}
-
-
 def test_small_floats_among_the_objects_of_a_frame(tmp_path: Path) -> None:
     """A float32 has lost digits from 2**24 on. A number without end is no id, and no error."""
-    ids = [
-        np.float32(12),
-        np.float32(2**24 + 1),
-        np.float64(2**24 + 1),
-        np.float16(2**11),
-        10**5000,
-    ]
-    data = pd.DataFrame({"id": pd.Series(ids, dtype=object), "text": list("abcde")})
+    ids = [np.float32(12), np.float64(2**24 + 1), 10**5000]
+    data = pd.DataFrame({"id": pd.Series(ids, dtype=object), "text": list("abc")})
     cfg = DatasetConfig(name="d", path=_kept(data, tmp_path), unit="id")
     assert units(cfg) == ["12", str(2**24 + 1)]
+    for lost in (np.float32(2**24 + 1), np.float16(2**11), 1e18, "1.23457E+11", float("inf")):
+        data = pd.DataFrame({"id": pd.Series([1, lost], dtype=object), "text": ["a", "b"]})
+        with pytest.raises(DataError, match="lose the last digits"):
+            _kept(data, tmp_path)
 
 
 @pytest.mark.parametrize(
