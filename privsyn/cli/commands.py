@@ -20,7 +20,7 @@ from privsyn.errors import TASK, Defect, PrivsynError
 INTERRUPTED = 130
 
 BEGIN, LOOK = "From a file to a release, in this order", "Look at a release"
-EXPORT, MORE = "Share a release", "More from a release, or a better one"
+EXPORT, MORE = "Share a release", "More from a release"
 BUDGET, INNER = "Budget, approvals and keys", "For schedulers and repair"
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -81,11 +81,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         MORE,
         "releases:distill",
         "Train a small language model on the texts of a release, at no cost (methods.distill).",
-    ),
-    "tune": (
-        MORE,
-        "run:tune",
-        "Try settings of a method on public records and show which give the better texts.",
     ),
     "ledger": (BUDGET, "ledger:ledger_app", "Show and check the budget ledger."),
     "approve": (BUDGET, "ledger:approve", "Approve the cost or the publication of a release."),

@@ -1,14 +1,13 @@
-"""`privsyn check`, `plan`, `run`, `verify` and what goes with a release, and `tune` before it."""
+"""`privsyn check`, `plan`, `run`, `verify` and what goes with a release."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from privsyn.cli.options import (
     PARAMS,
@@ -29,7 +28,7 @@ from privsyn.cli.options import (
     workspace_of,
 )
 from privsyn.display.progress import duration, show_progress, under_way
-from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show, table
+from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.release import layout
@@ -37,7 +36,6 @@ from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from privsyn.release.plan import Plan
-    from privsyn.stages.tune import Trial
 
 Releases = Annotated[
     str | None,
@@ -455,114 +453,3 @@ def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
 
     wiped = wipe_all(context_of(params, overrides))
     show(out, f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete")
-
-
-def tune(
-    records: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECORDS",
-            help="Public records to try on: a name under `files` in params.yaml, or a release.",
-        ),
-    ],
-    method: MethodName = None,
-    tries: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--try", metavar="SETTING=[A,B]", help="Values of a setting of the method, in YAML."
-        ),
-    ] = None,
-    params: Params = PARAMS,
-    overrides: Overrides = None,
-    as_json: Json = False,
-) -> None:
-    """Try settings of a method on public records and show which give the better texts.
-
-    Opens no private file and spends nothing. A release per trial, judged by what its texts teach
-    about public records that were held out. Varies one setting at a time. Can be interrupted and
-    resumed.
-    """
-    from privsyn.stages.tune import tune as search
-
-    def show_trial(trial: Trial) -> None:
-        result = trial.refused or f"accuracy {_interval(trial.metrics, 'accuracy')}"
-        show(err, f"{_trial_text(trial)}: {result}")
-
-    began = time.monotonic()
-    with show_progress(err) as progress:
-        with under_way(progress, "settings"):
-            ctx = context_of(params, overrides, progress=progress)
-        name = method or ctx.config.first_method
-        trials = search(ctx, name, records, _parse_tries(tries), on_trial=show_trial)
-    if as_json:
-        print(json.dumps([trial.__dict__ for trial in trials], indent=2))
-        return
-    rows = [
-        (
-            _interval(trial.metrics, "accuracy"),
-            _number(trial.metrics, "public"),
-            _interval(trial.metrics, "gain", sign="+"),
-            _number(trial.metrics, "real"),
-            f"{trial.seconds:.0f}",
-            _trial_text(trial),
-        )
-        for trial in trials
-        if trial.refused is None
-    ]
-    header = ("accuracy", "public alone", "gain", "real", "CPU s", "settings")
-    table(out, header, rows, title=f"{name}, tried on {records}")
-    best = trials[0]
-    advice = (
-        "above its own public prompt by more than the interval"
-        if best.worth_its_epsilon
-        else "NOT above its own public prompt by more than the interval"
-    )
-    commands: dict[str, str] = {"best": f"{_trial_text(best)} ({advice})"}
-    for setting, value in best.settings.items():
-        commands[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
-    facts(out, commands)
-    show(err, f"took {duration(time.monotonic() - began)}; nothing private was read")
-
-
-def _parse_tries(tries: list[str] | None) -> dict[str, list[Any]] | None:
-    if not tries:
-        return None
-    options = {}
-    for item in tries:
-        setting, equals, text = item.partition("=")
-        try:
-            # As -S reads values, so that what was tried can be copied from the result.
-            values = yaml.safe_load(text)
-        except yaml.YAMLError:
-            values = None
-        if not equals or not setting or not isinstance(values, list) or not values:
-            raise ConfigError(
-                f"--try {item!r} is not of the form SETTING=[A,B].",
-                hint="Such as --try guidance=[1,3].",
-            )
-        options[setting] = values
-    return options
-
-
-def _trial_text(trial: Trial) -> str:
-    """The settings of a trial on one line; a prompt by its first words."""
-    if not trial.settings:
-        return "as in params.yaml"
-    pairs = {name: json.dumps(value) for name, value in trial.settings.items()}
-    return ", ".join(
-        f"{name}={text if len(text) <= _WIDEST else text[:_WIDEST] + '...'}"
-        for name, text in pairs.items()
-    )
-
-
-_WIDEST = 40
-
-
-def _number(metrics: Any, name: str, sign: str = "") -> str:
-    value = metrics.get(f"vectors.{name}")
-    return "-" if value is None else f"{value:{sign}.3f}"
-
-
-def _interval(metrics: Any, name: str, sign: str = "") -> str:
-    ends = [_number(metrics, f"{name}_{end}", sign) for end in ("low", "high")]
-    return f"{_number(metrics, name, sign)} [{', '.join(ends)}]"

@@ -442,16 +442,6 @@ def each(texts: int, parts: int) -> int:
 
 
 @runtime_checkable
-class TriedOnPublic(Protocol):
-    """A method with settings that ``privsyn tune`` tries on public records.
-
-    Settings are tried in order, each with the best values of those before it.
-    """
-
-    tries: ClassVar[Mapping[str, Sequence[Any]]]
-
-
-@runtime_checkable
 class MakesMore(Protocol):
     """A method whose releases yield more records at no cost, by post-processing of public data.
 

@@ -84,7 +84,6 @@ class Context:
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
         group: Processes that torchrun started beside this one, to help the stage train.
-        also_private: Private places of the project that this one stands in for, if any.
     """
 
     config: Config
@@ -96,7 +95,6 @@ class Context:
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
     group: Group | None = None
-    also_private: Sequence[tuple[str, Source]] = ()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -284,7 +282,7 @@ class Context:
         for name, url in services.items():
             if url is not None and url.startswith("sqlite:///"):
                 private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))
-        return [*private, *self.also_private]
+        return private
 
     def settings(self, name: str) -> Any:
         """Settings of a section of ``methods``, reading their files through the door.

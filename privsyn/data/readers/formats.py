@@ -212,12 +212,9 @@ def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
     for number, row in enumerate(_rows(cfg, path, wanted)):
         if isinstance(row, str):
             continue
-        values, unit = row, str(number)
-        if cfg.unit is not None:
-            *values, value = row
-            unit = unit_id(value) or unit
+        unit = str(number) if cfg.unit is None else unit_id(row[-1]) or str(number)
         units.add(hash(unit))
-        for name, value in zip(columns, values, strict=True):
+        for name, value in zip(columns, row[: len(columns)], strict=True):
             hashes, of_row = seen[name], unit_id(value)
             if hashes is None or of_row is None:
                 continue

@@ -77,10 +77,6 @@ class DPLora(Method[DPLoraSettings]):
     makes_students: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
     tuning_hint: ClassVar[str] = "steps or expected_batch"
-    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "learning_rate": (0.001, 0.003, 0.01),
-        "rank": (4, 16),
-    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

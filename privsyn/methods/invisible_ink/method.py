@@ -26,7 +26,6 @@ from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calib
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
-    AS_EARLIER_TURN,
     MIN_TOKENS,
     cut_at_next_record,
     released_text,
@@ -68,11 +67,6 @@ class InvisibleInk(Method[InvisibleInkSettings]):
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
     tuning_hint: ClassVar[str] = "batch_size or guidance"
-    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "prompt": (None, AS_EARLIER_TURN),
-        "guidance": (1.0, 3.0, 6.0),
-        "temperature": (0.8, 1.0),
-    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

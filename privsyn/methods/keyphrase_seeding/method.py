@@ -153,11 +153,6 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
     tuning_hint: ClassVar[str] = "vocabulary_size or sequence_length"
-    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "labels_public": (True, False),
-        "vocabulary_size": (300, 1000),
-        "sequence_length": (6, 10),
-    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -101,10 +101,6 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "candidates and votes"
     tuning_hint: ClassVar[str] = "expansion or population"
-    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "expansion": (4, 8, 16),
-        "rounds": (1, 2),
-    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -40,7 +40,6 @@ from privsyn.methods.private_prediction.settings import (
 )
 from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
-    AS_EARLIER_TURN,
     MIN_TOKENS,
     cut_at_next_record,
     released_text,
@@ -75,11 +74,6 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
     tuning_hint: ClassVar[str] = "batch_size"
-    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "prompt": (None, AS_EARLIER_TURN),
-        "temperature": (0.7, 1.0, 1.5),
-        "svt_threshold": (None, 0.3, 0.5),
-    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -168,15 +168,6 @@ RECORDS = PromptTemplate(
 )
 """A list of records, which the model continues."""
 
-AS_EARLIER_TURN: Mapping[str, Any] = {
-    "private": "Write {document}.\nTopic: {label}\n[assistant]\n{reference}\n[user]\n"
-    "Write one more.\nTopic: {label}",
-    "public": "Write {document}.\nTopic: {label}",
-    "chat": True,
-}
-"""A conversation in which the reference is an earlier answer, as it is written in a config. Worth
-trying if texts should read like the records (benchmarks/RESULTS.md)."""
-
 _ANOTHER = "\n\nPlease give me another one."
 _RECORD = "\n```\nPlease give me another JSON record that complies with the above schema."
 _LABELED = "Here are texts with label: {label}. Each is {document}.\n\n"
