@@ -408,7 +408,13 @@ def _override(raw: dict[str, Any], item: str) -> None:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         shown = "" if key.strip().startswith("services") else f" {text!r}"  # URLs hold passwords
-        raise ConfigError(f"override {key}: the value{shown} is not valid YAML.") from None
+        raise ConfigError(
+            f"override {key}: the value{shown} is not valid YAML.",
+            hint="Close its quotes and brackets: {date:%Y-%m} is written "
+            f"-S '{key}=\"{{date:%Y-%m}}\"'."
+            if "{" in text
+            else "Write single quotes around the whole, and double quotes around the value.",
+        ) from None
     except RecursionError:
         raise ConfigError(f"override {key}: the value {_DEEP}") from None
     node = raw

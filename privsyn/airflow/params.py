@@ -25,7 +25,7 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.modalities.registry import modality_of
-from privsyn.release.advice import SCALE, of_unit
+from privsyn.release.advice import SCALE, of_unit, several
 from privsyn.release.workspace import Workspace
 from privsyn.section import PRESET, SMALL, nearest
 from privsyn.students.settings import STUDENTS
@@ -172,10 +172,11 @@ def _preset(implementation: Method[Any], method: str) -> dict[str, Param]:
 def _cautions(config: Config, room: Room | None) -> dict[str, str]:
     """What a form says of epsilon and delta besides what they are."""
     size = config.account.public_size
+    people = several(config.account.unit, config.dataset.unit)
     delta = (
         f"Below {1 / (10 * size):.2g}, one over ten times account.public_size."
         if size is not None
-        else f"Below one over ten times the number of {config.account.unit}s."
+        else f"Below one over ten times the number of {people}."
     )
     nobody = " ".join(of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file))
     return {

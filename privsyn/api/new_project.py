@@ -27,6 +27,7 @@ from privsyn.data.readers.columns import (
 from privsyn.data.readers.formats import Header, read_header
 from privsyn.data.readers.streams import parts, split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
+from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import READ_MODELS
 from privsyn.methods.registry import METHODS, load_method
@@ -718,7 +719,7 @@ def _check_labels(option: str, labels: Any) -> None:
 
 
 def _how_many(answers: Mapping[str, Any]) -> str:
-    whose = f"{answers.get('protects') or ('row' if answers['unit'] is None else 'unit')}s"
+    whose = plural(answers.get("protects") or ("row" if answers["unit"] is None else "unit"))
     return (
         f"About how many {whose} are there, by what is known without the file? A number that you "
         f"may publish: settings are judged by it ({NONE}: not known)"

@@ -25,8 +25,9 @@ from privsyn.ledger.audit import LedgerAudit
 from privsyn.ledger.entries import describe_requester
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
-from privsyn.release.advice import of_each
+from privsyn.release.advice import of_cap, of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
+from privsyn.stages.plan import methods_of, sized
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,19 +144,32 @@ class Project(Displayable):
 
     @classmethod
     @guard
-    def open(cls, folder: str | Path = ".", *, day: Date | None = None, **settings: Any) -> Project:
+    def open(
+        cls,
+        folder: str | Path = ".",
+        *,
+        day: Date | None = None,
+        texts: int | None = None,
+        **settings: Any,
+    ) -> Project:
         """The project of a folder that holds params.yaml.
 
         Args:
             folder: The folder.
             day: The logical date, for ``{date:...}`` in settings; None: today.
+            texts: How many synthetic records are wanted, as ``create`` takes it.
             settings: Settings on top of params.yaml, by their dotted names:
                 ``**{"privacy.epsilon": 4}``.
 
         Raises:
             ConfigError: There is no params.yaml, or a setting is unknown or out of bounds.
         """
-        return cls(Path(folder), as_overrides(settings), day)
+        given = as_overrides(settings)
+        project = cls(Path(folder), given, day)
+        config = project._context(()).config
+        # Settings that are named hold where a number of texts would set the same.
+        sizes = sized(config, texts, config.pipeline and methods_of(config))
+        return cls(Path(folder), (*sizes, *given), day) if sizes else project
 
     @classmethod
     @guard
@@ -265,7 +279,10 @@ class Project(Displayable):
             # The frame is written after .gitignore and before params.yaml: git never sees it, and a
             # failed call leaves no project behind.
             new_project.write(root, written, lambda: frames.write_version(frame, columns, target))
-        return cls(root)
+        project = cls(root)
+        for caution in project._cautions():
+            log.warning("%s", caution)
+        return project
 
     @guard
     def using(self, data: str | Path | pd.DataFrame | Rows, *, version: str) -> Project:
@@ -320,6 +337,7 @@ class Project(Displayable):
         epsilon: float | None = None,
         delta: float | None = None,
         draw: int | None = None,
+        texts: int | None = None,
         **settings: Any,
     ) -> Planned:
         """What a release would cost, and whether it fits. Opens no data file; writes nothing.
@@ -329,6 +347,7 @@ class Project(Displayable):
             epsilon: Cost of this release (privacy.epsilon).
             delta: Its delta (privacy.delta).
             draw: Number of the release under the same settings; another is a new charge.
+            texts: How many synthetic records are wanted in all, as ``create`` takes it.
             settings: Settings of the method by name, others by their dotted names:
                 ``texts_per_label=40, **{"models.language": "tiny"}``.
 
@@ -343,6 +362,7 @@ class Project(Displayable):
             key if "." in key else f"methods.{name}.{key}": v for key, v in settings.items()
         }
         overrides = as_overrides(changes)
+        overrides = (*sized(self._context(overrides).config, texts, [name]), *overrides)
         return Planned.of(self._context(overrides), name, overrides)
 
     @guard
@@ -461,7 +481,12 @@ class Project(Displayable):
             "account": f"{account.name}: cap epsilon {account.epsilon:g}, delta {account.delta:g}",
             "method": config.first_method,
         }
-        return (Table.of(f"Project of {dataset.name}", rows),)
+        return (Table.of(f"Project of {dataset.name}", rows, self._cautions()),)
+
+    def _cautions(self) -> tuple[str, ...]:
+        """What keeps every release from being made."""
+        config = self._context(()).config
+        return of_cap(config.privacy, config.account)
 
 
 _FREE = ("release_id", "partition_key", "warnings", "shards", "dates")

@@ -137,13 +137,12 @@ def chosen(
     given += [f"privacy.{key}={value}" for key, value in privacy.items() if value is not None]
     if texts is None:
         return given
-    from privsyn.stages.plan import for_texts
+    from privsyn.stages.plan import methods_of, sized
 
     config = load_config(params, [*environment_overrides(), *given])
-    names = [name for name in config.pipeline if name in METHODS] if every else []
-    names = names or [method or config.first_method]
+    names = methods_of(config) if every else [method or config.first_method]
     # The user's own -S come last and hold where --texts would set the same.
-    return [*(item for name in names for item in for_texts(config, name, texts)), *given]
+    return [*sized(config, texts, names), *given]
 
 
 def workspace_of(params: Path) -> Workspace:

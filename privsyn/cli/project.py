@@ -20,6 +20,7 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show, table
+from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError, at_home
 from privsyn.methods.registry import FIRST
 from privsyn.models.model_store import converted_models, is_fetched, store
@@ -209,7 +210,7 @@ def _say_choices(answers: new_project.ProjectAnswers) -> None:
         note(
             out,
             "account.public_size is not set, so nothing checks whether the settings suit the "
-            f"number of {answers.settings()['account.unit']}s. Set it in params.yaml.",
+            f"number of {plural(answers.settings()['account.unit'])}. Set it in params.yaml.",
         )
 
 

@@ -22,7 +22,7 @@ from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
-from privsyn.release.advice import odds_of, of_each, plural
+from privsyn.release.advice import odds_of, of_each, several
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import check, count, lines, none_usable
@@ -128,7 +128,9 @@ class Planned(Displayable):
         name: str = "assigned when the account is created"
         if plan.release_id:
             name = Verbatim(plan.release_id)
-        odds = odds_of(plan.privacy_event(), plan.unit, plan.adjacency, plan.delta)
+        odds = odds_of(
+            plan.privacy_event(), plan.unit, plan.adjacency, plan.delta, plan.dataset.unit
+        )
         rows = {
             "fits": _fits(plan, account),
             "guarantee": guarantee_text(plan),
@@ -192,7 +194,7 @@ def _number(plan: Plan, public_size: int | None, *, flags: bool) -> str:
     if tokens is not None:
         parts.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
     if public_size is not None:
-        whom = plural(plan.unit, plan.dataset.unit)
+        whom = several(plan.unit, plan.dataset.unit)
         parts.append(f"you have about {public_size:,} {whom} (account.public_size)")
     parts.append(f"change it with {'--texts N' if flags else 'texts=N'}")
     return "; ".join(parts)
@@ -222,7 +224,7 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
     mechanism = plan.accuracy
     if mechanism is None:
         return {}
-    scale, whom = mechanism.scale, plural(plan.unit, plan.dataset.unit)
+    scale, whom = mechanism.scale, several(plan.unit, plan.dataset.unit)
     return {
         "accuracy": f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
         f"on held-out {whom}, with noise of scale {scale:.4g} {whom} on how many are answered "

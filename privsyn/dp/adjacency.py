@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,3 +42,20 @@ class PrivacyUnit:
     def __post_init__(self) -> None:
         if self.max_records < 1:
             raise ValueError(f"max_records={self.max_records} must be at least 1")
+
+
+def plural(unit: str) -> str:
+    """Several of a protected unit, in English.
+
+    >>> [plural(unit) for unit in ("patient", "story", "child", "boss", "policy-holder", "boy")]
+    ['patients', 'stories', 'children', 'bosses', 'policy-holders', 'boys']
+    """
+    start, word = re.fullmatch(r"(.*?)([^-_ ]*)", unit).groups()  # type: ignore[union-attr]
+    if word in _IRREGULAR:
+        return start + _IRREGULAR[word]
+    if re.search("[^aeiou]y$", word):
+        return f"{unit[:-1]}ies"
+    return f"{unit}es" if re.search("(s|x|z|ch|sh)$", word) else f"{unit}s"
+
+
+_IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}

@@ -27,6 +27,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from privsyn.dp.accountant import profile
+from privsyn.dp.adjacency import plural
 from privsyn.dp.events import Event
 
 _ROUNDING = 2.0**-40
@@ -56,7 +57,7 @@ class Risk:
         """Chance to name the right one of two equally likely cases; guessing has .5."""
         return (1 + self.advantage) / 2
 
-    def words(self, unit: str, adjacency: str) -> tuple[str, ...]:
+    def words(self, unit: str, adjacency: str, units: str | None = None) -> tuple[str, ...]:
         """The bounds in sentences, for readers who do not know epsilon.
 
         One sentence if the bounds exclude nothing, otherwise two.
@@ -64,10 +65,12 @@ class Risk:
         Args:
             unit: The account's name of the protected unit.
             adjacency: The account's adjacency.
+            units: Several of them; None: by the rule of English.
         """
+        units = units or plural(unit)
         two = adjacency == "replace_one"
         cases = (
-            f"which of two {unit}s' data was used" if two else f"if a given {unit}'s data was used"
+            f"which of two {units}' data was used" if two else f"if a given {unit}'s data was used"
         )
         without = "without either" if two else "without it"
         chance = _of_100(self.right)
@@ -87,7 +90,7 @@ class Risk:
                 f"{_times(often)}; if 1 time in 1,000, {_times(seldom)}."
             )
         return guess, (
-            f"If 1 of 100 {unit}s whose data was not used may be accused wrongly, {_people(often)} "
+            f"If 1 of 100 {units} whose data was not used may be accused wrongly, {_people(often)} "
             f"whose data was used are found; if 1 of 1,000, {_people(seldom)}."
         )
 

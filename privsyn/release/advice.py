@@ -17,7 +17,7 @@ from privsyn.data.readers.image_files import FILE
 from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import epsilon_without_secret, format_epsilon
-from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.adjacency import Adjacency, plural
 from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Event
 from privsyn.dp.risk import (
@@ -108,9 +108,12 @@ def on_secret(unit: str, epsilon: float, known: Risk) -> str:
     )
 
 
-def odds_of(event: Event, unit: str, adjacency: str, delta: float) -> tuple[str, ...]:
+def odds_of(
+    event: Event, unit: str, adjacency: str, delta: float, column: str | None = None
+) -> tuple[str, ...]:
     """The odds of an event in sentences, with and without the secret of its buckets."""
-    words, epsilon = risk(event).words(unit, adjacency), epsilon_without_secret(event, delta)
+    words = risk(event).words(unit, adjacency, several(unit, column))
+    epsilon = epsilon_without_secret(event, delta)
     if epsilon is None:
         return words
     return *words, on_secret(unit, epsilon, risk(without_secret(event)))
@@ -169,25 +172,15 @@ def of_release(
     return tuple(cautions)
 
 
-def plural(unit: str, column: str | None = None) -> str:
+def several(unit: str, column: str | None = None) -> str:
     """Several of those who are protected: patients; units of a column that is named like nobody.
 
     Args:
         unit: One of them, as the account names it.
         column: Column of the unit: an account without a word of its own has its name.
     """
-    if unit == column and not called_after_people(unit):
-        return f"units of column {unit}"
-    if (irregular := _IRREGULAR.get(unit.lower())) is not None:
-        return irregular
-    for ending, several in _ENDINGS:
-        if re.search(ending, unit):
-            return re.sub(ending, several, unit)
-    return f"{unit}s"
-
-
-_IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
-_ENDINGS = (("(?<=[^aeiou])y$", "ies"), ("(?<=s|x|z)$|(?<=ch|sh)$", "es"))
+    unnamed = unit == column and not called_after_people(unit)
+    return f"units of column {unit}" if unnamed else plural(unit)
 
 
 def of_cap(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
@@ -487,7 +480,7 @@ def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) ->
         return ()
     return (
         f"evaluate.paid: about {units:.0f} of account.public_size={account.public_size} "
-        f"{plural(account.unit, dataset.unit)} are held out, of whom noise may move the accuracy "
+        f"{several(account.unit, dataset.unit)} are held out, of whom noise may move the accuracy "
         f"by {moved:.0%}. Raise evaluate.paid.epsilon or dataset.holdout.",
     )
 

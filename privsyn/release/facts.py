@@ -29,6 +29,7 @@ from privsyn.release.advice import (
     on_secret,
     protected_unit,
     rated_epsilon,
+    several,
 )
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
@@ -298,6 +299,11 @@ class ReleaseFacts:
         return self.words(protected_unit(self.paid["plan"]["dataset"], self.plan.unit))
 
     @property
+    def units(self) -> str:
+        """Several of them."""
+        return several(self.unit, self.plan.dataset.unit)
+
+    @property
     def method(self) -> str:
         """Title and paper of the method."""
         return f"{self.method_title} ({self.words(self.paid['method']['paper'])})"
@@ -359,7 +365,7 @@ class ReleaseFacts:
     @property
     def odds(self) -> tuple[str, ...]:
         """The risk of one unit in sentences, with and without the secret of its buckets."""
-        words = self.risk.words(self.unit, self.plan.adjacency)
+        words = self.risk.words(self.unit, self.plan.adjacency, self.units)
         return (*words, self.secret) if self.secret else words
 
     @property
@@ -432,16 +438,16 @@ class ReleaseFacts:
         paid = self.accuracy
         if not paid:
             return ()
-        unit, confidence = self.plan.unit, f"{paid['confidence']:.0%}"
+        units, confidence = self.units, f"{paid['confidence']:.0%}"
         value = f"is about {paid['value']:.3f}" if paid["value"] is not None else "is lost in noise"
         return (
-            f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone "
+            f"the accuracy, for held-out {units}, of a classifier trained on this file alone "
             f"{value}",
-            f"for {unit}s like them it lies between {paid['low']:.3f} and {paid['high']:.3f} "
+            f"for {units} like them it lies between {paid['low']:.3f} and {paid['high']:.3f} "
             f"({confidence}: noise and sampling); for them themselves between "
             f"{paid['noise_low']:.3f} and {paid['noise_high']:.3f} ({confidence}: noise alone)",
             f"it cost epsilon {format_epsilon(paid['epsilon'])} of what the release did, with "
-            f"delta 0: discrete Laplace noise of scale {paid['noise']['scale']:.4g} {unit}s on how "
+            f"delta 0: discrete Laplace noise of scale {paid['noise']['scale']:.4g} {units} on how "
             "many it is right and wrong about",
         )
 

@@ -182,6 +182,7 @@ def _short(
         risk=facts.risk,
         cap=float(facts.account_balance["cap"]["epsilon"]),
         unit=facts.unit,
+        units=facts.units,
         not_people=facts.not_people,
         most=plan.max_records_per_unit,
         adjacency=plan.adjacency,
@@ -280,6 +281,11 @@ def _release(facts: ReleaseFacts, records: Records) -> ReportSection:
         Fact("Dataset", dataset.name),
         Fact("Version", dataset.version),
         Fact("Files" if records.things == MODEL else "Rows", facts.rows),
+        *(
+            [Fact("Labels", facts.plan.label_shares)]
+            if facts.plan.label_shares and not facts.is_derived
+            else []
+        ),
         Fact("Method", facts.method),
         Fact("Class", facts.kind),
         Fact("Certificate", facts.certificate_sha256, code=True),
@@ -404,12 +410,13 @@ def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> ReportSecti
             f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
             "with yours: a changed word is an error.",
             f"It does not say who made the folder: {who}. The second command asks the owner's "
-            "ledger. The third checks the signature by the owner's public key.",
+            "ledger, for those who can reach it. The third checks the signature by the owner's "
+            "public key.",
         ),
         Block(
             "commands",
             f"privsyn verify {name}",
-            f"privsyn verify {name} --require-ledger",
+            f"privsyn verify {name} --require-ledger --ledger URL",
             f"privsyn verify {name} --key PUBLIC.PEM",
         ),
     )

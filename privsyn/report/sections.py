@@ -55,6 +55,7 @@ class Known:
         risk: Of its event.
         cap: Epsilon that all releases of its account stay within.
         unit: What is protected.
+        units: Several of them.
         not_people: What to know where units are rows or files; empty where a column names them.
         most: Records of a unit that are used.
         adjacency: What neighbors differ by.
@@ -80,6 +81,7 @@ class Known:
     risk: Risk
     cap: float
     unit: str
+    units: str
     not_people: str
     most: int
     adjacency: Adjacency
@@ -149,7 +151,7 @@ def _private(known: Known) -> Answer:
     by = scale_of(known.epsilon, known.risk.right)
     whose = f" of one {known.unit}" if known.not_people else ""
     text = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
-    odds = known.risk.words(known.unit, known.adjacency)
+    odds = known.risk.words(known.unit, known.adjacency, known.units)
     if known.secret:
         odds = *odds, known.secret
     return Answer("How private is it?", text, _tone(known), odds)
@@ -164,7 +166,7 @@ def _tone(known: Known) -> Tone:
 
 def _for_whom(known: Known) -> Answer:
     common = (
-        f"What many {known.unit}s have in common is what the records are meant to teach, and is "
+        f"What many {known.units} have in common is what the records are meant to teach, and is "
         "not hidden."
     )
     if known.not_people:
@@ -185,7 +187,7 @@ def _hand_out(known: Known) -> Answer:
     if known.passed is None:
         return Answer(
             question,
-            "Not yet: it was not checked. Run `privsyn stage validate --plan RELEASE`.",
+            "Not yet: it was not checked. Its owner can: `privsyn stage validate --plan RELEASE`.",
             "bad",
         )
     if not known.passed:
@@ -230,8 +232,8 @@ def left_to_decide(known: Known) -> Iterator[str]:
         yield f"what follows from {_count(known.cautions, 'caution')} below"
     if known.missing:
         yield (
-            f"{', '.join(known.missing)}: not stated. To state it is free: set `deployment` in "
-            "params.yaml and run `privsyn stage validate --plan RELEASE` again"
+            f"{', '.join(known.missing)}: not stated. Its owner can state it for free: by "
+            "`deployment` in params.yaml, and `privsyn stage validate --plan RELEASE` again"
         )
     if known.unanswered:
         number = _count(len(known.unanswered), "question")
@@ -252,8 +254,8 @@ def left_to_decide(known: Known) -> Iterator[str]:
         )
     if not known.signer:
         yield (
-            "who made it: no signing key was set, so only the owner's ledger can say. To have it "
-            "signed, see `signing.key`"
+            "who made it: no signing key was set, so only the owner's ledger can say. Its owner "
+            "can sign it: `signing.key`"
         )
 
 

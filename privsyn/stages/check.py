@@ -26,7 +26,7 @@ from privsyn.release.advice import (
     of_label_sizes,
     of_prompts,
     of_sizes,
-    plural,
+    several,
 )
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
@@ -193,7 +193,7 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
     return {
         **counts,
         "who": who,
-        "whom": plural(who, dataset.unit),
+        "whom": several(who, dataset.unit),
         "things": kind.things,
         "bound": bound,
         "used": used,
@@ -201,7 +201,7 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "encoding": dataset.encoding,
         "column": dataset.unit,
         "size": account.public_size,
-        "people": plural(account.unit, dataset.unit),
+        "people": several(account.unit, dataset.unit),
         "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
         "others": "; ".join(
             f"{column!r} has {values:,} values on {counts['kept']:,} rows"

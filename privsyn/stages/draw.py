@@ -340,9 +340,12 @@ def _draw(
         lease.check()
         ctx.progress(part, done, total, method.counts)
 
+    on_file = len(drawn.journal)
+    again = f" again, at no cost: {on_file} steps of it are on file" if on_file else ""
+
     def reading(done: int, total: int, what: str) -> None:
         lease.check()
-        ctx.progress(f"{part}, reading {what}", done, total, "parts")
+        ctx.progress(f"{part}, reading{again}", done, total, f"parts of {what}")
 
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):

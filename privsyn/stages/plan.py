@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
@@ -43,6 +44,7 @@ from privsyn.release.advice import (
     of_account,
     of_accuracy,
     of_bound,
+    of_cap,
     of_labels,
     of_prompts,
     of_release,
@@ -209,6 +211,7 @@ def plan(
             ),
             *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
             *of_release(config.privacy, config.account, cost.epsilon, risk(event).right),
+            *of_cap(config.privacy, config.account),
             *of_account(config.account),
             *of_labels(dataset.labels),
             *of_bound(config.dataset.max_records_per_unit, config.account.unit),
@@ -286,14 +289,28 @@ def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
             f"{where} does not say how many records it makes by one setting.",
             hint=f"See its settings in params.yaml, under {where}.",
         )
-    there = publicly(config.dataset, config.account)
-    sizes = method.for_texts(
-        config.method(method_name),
-        texts,
-        config.dataset.labels,
-        None if there is None else there.records,
-    )
+    there, given = publicly(config.dataset, config.account), config.method(method_name)
+    labels, records = config.dataset.labels, None if there is None else there.records
+    sizes = method.for_texts(given, texts, labels, records)
+    try:
+        type(given).model_validate(given.model_dump() | dict(sizes))
+    except ValidationError:
+        limits = type(given).model_json_schema()["properties"]
+        most = [limits[key]["maximum"] for key in sizes if "maximum" in limits.get(key, ())]
+        if not most or texts <= most[0] * max(1, len(labels)):
+            raise
+        raise ConfigError(
+            f"texts={texts:,} exceeds {most[0] * max(1, len(labels)):,}, the most that "
+            f"methods.{method_name} writes for {max(1, len(labels))} labels.",
+            hint="Ask for fewer.",
+        ) from None
     return [f"{where}.{key}={value}" for key, value in sizes.items()]
+
+
+def sized(config: Config, texts: int | None, methods: Sequence[str]) -> list[str]:
+    """See ``for_texts``, for several methods; no overrides where no number is asked for."""
+    names = () if texts is None else methods
+    return [item for name in names for item in for_texts(config, name, texts or 0)]
 
 
 def _paid_epsilon(config: Config) -> float | None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from privsyn.data.readers.formats import check_source
 from privsyn.display.progress import under_way
-from privsyn.errors import PolicyBroken, require_generate
+from privsyn.errors import MissingExtra, PolicyBroken, require_generate
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
@@ -86,13 +87,23 @@ def run(
     Raises:
         PrivsynError: From the stage that failed.
     """
-    require_generate()
+    _require_packages(ctx)
     with _step(ctx, on_step, "plan"):
         release = plan(ctx, method, open_account=True)
     if on_plan is not None:
         on_plan(release)
     carry_out(ctx, release, published=published, on_step=on_step, on_note=on_note)
     return release
+
+
+def _require_packages(ctx: Context) -> None:
+    """See ``require_generate``; a private file that is not there is said first."""
+    try:
+        require_generate()
+    except MissingExtra:
+        dataset = ctx.config.dataset.resolved(ctx.day)
+        check_source(dataset, ctx.source_path(dataset.path))
+        raise
 
 
 def draw_and_settle(ctx: Context, plan: Plan) -> None:

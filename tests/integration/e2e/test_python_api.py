@@ -606,3 +606,27 @@ def test_a_dataset_of_the_hub_s_library_is_taken_as_its_rows(tmp_path):
     made = privsyn.Project.create(tmp_path / "p", Dataset(), **COLUMNS)
     (found,) = made.check().files.values()
     assert (found["kept"], found["units"]) == (8, 8)
+
+
+def test_a_number_of_texts_is_an_argument_of_open_and_plan(tmp_path):
+    frame = pd.DataFrame({"who": ["a", "b"], "text": ["x", "y"], "label": ["A", "B"]})
+    labels = {"label": "label", "labels": ["A", "B"]}
+    project = privsyn.Project.create(
+        tmp_path / "p", frame, unit="who", **labels, **{"models.language": "tiny"}
+    )
+    assert project.plan(texts=30).plan.rows == 30
+    assert privsyn.Project.open(tmp_path / "p", texts=26).plan().plan.rows == 26
+    with pytest.raises(ConfigError, match="texts=3,000,000,000 exceeds 2,000,000,"):
+        project.plan("private_evolution", texts=3_000_000_000)
+
+
+def test_a_cap_below_the_default_is_said_at_once_and_by_every_face(tmp_path, caplog):
+    frame = pd.DataFrame({"who": ["a", "b"], "text": ["x", "y"]})
+    project = privsyn.Project.create(
+        tmp_path / "p", frame, unit="who", account={"epsilon": 2}, **{"models.language": "tiny"}
+    )
+    said = "privacy.epsilon=3 is above account.epsilon=2: the account can pay for no release of it"
+    assert said in caplog.text
+    for shown in (project, project.check(), project.plan()):
+        assert said in repr(shown)
+    assert "above account" not in repr(project.plan(epsilon=2))

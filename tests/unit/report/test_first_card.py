@@ -35,6 +35,7 @@ GOOD = Known(
     risk=Risk(0.02, 0.002, 0.09),
     cap=3.0,
     unit="citizen",
+    units="patients",
     not_people="",
     most=1,
     adjacency=Adjacency.ADD_REMOVE,
@@ -170,7 +171,9 @@ def test_what_nobody_stated_is_named(field, said, bad):
     answer = card(stated=stated)["Who answers for it?"]
     assert f"Not stated: {said}." in answer.answer
     assert (answer.tone == "bad") == bad
-    assert f"{said}: not stated. To state it is free: set `deployment`" in decided(stated=stated)
+    assert f"{said}: not stated. Its owner can state it for free: by `deployment`" in decided(
+        stated=stated
+    )
     assert "`privsyn stage validate --plan RELEASE`" in decided(stated=stated)  # a whole command
     assert "not stated" not in decided()
 

@@ -93,7 +93,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "Take any one patient out of the data, or add one",
         "the factor e^epsilon, plus delta. At most 4 records of each patient are used.",
         "Spent with it 8.5% of the cap",
-        "privsyn verify invisible_ink-00ff --require-ledger",
+        "privsyn verify invisible_ink-00ff --require-ledger --ledger URL",
         "median",
         "number i",
         "guidance 3",
