@@ -71,6 +71,7 @@ class FakeLogitModel:
         vocabulary: Word of every token; the first one is the end.
         script: The logits; by default ``hashed_script``.
         context: Longest prompt plus output, in words.
+        heard: Every request for rows: whether private, and all its arguments.
         coupling: Injected row dependence: this share of the other rows' logits leaks into each row.
             0 keeps rows exactly independent.
 
@@ -84,6 +85,7 @@ class FakeLogitModel:
     script: LogitScript | None = None
     context: int = 512
     coupling: float = 0.0
+    heard: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
     revision: str = "fake-1"
     eos: int = field(default=0, init=False)
 
@@ -120,6 +122,7 @@ class FakeLogitModel:
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> FakeSession:
         """One row per label, without a reference."""
+        self.heard.append({"template": template, "labels": labels, "max_tokens": max_tokens})
         return FakeSession(self, [(label, None) for label in labels], max_tokens)
 
     def private_rows(
@@ -135,6 +138,16 @@ class FakeLogitModel:
         """One row per (label, reference), the reference cut to ``reference_tokens`` words."""
         if not set(labels) <= set(declared):
             raise ValueError(f"labels {set(labels)} are not all declared: {set(declared)}")
+        self.heard.append(
+            {
+                "template": template,
+                "labels": labels,
+                "references": references,
+                "reference_tokens": reference_tokens,
+                "max_tokens": max_tokens,
+                "declared": declared,
+            }
+        )
         cut = [" ".join(text.split()[:reference_tokens]) for text in references]
         return FakeSession(self, list(zip(labels, cut, strict=True)), max_tokens)
 
@@ -212,15 +225,15 @@ class FakeSession:
 
 @dataclass(frozen=True)
 class FakeTextModel:
-    """A TextModel over a handful of words that records every prompt.
+    """A TextModel over a handful of words that records all it is given.
 
-    Tests read ``prompts`` to see what reached the language model.
+    Tests read ``prompts`` and ``heard`` to see what reached the language model.
 
     Attributes:
         script: (prompt, number of earlier requests) -> completion. By default words chosen by a
             hash of both; the second is ignored at temperature 0.
         prompts: All prompts so far, in order.
-        log_ratios: Those of all requests that had some, in order.
+        heard: Every request: its prompts and all its settings.
 
     >>> model = FakeTextModel(script=lambda prompt, before: f"{prompt}!" * (before + 1))
     >>> model.complete(["a", "b", "a"], max_tokens=9, temperature=1.0)
@@ -231,8 +244,13 @@ class FakeTextModel:
 
     script: Callable[[str, int], str] | None = None
     prompts: list[str] = field(default_factory=list)
-    log_ratios: list[Mapping[int, float]] = field(default_factory=list)
+    heard: list[dict[str, Any]] = field(default_factory=list)
     revision: str = "fake-text-1"
+
+    @property
+    def log_ratios(self) -> list[Mapping[int, float]]:
+        """Those of all requests that had some, in order."""
+        return [request["log_ratios"] for request in self.heard if request["log_ratios"]]
 
     def check(self) -> None:
         """Pass: nothing can be wrong."""
@@ -251,20 +269,35 @@ class FakeTextModel:
         until: Sequence[str] | None = None,
         log_ratios: Mapping[int, float] | None = None,
     ) -> list[str]:
-        """One completion per prompt, of at most ``max_tokens`` words."""
+        """One completion per prompt, of at most ``max_tokens`` words.
+
+        Without a script any other ``log_ratios`` are another text.
+        """
         out = []
-        if log_ratios:
-            self.log_ratios.append(log_ratios)
+        self.heard.append(
+            {
+                "prompts": list(prompts),
+                "max_tokens": max_tokens,
+                "temperature": temperature,
+                "top_p": top_p,
+                "until": until,
+                "log_ratios": log_ratios,
+            }
+        )
         for prompt in prompts:
             before = self.prompts.count(prompt) if temperature > 0 else 0
             self.prompts.append(prompt)
-            text = (self.script or _hashed_words)(prompt, before)
+            if self.script is None:
+                text = _hashed_words(prompt, before, log_ratios or {})
+            else:
+                text = self.script(prompt, before)
             out.append(" ".join(text.split(" ")[:max_tokens]))
         return out
 
 
-def _hashed_words(prompt: str, before: int) -> str:
-    digest = hashlib.sha256(repr((prompt, before)).encode("utf-8", "replace")).digest()
+def _hashed_words(prompt: str, before: int, log_ratios: Mapping[int, float]) -> str:
+    row = (prompt, before, *sorted(log_ratios.items()))
+    digest = hashlib.sha256(repr(row).encode("utf-8", "replace")).digest()
     return " ".join(WORDS[1 + byte % (len(WORDS) - 1)] for byte in digest[1 : 4 + digest[0] % 13])
 
 

@@ -40,11 +40,11 @@ def project(make_project):
     return make_project(methods={NAME: SETTINGS})
 
 
-def release(ctx):
+def release(ctx, models=None):
     planned = plan(ctx, NAME, open_account=True)
     reserve(ctx, planned)
     assert planned.shards == 1
-    return planned, finish(ctx, planned, Backends(stand_ins()))
+    return planned, finish(ctx, planned, Backends(models or stand_ins()))
 
 
 def test_the_public_model_alone_is_the_generator_without_votes(project):
@@ -86,17 +86,36 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert settle(ctx, planned) == "COMMITTED"
 
 
-@pytest.mark.parametrize(("noisy", "expansion"), [(False, 1), (True, 1), (True, 3)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"noisy_label_split": True},
+        {"noisy_label_split": True, "expansion": 3},
+        {"word_share": 0.3, "expansion": 3},
+        {"word_share": 0.3, "mean_share": 0.3, "expansion": 3},
+    ],
+)
 def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
-    make_project, monkeypatch, noisy, expansion
+    make_project, monkeypatch, changes
 ):
+    """Also what the language model hears: its prompts, settings and log ratios."""
+    models = []
+
+    def watched(ctx):
+        models.append(stand_ins())
+        return release(ctx, models[-1])
+
     seeded = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
-    settings = SETTINGS | {"noisy_label_split": noisy, "expansion": expansion}
-    project = make_project(methods={NAME: settings})
+    project = make_project(methods={NAME: SETTINGS | changes})
     constant = partial(Constant, gaussian=lambda place: place << 22)
-    found = published_by_neighbors(project, NAME, constant, release)
+    found = published_by_neighbors(project, NAME, constant, watched)
     assert_alike(found)
+    first, *others = [one["text"].heard for one in models]
+    assert len(others) > 5
+    assert all(heard == first for heard in others)
+    assert any(request["log_ratios"] for request in first) == ("word_share" in changes)
     assert "exhibits/rounds.json" in found["base"]
 
 

@@ -112,6 +112,15 @@ def test_text_model_keeps_what_it_was_given() -> None:
     assert greedy == [first[0]] * 2
     assert len(fake.prompts) == 6
     assert model.complete([], max_tokens=4, temperature=0) == []
+    assert fake.heard[0]["prompts"] == prompts
+    assert fake.heard[0]["log_ratios"] is None
+    texts = {
+        fake.complete(["x"], max_tokens=9, temperature=0, until=("y",), log_ratios={1: ratio})[0]
+        for ratio in (0.5, 0.5 + 2**-50)
+    }
+    assert len(texts) == 2, "any bit of what was adapted shows"
+    assert fake.heard[-1]["until"] == ("y",)
+    assert [*fake.log_ratios[0]] == [1]
 
 
 def test_text_model_follows_a_script() -> None:
