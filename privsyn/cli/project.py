@@ -214,6 +214,13 @@ def _say_choices(answers: new_project.ProjectAnswers) -> None:
         )
 
 
+def _is_here(model: str) -> bool:
+    try:
+        return is_fetched(PACKAGED[model])
+    except ConfigError:  # no home directory
+        return False
+
+
 def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
     """The commands of a new project, in order."""
     steps = {
@@ -226,7 +233,7 @@ def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
         f"PRIVSYN_PARAMS={shlex.quote(str((folder / 'params.yaml').resolve()))}, and "
         f"add {shlex.quote(str((folder / 'dags').resolve()))} to a DAG bundle",
     }
-    if texts:
+    if texts and not _is_here("smollm2"):
         steps = {"fetch a model": "privsyn models fetch smollm2"} | steps
     if sample:
         steps = {"write a sample": "privsyn sample-data"} | steps

@@ -25,6 +25,7 @@ TOKENIZERS = (
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SOURCE_FILE = "source.json"
 """Origin of a converted model, and the SHA-256 of each of its files."""
+_POINTER = b"version https://git-lfs.github.com/spec/"
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 
@@ -48,6 +49,8 @@ def check_folder(folder: Path, where: str) -> None:
                     hint="Copy or download the model again.",
                 )
     weights = matching(folder, WEIGHTS)
+    for path in (*matching(folder, TOKENIZERS), *weights):
+        refuse_pointer(path, where)
     if not weights:
         raise ModelError(
             f"{where}: no weights in the directory (model.safetensors).",
@@ -92,6 +95,20 @@ def refuse_adapter(
             hint="If its training data is public and you want it, merge it and save the merged "
             "model in another folder; otherwise move its files away.",
         )
+
+
+def refuse_pointer(path: Path, where: str) -> None:
+    """Refuse a pointer of Git LFS in place of a model's file.
+
+    Raises:
+        ModelError: Names the file and the command that fetches it.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise ModelError(
+                f"{where}: {path.name} is a pointer of Git LFS, not the file itself.",
+                hint="Run `git lfs pull` in the folder of the model.",
+            )
 
 
 def is_whole(path: Path) -> bool:

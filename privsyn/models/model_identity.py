@@ -36,6 +36,7 @@ from privsyn.models.references import (
     hub_cache,
 )
 from privsyn.models.settings import ModelsConfig, ServerConfig
+from privsyn.section import nearest
 
 
 def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[str] = ()) -> None:
@@ -365,6 +366,18 @@ def locate(
     if not _COMMIT.fullmatch(commit):
         # A branch name becomes the commit that the local cache has, so that a release can pin it.
         ref = home / "refs" / commit
+        if not ref.is_file() and "/" not in name and reference.revision is None:
+            names = [
+                model.name for model in PACKAGED.values() if model.setting == reference.setting
+            ]
+            names.append(reference.offline_name)
+            near = nearest(name, names)
+            raise ModelError(
+                f"{reference}: no directory here and no known model has this name.",
+                hint=(f"Did you mean {near}? " if near else "")
+                + f"Known are {', '.join(names)}; or name a directory, or a hub id (owner/model) "
+                f"with {reference.revision_setting}.",
+            )
         if not ref.is_file():
             raise ModelError(
                 f"{reference} is neither a directory here nor in the local hub cache, and "

@@ -34,6 +34,7 @@ from privsyn.models.model_files import (
     file_digest,
     file_digests,
     read_json,
+    refuse_pointer,
 )
 from privsyn.models.references import (
     BLOCK,
@@ -168,6 +169,7 @@ def convert(file: Path) -> Path:
         StorageError: The folder cannot be written, or is full.
     """
     where = f"models.language={file}"
+    refuse_pointer(file, where)
     with file.open("rb") as opened:
         if opened.read(4) != b"GGUF":
             raise ModelError(f"{where} is not a GGUF file.", hint="Copy or download it again.")
@@ -273,12 +275,10 @@ def _storing(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            why = "is full" if full else "cannot be written"
-            raise StorageError(
-                f"the folder of models {home} {why}.", hint=f"Set {STORE} to another folder."
-            ) from None
-        raise
+        why = "is full" if full else f"cannot be written ({error.strerror})"
+        raise StorageError(
+            f"the folder of models {home} {why}.", hint=f"Set {STORE} to another folder."
+        ) from None
 
 
 def _convert(

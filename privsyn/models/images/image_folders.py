@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.model_files import READ, WEIGHTS, is_whole, matching, read_json, refuse_adapter
+from privsyn.models.model_files import (
+    READ,
+    WEIGHTS,
+    is_whole,
+    matching,
+    read_json,
+    refuse_adapter,
+    refuse_pointer,
+)
 from privsyn.models.settings import ModelsConfig
 
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
@@ -255,6 +263,7 @@ def _check_index(folder: Path, where: str) -> dict[str, Any]:
 
 def _refuse_damaged(weights: Sequence[Path], where: str) -> None:
     for path in weights:
+        refuse_pointer(path, where)
         if path.suffix == ".safetensors" and not is_whole(path):
             raise ModelError(
                 f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",

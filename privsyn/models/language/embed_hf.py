@@ -5,6 +5,7 @@ It reads the files of sentence-transformers without that package, whose import t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from privsyn import files
 from privsyn.errors import ModelError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.model_files import read_json
+
+log = logging.getLogger(__name__)
 
 LENGTHS = (16, 32, 64, 128, 256)
 """Padded lengths. privacy: a text's own tokens alone decide its padded length."""
@@ -35,12 +38,14 @@ class Pooling:
         normalize: Whether vectors are scaled to length 1.
         max_tokens: Texts are cut to this length, including special tokens. None: the model's limit.
         lower: Whether texts are lower-cased first.
+        prompt: What stands before every text, as the model was trained. Public.
     """
 
     mode: Literal["mean", "first"] = "mean"
     normalize: bool = True
     max_tokens: int | None = None
     lower: bool = False
+    prompt: str = ""
 
     @classmethod
     def read(cls, folder: Path, where: str) -> Pooling:
@@ -49,9 +54,9 @@ class Pooling:
         Raises:
             ModelError: The folder needs other modules.
         """
-        modules = folder / "modules.json"
+        modules, prompt = folder / "modules.json", _default_prompt(folder, where)
         if not modules.is_file():
-            return cls()
+            return cls(prompt=prompt)
         entries = _read_list(modules, where)
         kinds = [str(module.get("type", "")).rpartition(".")[2] for module in entries]
         if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= {"Normalize"}:
@@ -84,6 +89,7 @@ class Pooling:
             "Normalize" in kinds,
             int(limit) if limit else None,
             bool(settings.get("do_lower_case", False)),
+            prompt,
         )
 
 
@@ -158,7 +164,8 @@ class HFEmbedder:
     def _encode(self, text: str) -> list[int]:
         # Before tokenizing, so that a very long text costs no more than its cut.
         cut = text[: CHARS_PER_TOKEN * self._longest].encode("utf-8", "replace").decode("utf-8")
-        cut = cut.strip().lower() if self._pooling.lower else cut.strip()
+        cut = self._pooling.prompt + cut.strip()
+        cut = cut.lower() if self._pooling.lower else cut
         ids: list[int] = self._tokenizer(
             cut, truncation=True, max_length=self._longest, verbose=False
         )["input_ids"]
@@ -214,6 +221,24 @@ class HFEmbedder:
 
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
+
+
+def _default_prompt(folder: Path, where: str) -> str:
+    """The prompt that sentence-transformers puts before a text unless told otherwise."""
+    file = folder / "config_sentence_transformers.json"
+    settings = read_json(file, where) if file.is_file() else {}
+    prompts = settings.get("prompts")
+    prompts = prompts if isinstance(prompts, dict) else {}
+    default = prompts.get(settings.get("default_prompt_name"))
+    if default is None and any(prompts.values()):
+        log.warning(
+            "%s has prompts (%s) and names none as the default: its texts are embedded without. "
+            "Set default_prompt_name in %s of a copy.",
+            where,
+            ", ".join(sorted(name for name, prompt in prompts.items() if prompt)),
+            file.name,
+        )
+    return str(default or "")
 
 
 def _read_list(path: Path, where: str) -> list[dict[str, Any]]:

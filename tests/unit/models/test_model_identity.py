@@ -121,6 +121,24 @@ def test_missing_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "near"),
+    [("nope", ""), ("smolm2", "Did you mean smollm2? "), ("Gemma3-270M", "Did you")],
+)
+def test_a_name_that_no_model_has(name: str, near: str) -> None:
+    message = refused(name, "no known model has this name")
+    assert f"{near}" in message
+    assert "Known are smollm2, gemma3-270m, tiny" in message
+    assert "commit hash" not in message
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_no_file(llama: Path, name: str) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 269060552\n"
+    (llama / name).write_text(pointer)
+    assert "Run `git lfs pull`" in refused(llama, f"{name} is a pointer of Git LFS")
+
+
+@pytest.mark.parametrize(
     ("lost", "match"),
     [
         ("config.json", "config.json is missing"),
