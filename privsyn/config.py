@@ -299,6 +299,14 @@ class Config(Section):
         section = self.methods.get(name)
         return section.get(PRESET) if isinstance(section, Mapping) else None
 
+    def changed(self, name: str) -> list[str]:
+        """The lines of a method's section that give another value than its preset has."""
+        section = self.methods[name]
+        bare = {key: section[key] for key in (PRESET, "modality") if key in section}
+        its = self.model_copy(update={"methods": {name: bare}}).method(name).model_dump()
+        mine = self.method(name).model_dump()
+        return [key for key in section if mine.get(key) != its.get(key)]
+
     def _values(self, name: str, model: type[Section], prefix: str) -> Any:
         """A section, on top of the values of the preset that it names.
 
@@ -314,8 +322,15 @@ class Config(Section):
                 f"{prefix}{PRESET}={preset!s:.40} is no set of values.",
                 hint=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
             )
-        values = model.presets[preset] if preset is not None else {}
-        return {**values, **{key: section[key] for key in section if key != PRESET}}
+        images = self.dataset.images is not None
+        if "modality" in section:
+            images = section["modality"] == "image"
+        sets = model.image_presets if images and model.image_presets else model.presets
+        values = sets[preset] if preset is not None else {}
+        lines = {key: section[key] for key in section if key != PRESET}
+        if isinstance(inner := lines.get("text"), Mapping):  # a section of its own
+            lines["text"] = {**values.get("text", {}), **inner}
+        return {**values, **lines}
 
 
 OVERRIDES = "PRIVSYN_OVERRIDES"
@@ -380,7 +395,7 @@ def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
     for name, section in (sections if isinstance(sections, dict) else {}).items():
         sections[name] = _as_section(section)
     for item in overrides:
-        _override(merged, item)
+        override(merged, item)
     config: Config = _validate(Config, merged, prefix="")
     for name in config.methods:
         config.method(name)  # a wrong section is refused even if another method runs
@@ -398,7 +413,8 @@ def _deep_copy(value: Any) -> Any:
     return value
 
 
-def _override(raw: dict[str, Any], item: str) -> None:
+def override(raw: dict[str, Any], item: str) -> None:
+    """Write one ``a.b.c=value`` into a mapping from YAML. Raises as load_config."""
     key, equals, text = item.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):

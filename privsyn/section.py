@@ -50,6 +50,8 @@ class Section(BaseModel):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Sets of values by name, which a line ``settings: NAME`` of the section stands for."""
+    image_presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The same where records are images; empty: there are no others."""
 
 
 PRESET: Final = "settings"

@@ -204,6 +204,7 @@ def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:
     """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
     implementation = load_method(method)
+    cited = implementation.cites(config.method(method), config.dataset.labels)
     training = _TRAINING if trains(method) else ""
     teaching = _TEACHING if teaches(method) else ""
     account, privacy = config.account, config.privacy
@@ -247,7 +248,7 @@ Expectations suite; a failed release stays in quarantine. `evaluate` is internal
 to DVC, in the pool `{dvc_pool}`.
 
 **Look.** Buttons on `validate` and `publish` open the validation report and the MLflow run;
-MLflow is at {config.services.mlflow_ui}. Method: {implementation.paper}.
+MLflow is at {config.services.mlflow_ui}. Method: {cited}.
 """
 
 

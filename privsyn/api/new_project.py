@@ -6,7 +6,6 @@ The files (params.yaml, dvc.yaml, dags and .gitignore) are made from those that 
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from privsyn.config import Config, parse_config
+from privsyn.config import Config, override, parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.data.readers.columns import (
     PEOPLE,
@@ -30,7 +30,8 @@ from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import READ_MODELS
-from privsyn.methods.registry import METHODS, load_method
+from privsyn.methods.registry import METHODS, load_method, settings_model
+from privsyn.methods.shared.label_choice import split_by
 from privsyn.models.model_identity import size_here, size_in_words
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
@@ -40,32 +41,6 @@ from privsyn.validation.settings import PATTERNS
 _PACKAGE = Path(__file__).parents[1]
 TEMPLATE = _PACKAGE / "template" if (_PACKAGE / "template").is_dir() else _PACKAGE.parent
 """The repository's own project files: ``setup.py`` copies them into a wheel."""
-IMAGES = {
-    "modality": "image",
-    "rounds": 3,
-    "population": 60,
-    "expansion": 1,
-    "degrees": [0.8, 0.4],
-}
-"""Settings of private evolution where records are images, in place of those for texts."""
-
-COMMENTS = {
-    "dataset.name": "the lineage: this dataset over all its versions",
-    "dataset.version": "opaque and public; {date:%Y-%m} makes one version a month",
-    "dataset.document": "what a record is, for the prompts: public; e.g. a message to a clinic",
-    "dataset.examples": "texts as you imagine them, for prompts: public, never a record",
-    "dataset.label": "column of the label",
-    "dataset.labels": "public; records with any other label are dropped",
-    "dataset.unit": "column of the id of who is protected; null: rows, not people, are protected",
-    "dataset.max_records_per_unit": "so many records of a unit are used at most",
-    "dataset.holdout": "share of units kept for internal evaluation",
-    "dataset.delimiter": "between the columns",
-    "validation.forbid": "masked in the texts: a model makes such up by itself",
-    "account.unit": "what is protected",
-    "account.epsilon": "lifetime cap over all releases",
-    "account.period": "e.g. {days: 30, epsilon: 3}",
-    "account.public_size": "public estimate of how many of them there are: plan judges sizes by it",
-}
 
 
 def params(
@@ -81,67 +56,71 @@ def params(
         answers: The owner's answers about the file.
         method: The one of ``pipeline``.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
-        settings: Any others, ``a.b.c=value`` with values as JSON.
+        settings: Any others, ``a.b.c=value``.
         preset: Values of the methods: paper or small. None: by the size of the language model.
 
     Raises:
         ConfigError: An answer is not usable as a setting, or there is no such preset.
     """
-    text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
-    text = _with_setting(text, "pipeline", [method])
+    raw: dict[str, Any] = yaml.safe_load((TEMPLATE / "params.yaml").read_text(encoding="utf-8"))
+    raw["pipeline"] = [method]
     if answers is not None:
-        stated = answers.settings() | dict(changes or {})
-        for section in ("dataset", "account"):
-            text = _with_section(text, section, stated)
-        # The shipped patterns describe the invented messages.
-        bounds = {
-            "validation.max_chars": 4000,
-            "validation.forbid": list(PATTERNS if answers.mask else ()),
-        }
-        text = _with_section(text, "validation", bounds)
+        raw |= answers.sections()
+        for key, value in (changes or {}).items():
+            section, _, name = key.partition(".")
+            raw[section][name] = value
         if answers.image_size is not None:
-            values = IMAGES if preset != PAPER else {"modality": "image", "population": 5000}
-            for key, value in values.items():
-                text = _with_setting(text, f"methods.private_evolution.{key}", value)
-        for key, value in answers.deployment_settings().items():
-            text = _with_setting(text, key, value)
-    # Before a line is written: a misspelled setting leaves the file as it was.
-    config = parse_config(yaml.safe_load(text), settings)
-    images = answers is not None and answers.image_size is not None
-    for key, value in _presets(config, preset, images=images).items():
-        text = _with_setting(text, key, value)
-    sized: list[str] = []
-    if answers is not None and answers.texts is not None:
-        config = parse_config(yaml.safe_load(text), settings)
-        sized = [one for name in METHODS for one in for_texts(config, name, answers.texts)]
-    for item in (*sized, *settings):
-        key, _, value = item.partition("=")
-        text = _with_setting(text, key, json.loads(value))
-    # Lines were edited as text: read the result back before it becomes a project.
+            raw["methods"]["private_evolution"] = {PRESET: SMALL, "modality": "image"}
+    config = parse_config(raw, settings)
+    papers = _papers(config, preset)
+    for name in papers:
+        kept = {key: raw["methods"][name][key] for key in _KEPT if key in raw["methods"][name]}
+        raw["methods"][name] = {PRESET: PAPER} | kept | dict(_UNLIKE.get(name, {}))
+    if papers and not (size_here(config.models) or (0, True))[1]:
+        # The papers' prompts are for chat models; null and plain continue a list of records.
+        override(raw, "methods.invisible_ink.prompt=null")
+        override(raw, "methods.private_prediction.task=plain")
+    texts = _SAMPLE_TEXTS if answers is None and papers else getattr(answers, "texts", None)
+    if texts is not None:
+        config = parse_config(raw, settings)
+        words = config.dataset.words
+        for item in [one for name in METHODS for one in for_texts(config, name, texts, words)]:
+            override(raw, item)
+        _split(raw, config.dataset.labels, texts, getattr(answers, "label_shares", None))
+    for item in settings:
+        override(raw, item)
+    text = _render(raw)
+    # Read back before it becomes a project.
     parse_config(yaml.safe_load(text))
     return text
 
 
-def _presets(config: Config, preset: str | None, *, images: bool) -> dict[str, Any]:
-    """The lines that name the methods' presets, by dotted name, where they are not the template's.
+_KEPT = ("modality",)
+"""Settings that a paper's values leave as they are."""
+_UNLIKE: Mapping[str, Mapping[str, Any]] = {
+    # A comparison costs several times a token, and spares few tokens of free text.
+    "private_prediction": {"svt_threshold": None},
+    # Solved for: the paper's noise is what its epsilon asks for at its sizes.
+    "dp_lora": {"noise_multiplier": None},
+}
+"""Settings of a new project that would not suit the paper's values at other sizes."""
+_SAMPLE_TEXTS = 100
+"""Texts of the invented messages, where a paper's number would be made for its own data."""
+
+
+def _papers(config: Config, preset: str | None) -> tuple[str, ...]:
+    """The methods that get their paper's values.
 
     Raises:
         ConfigError: There is no such preset.
     """
     if preset not in (None, PAPER, SMALL):
         raise ConfigError(f"settings={preset} is not known.", hint=f"Write {PAPER} or {SMALL}.")
-    size, chat = size_here(config.models) or (0, True)
-    methods: tuple[str, ...] = ()
-    if preset == PAPER:
-        # The paper of private evolution is about images.
-        methods = tuple(name for name in METHODS if images or name != "private_evolution")
-    elif preset is None and size >= MANY:
-        methods = tuple(name for name in METHODS if _reads_model(config, name))
-    lines: dict[str, Any] = {f"methods.{name}.{PRESET}": PAPER for name in methods}
-    if methods and not chat:
-        # The papers' prompts are for chat models; null and plain continue a list of records.
-        lines |= {"methods.invisible_ink.prompt": None, "methods.private_prediction.task": "plain"}
-    return lines
+    if preset is not None:
+        return tuple(METHODS) if preset == PAPER else ()
+    size, _ = size_here(config.models) or (0, True)
+    # Of the others no value hangs on the size of a language model.
+    return tuple(name for name in METHODS if size >= MANY and _reads_model(config, name))
 
 
 def _reads_model(config: Config, method: str) -> bool:
@@ -149,98 +128,114 @@ def _reads_model(config: Config, method: str) -> bool:
     return bool(READ_MODELS.intersection(load_method(method).roles(config.method(method))))
 
 
+def _split(
+    raw: dict[str, Any], labels: Sequence[str], texts: int, shares: Sequence[float] | None
+) -> None:
+    """Write the public shares of the labels, for the methods that can follow them."""
+    if shares is None:
+        return
+    counts = split_by(dict(zip(labels, shares, strict=True)), texts)
+    for name in METHODS:
+        if "label_split" in settings_model(name).model_fields:
+            raw["methods"][name]["label_split"] = counts
+
+
 def presets_in_words(config: Config) -> str:
-    """Which preset the methods of a new project have, and why."""
+    """Which preset the methods of a new project have, why, and what is not the paper's in it."""
     named: dict[str, list[str]] = {}
     for name in METHODS:
         named.setdefault(str(config.preset(name)), []).append(name)
     which = "; ".join(f"{preset} for {', '.join(names)}" for preset, names in named.items())
     known = size_here(config.models)
     size = f"{size_in_words(known[0])} parameters" if known else "a size not known here"
+    changed = {key: None for name in named.get(PAPER, ()) for key in config.changed(name)}
+    sized = (
+        f" Sized by what you said, so not the papers' configurations: {', '.join(changed)}."
+        if changed
+        else ""
+    )
     return (
         f"settings of the methods: {which}. models.language={config.models.language} has {size}; "
-        f"{SMALL} is for models below 1 billion."
+        f"{SMALL} is for models below 1 billion.{sized}"
     )
 
 
 def yaml_of(value: Any) -> str:
     """A value on one line of YAML; a word that YAML would read as something else is quoted."""
-    # YAML 1.1 reads 1e-06 as text and 1.0e-06 as a number.
-    if isinstance(value, float):
-        return f"{value:.1e}" if value < 1e-3 else str(value)
+    if isinstance(value, float) and "e" in str(value):
+        # YAML 1.1 reads 1e-06 as text and 1.0e-6 as a number.
+        digits, _, power = str(value).partition("e")
+        return f"{digits}{'' if '.' in digits else '.0'}e{int(power):+d}"
     dumped: str = yaml.safe_dump(
         value, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
     )
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-def _with_setting(text: str, key: str, value: Any) -> str:
-    """The text with one setting at its place, whose comment stays; added where there is none."""
-    *parents, name = key.split(".")
-    lines, start = text.splitlines(), 0
-    stop = len(lines)
-    for depth, parent in enumerate(parents):
-        at, inline = _find(lines, start, stop, depth, parent)
-        if at is None:
-            lines.insert(stop, f"{'  ' * depth}{parent}:")
-            at = stop
-        elif inline:  # a mapping on one line, or null
-            current = yaml.safe_load(inline)
-            whole: dict[str, Any] = dict(current) if isinstance(current, dict) else {}
-            inner = whole
-            for further in parents[depth + 1 :]:
-                inner = inner.setdefault(further, {})
-            inner[name] = value
-            return _with_setting(text, ".".join(parents[: depth + 1]), whole)
-        start, stop = at + 1, _end(lines, at + 1, depth)
-    at, _ = _find(lines, start, stop, len(parents), name)
-    # Lines are edited, not dumped: a YAML writer would lose the comments that explain the settings.
-    line = f"{'  ' * len(parents)}{name}: {yaml_of(value)}"
-    if at is None:
-        lines.insert(stop, line)
-    else:
-        comment = re.search(r"\s{2,}#.*$", lines[at])
-        lines[at : _end(lines, at + 1, len(parents))] = [line + (comment[0] if comment else "")]
-    return "\n".join(lines) + "\n"
+class _Lines:
+    """Lines of params.yaml: each setting is written once, where the template names it or its rest.
+
+    Args:
+        values: All settings, as sections in sections.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def line(self, key: str, comment: str = "") -> str:
+        """A setting with its comment; GONE where there is none."""
+        *parents, name = key.split(".")
+        section = self._section(parents)
+        if name not in section:
+            return self.GONE
+        return self._written(name, section.pop(name), len(parents), comment)
+
+    def rest(self, key: str) -> str:
+        """The settings of a section that no line has named; GONE where there are none."""
+        parents = key.split(".") if key else []
+        section, lines = self._section(parents), []
+        for name in list(section):
+            value = section.pop(name)
+            if value != {}:  # a section whose settings have their lines
+                lines.append(self._written(name, value, len(parents)))
+        return "\n".join(lines) or self.GONE
+
+    GONE = "\0"
+    """A line that is left out."""
+
+    def _section(self, parents: Sequence[str]) -> dict[str, Any]:
+        section: dict[str, Any] = self._values
+        for parent in parents:
+            section = section.get(parent) or {}
+        return section
+
+    def _written(self, name: str, value: Any, depth: int, comment: str = "") -> str:
+        block = bool(value) and (
+            all(isinstance(one, dict) for one in value)
+            if isinstance(value, list)
+            else isinstance(value, dict) and depth == _NESTED
+        )
+        indent = "  " * depth
+        line = f"{indent}{name}:" if block else f"{indent}{name}: {yaml_of(value)}"
+        line = f"{line:32}  # {comment}" if comment else line
+        if not block:
+            return line
+        dumped = yaml.safe_dump(value, width=94, allow_unicode=True, sort_keys=False)
+        return "\n".join([line, *(f"{indent}  {one}" for one in dumped.splitlines())])
 
 
-def _find(
-    lines: Sequence[str], start: int, stop: int, depth: int, name: str
-) -> tuple[int | None, str]:
-    """The line of a key in a block, and what stands behind it on that line."""
-    pattern = re.compile(rf"{'  ' * depth}{re.escape(name)}:(?:\s+(.*?))?\s*(?:\s{{2}}#.*)?$")
-    for at in range(start, stop):
-        if match := pattern.match(lines[at]):
-            return at, match[1] or ""
-    return None, ""
+_NESTED = 2
+"""Depth of a method's settings, whose sections are written a line a setting."""
 
 
-def _end(lines: Sequence[str], start: int, depth: int) -> int:
-    """Behind the last line of the block that a line of some depth opens."""
-    end = start
-    for at in range(start, len(lines)):
-        stripped = lines[at].strip()
-        if stripped and not lines[at].startswith("  " * (depth + 1)):
-            break
-        if stripped:
-            end = at + 1
-    return end
-
-
-def _with_section(text: str, section: str, settings: Mapping[str, Any]) -> str:
-    """The text with a top-level section written anew; other sections and comments stay."""
-    lines = [f"{section}:"]
-    for key, value in settings.items():
-        if key.startswith(f"{section}."):
-            line = f"  {key.partition('.')[2]}: {yaml_of(value)}"
-            comment = COMMENTS.get(key)
-            lines.append(f"{line:32}  # {comment}" if comment else line)
-    block = "\n".join(lines) + "\n"
-    # A function as the replacement: backslashes in a path would be read as references.
-    changed, count = re.subn(rf"(?m)^{section}:\n(?:[ \t].*\n)+", lambda _: block, text)
-    if count != 1:
-        raise AssertionError(f"the template has {count} sections {section}")
-    return changed
+def _render(values: dict[str, Any]) -> str:
+    """params.yaml with the template's comments."""
+    pages = Environment(  # noqa: S701 - YAML: what is printed is quoted by yaml_of
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
+    )
+    lines = _Lines(values)
+    text = pages.get_template("params.jinja").render(line=lines.line, rest=lines.rest)
+    return "".join(f"{line}\n" for line in text.splitlines() if line != _Lines.GONE)
 
 
 def refuse_existing(folder: Path) -> None:
@@ -260,7 +255,7 @@ def refuse_existing(folder: Path) -> None:
 def write(
     folder: Path, params_text: str, write_data: Callable[[], None] | None = None
 ) -> tuple[list[Path], list[Path]]:
-    """Write a project's files. A file that is there is left as it is, but for .gitignore.
+    """Write a project's files. A file that is there is left as it is, but for what git ignores.
 
     Args:
         folder: Of the project.
@@ -282,6 +277,7 @@ def write(
     if not in_git(folder.absolute()):
         contents[".dvc/config.local"] = "[core]\n    no_scm = true\n"
     written, unchanged = [], []
+    config = parse_config(yaml.safe_load(params_text))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -290,20 +286,58 @@ def write(
                 continue
             _write(folder / name, content)
             written.append(folder / name)
-        # What git must not see is added, whoever wrote the file.
-        ignored = folder / ".gitignore"
-        lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.exists() else []
-        template = (TEMPLATE / ".gitignore").read_text(encoding="utf-8").splitlines()
-        if missing := [line for line in template if line not in lines]:
-            _write(ignored, "\n".join([*lines, *missing]) + "\n")
-            written.append(ignored)
+        shipped = (TEMPLATE / ".gitignore").read_text(encoding="utf-8").splitlines()
+        ignored = {folder / ".gitignore": shipped}
+        for file, lines in _private_lines(folder, config).items():
+            ignored[file] = [*ignored.get(file, ()), *lines]
+        written += [file for file, lines in ignored.items() if _add_lines(file, lines)]
         if write_data is not None:
             write_data()
         # Last: a folder without params.yaml is not a project, so a failed init can be repeated.
         _write(folder / "params.yaml", params_text)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from None
-    return [folder / "params.yaml", *written], unchanged
+    return [folder / "params.yaml", *dict.fromkeys(written)], unchanged
+
+
+def _private_lines(folder: Path, config: Config) -> dict[Path, list[str]]:
+    """By .gitignore or .dvcignore the lines that keep the private files out of git and DVC.
+
+    Only for files in the project, or in the git repository around it: of a dated path its whole
+    folder, as the next file has another name.
+    """
+    home = folder.resolve()
+    repository = next((top for top in (home, *home.parents) if (top / ".git").exists()), home)
+    lines: dict[Path, list[str]] = {}
+    for path in (config.dataset.path, config.dataset.test_path):
+        if not isinstance(path, Path):  # an address, or nothing
+            continue
+        path = home / path
+        top = home if path.is_relative_to(home) else repository
+        if not path.is_relative_to(top):
+            continue
+        steps = path.relative_to(top).parts
+        if not steps or steps[0] == ".privsyn":  # ignored whole
+            continue
+        dated = next((n for n, step in enumerate(steps) if "{" in step), None)
+        if dated == 0:
+            steps = (re.sub(r"\{[^}]*\}", "*", steps[0]),)
+        else:
+            # Marks that git would take for a pattern stand for themselves.
+            steps = tuple(re.sub(r"([\\*?\[ ])", r"\\\1", step) for step in steps[:dated])
+        for file in (".gitignore", ".dvcignore") if top == home else (".gitignore",):
+            at = folder / file if top == home else top / file
+            lines.setdefault(at, []).append("/" + "/".join(steps))
+    return lines
+
+
+def _add_lines(file: Path, wanted: Sequence[str]) -> bool:
+    """Add the lines that a file lacks, whoever wrote it; whether there were any."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    missing = [line for line in dict.fromkeys(wanted) if line not in lines]
+    if missing:
+        _write(file, "\n".join([*lines, *missing]) + "\n")
+    return bool(missing)
 
 
 def _write(file: Path, content: str) -> None:
@@ -320,14 +354,17 @@ class ProjectAnswers:
         text: Column of the text; None for images.
         label: Column of the label, if there is one.
         labels: The public set of labels.
+        label_shares: Their public shares; None: about equal, or not known.
         unit: Column of the unit id; None: every row is its own unit.
         protects: What a unit is: patient, customer.
         name: Of dataset and account; None: the file's.
         delimiter: Of a CSV; None: the reader's default.
         image_size: Side in pixels images are brought to; None for texts.
+        image_mode: L for gray, RGB for color.
         document: What a record is, for prompts: public.
         examples: Pairs (label, text) of invented records, for prompts: public.
         public_size: How many units there are, as is known without the file; None: not said.
+        words: About how many words a text has, likewise.
         texts: How many synthetic records a release is to hold; None: as many as are usual.
         curators: Who publishes releases and answers for them; None: not stated yet. These four
             stand in the first card of a report.
@@ -341,14 +378,17 @@ class ProjectAnswers:
     text: str | None = "text"
     label: str | None = None
     labels: tuple[str, ...] = ()
+    label_shares: tuple[float, ...] | None = None
     unit: str | None = None
     protects: str | None = None
     name: str | None = None
     delimiter: str | None = None
     image_size: int | None = None
+    image_mode: str = "RGB"
     document: str | None = None
     examples: tuple[tuple[str | None, str], ...] = ()
     public_size: int | None = None
+    words: int | None = None
     texts: int | None = None
     curators: str | None = None
     contact: str | None = None
@@ -356,54 +396,68 @@ class ProjectAnswers:
     intended_use: str | None = None
     mask: bool = True
 
-    def settings(self) -> dict[str, Any]:
-        """The settings of ``dataset`` and ``account`` that follow, by dotted name.
+    @property
+    def protected(self) -> str:
+        """What a unit is called."""
+        return self.protects or (word_of(self.unit) if self.unit else "record")
+
+    def sections(self) -> dict[str, Any]:
+        """The sections of params.yaml that follow.
 
         A file without unit ids has rows for units: one can be replaced by nothing but not removed,
         since later rows would move up.
         """
-        name = self.name or name_of(self.path)
-        # Adjacency follows: add_remove needs ids that stay the same when a unit is gone.
-        removable = self.unit is not None
-        content: dict[str, Any] = (
-            {
-                "dataset.text": self.text,
-                "dataset.document": self.document,
-                "dataset.examples": [
+        name, delta = self.name or name_of(self.path), delta_for(self.public_size)
+        images = None
+        if self.image_size is not None:
+            images = {"size": self.image_size, "mode": self.image_mode}
+        content: dict[str, Any] = {"images": images}
+        if images is None:
+            content = {
+                "text": self.text,
+                "document": self.document,
+                "words": self.words,
+                "examples": [
                     {"label": label, "text": text} if label else {"text": text}
                     for label, text in self.examples
                 ],
             }
-            if self.image_size is None
-            else {"dataset.images": {"size": self.image_size, "mode": "L"}}
-        )
-        return {
-            "dataset.name": name,
-            "dataset.path": str(self.path.expanduser().resolve()),
-            "dataset.version": "v1",
-            **({} if self.delimiter is None else {"dataset.delimiter": self.delimiter}),
-            **content,
-            "dataset.label": self.label,
-            "dataset.labels": list(self.labels),
-            "dataset.unit": self.unit,
-            "dataset.max_records_per_unit": 1,
-            "dataset.holdout": HOLDOUT,
-            "account.name": name,
-            "account.unit": self.protects or (word_of(self.unit) if self.unit else "record"),
-            "account.adjacency": "add_remove" if removable else "replace_null",
-            "account.epsilon": 10.0,
-            "account.delta": delta_for(self.public_size),
-            "account.period": None,
-            "account.public_size": self.public_size,
-            "privacy.epsilon": 3.0,
-            "privacy.delta": delta_for(self.public_size),
+        if self.delimiter is not None:
+            content["delimiter"] = self.delimiter
+        stated = {field: getattr(self, field) for field in _STATED}
+        stated["curators"] = [self.curators] if self.curators else None
+        sections: dict[str, Any] = {
+            "dataset": {
+                "name": name,
+                "path": str(self.path.expanduser().resolve()),
+                "version": "v1",
+                **content,
+                "label": self.label,
+                "labels": list(self.labels),
+                "unit": self.unit,
+                "max_records_per_unit": 1,
+                "holdout": HOLDOUT,
+            },
+            "account": {
+                "name": name,
+                "unit": self.protected,
+                # add_remove needs ids that stay the same when a unit is gone.
+                "adjacency": "add_remove" if self.unit is not None else "replace_null",
+                "epsilon": 10.0,
+                "delta": delta,
+                "public_size": self.public_size,
+                "period": None,
+            },
+            "privacy": {"epsilon": 3.0, "delta": delta, "draw": 0},
+            # The shipped patterns describe the invented messages.
+            "validation": {
+                "max_chars": max(4000, 12 * (self.words or 0)),
+                "forbid": list(PATTERNS if self.mask else ()),
+            },
         }
-
-    def deployment_settings(self) -> dict[str, Any]:
-        """The settings of ``deployment`` that follow, by dotted name; those stated alone."""
-        fields = {field: getattr(self, field) for field in _STATED}
-        fields["curators"] = [self.curators] if self.curators else None
-        return {f"deployment.{field}": value for field, value in fields.items() if value}
+        if any(stated.values()):
+            sections["deployment"] = {key: value for key, value in stated.items() if value}
+        return sections
 
 
 def delta_for(public_size: int | None) -> float:
@@ -497,140 +551,211 @@ def ask_for(
         ConfigError: Something was neither given nor can be asked.
         DataError: The file cannot be read, or has no such column.
     """
-    options = dict(given)
+    interview = _Interview(path, given, ask, prefix)
+    images = interview.content()
+    interview.labels(examples=ask is not None and not images)
+    interview.people()
+    interview.sizes(images=images)
+    interview.statements()
+    if not images:
+        interview.settle("mask", _MASK, YES)
+        masked = _chosen("mask", str(interview.answers["mask"]), _CHOICES["mask"])
+        interview.answers["mask"] = masked == YES
+    return ProjectAnswers(path=path, **interview.answers)
 
-    def settle(field: str, question: str, proposal: str | None, *, sure: bool) -> None:
+
+class _Interview:
+    """Questions about a private file, in the order of their answers; what was given is not asked.
+
+    Attributes:
+        answers: Fields of Answers.
+    """
+
+    def __init__(self, path: Path, given: Mapping[str, Any], ask: Ask | None, prefix: str) -> None:
+        self._path, self._given, self._ask, self._prefix = path, given, ask, prefix
+        self._header: Header | None = None
+        self.answers = dict(given)
+        for field in ("label", "unit"):
+            if given.get(field) == "":  # else who is protected would be left open by a slip
+                raise ConfigError(f"{self._called(field)} is empty.", hint=_EMPTY[field, prefix])
+
+    def settle(
+        self, field: str, question: str, proposal: str | None = None, *, sure: bool = True
+    ) -> None:
         """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
-        if field in options:
+        if field in self.answers:
             return
-        if ask is not None:
-            answer = ask(question, proposal or "").strip()
-            for _ in range(_TRIES):
-                try:
-                    refuse({field: answer})
-                    break
-                except PrivsynError as wrong:
-                    answer = ask(f"{wrong} {question}", proposal or "").strip()
-            refuse({field: answer})
+        if self._ask is not None:
+            answer = self._answer(field, question, proposal or "")
         # privacy: who is protected and which labels there are is never `sure`: a person has to say
         # it.
         elif sure and proposal:
             answer = proposal
         else:
-            option = _EITHER[prefix] if field == "unit" else option_name(field)
+            option = _EITHER[self._prefix] if field == "unit" else self._called(field)
             raise ConfigError(f"{option} is missing.", hint=question)
-        options[field] = None if answer == "" or nothing(answer) else answer
+        self.answers[field] = None if answer == "" or self._is_nothing(answer) else answer
 
-    def nothing(answer: str) -> bool:
-        return answer.casefold() in NOTHING and (header is None or answer not in header)
+    def _answer(self, field: str, question: str, proposal: str) -> str:
+        """A person's answer; one that would not do is asked for again at once."""
+        asked = question
+        for tries_left in range(_TRIES, -1, -1):
+            answer = self._ask(asked, proposal).strip() if self._ask else proposal
+            try:
+                self._refuse({field: answer})
+                break
+            except PrivsynError as wrong:
+                if not tries_left:
+                    raise
+                asked = f"{wrong} {question}"
+        return answer
 
-    def option_name(field: str) -> str:
-        if ask is not None and field not in given:
+    def content(self) -> bool:
+        """Ask what a record is; whether records are images."""
+        table, answers = _table(self._path), self.answers
+        folder_of_images = self._path.is_dir() and table is None
+        if folder_of_images or self._path.suffix == ".npz" or "image_size" in answers:
+            self._refuse(answers)
+            answers["text"] = None
+            self.settle("image_size", _SIDE, "28", sure=False)
+            self.settle("image_mode", _MODE, "RGB", sure=False)
+            mode = self._called("image_mode"), str(answers["image_mode"])
+            answers["image_mode"] = _chosen(*mode, _CHOICES["image_mode"])
+            answers["image_size"] = int(answers["image_size"])
+            self.settle("label", "Which column holds the label? (in a folder any word)", "label")
+            if self._path.is_dir():
+                answers.setdefault("unit", "file")
+            return True
+        self._header = read_header(table or self._path, setting=self._called("data"))
+        columns, delimiter = self._header.names, self._header.delimiter
+        self._refuse(answers)
+        usual = "\t" if split_suffix(table or self._path)[0] == ".tsv" else ","
+        answers["delimiter"] = None if delimiter in (None, usual) else delimiter
+        text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
+        self.settle("text", listed, text)
+        self.settle("document", _WHAT, NONE)
+        # Labels must be listed by a person: where there is none, no column is proposed.
+        label = likely(columns, "label") if self._ask is not None else None
+        self.settle("label", f"Which column holds the label? ({NONE}: no labels)", label or NONE)
+        return False
+
+    def labels(self, *, examples: bool) -> None:
+        """Ask for the labels, their shares and, of texts, for examples."""
+        answers = self.answers
+        if answers["label"] and not answers.get("labels"):
+            answers.pop("labels", None)
+            self.settle("labels", _LABELS, sure=False)
+        if isinstance(answers.get("labels"), str):
+            answers["labels"] = label_list(answers["labels"])
+        labels = answers.get("labels") or ()
+        if len(labels) > 1:
+            self.settle("label_shares", _SHARES.format(", ".join(labels)), YES)
+        shares = answers.get("label_shares")
+        if isinstance(shares, str):
+            answers["label_shares"] = _shares(self._called("label_shares"), shares, len(labels))
+        if examples and "examples" not in answers and self._ask is not None:
+            answers["examples"] = _examples(self._ask, labels)
+
+    def people(self) -> None:
+        """Ask who is protected."""
+        unit = None if self._header is None else likely(self._header.names, "unit")
+        looks = f"; {unit} looks like one" if unit else ""
+        self.settle("unit", _WHOSE.format(looks), sure=False)
+        if self.answers["unit"]:
+            self.settle("protects", "What is one of them called?", word_of(self.answers["unit"]))
+
+    def sizes(self, *, images: bool) -> None:
+        """Ask how many people there are, how long texts are, and how many are wanted."""
+        answers = self.answers
+        whose = answers.get("protects") or ("row" if answers["unit"] is None else "unit")
+        self.settle("public_size", _HOW_MANY.format(plural(whose)), NONE)
+        if not images:
+            lengths = sorted(len(text.split()) for _, text in answers.get("examples", ()))
+            usual = str(lengths[len(lengths) // 2]) if lengths else NONE
+            self.settle("words", _HOW_LONG, usual)
+        for field in ("public_size", "words"):
+            if answers.get(field) is not None:
+                answers[field] = int(answers[field])
+        labels = len(answers.get("labels") or ())
+        number = usual_number(labels, answers["public_size"], images=images)
+        self.settle("texts", "How many synthetic records do you want in all?", str(number))
+        answers["texts"] = int(answers["texts"])
+
+    def statements(self) -> None:
+        """Ask what the first card of a report states; the first answer opens the others."""
+        for field, question in _STATED.items():
+            if field == "curators" or self.answers["curators"]:
+                self.settle(field, f"{question} (public; {NONE}: not stated yet)", NONE)
+
+    def _is_nothing(self, answer: str) -> bool:
+        known = () if self._header is None else self._header
+        return answer.casefold() in NOTHING and answer not in known
+
+    def _called(self, field: str) -> str:
+        if self._ask is not None and field not in self._given:
             return field.replace("_", " ")  # an answer, and no option that anybody wrote
-        return prefix + (field.replace("_", "-") if prefix == OPTION else field)
+        return self._prefix + (field.replace("_", "-") if self._prefix == OPTION else field)
 
-    def refuse(answers: Mapping[str, Any]) -> None:
+    def _refuse(self, answers: Mapping[str, Any]) -> None:
         """Refuse an answer that would not do: at once, while it can be given again."""
         for field, value in answers.items():
             if field in _CHECKS and value is not None:
-                _CHECKS[field](option_name(field), value)
-        if header is None:
-            return
-        if answers.get("text", "text") in ("", None, *NOTHING) and answers["text"] not in header:
+                _CHECKS[field](self._called(field), value)
+            if field in _CHOICES and value is not None:
+                _chosen(self._called(field), str(value), _CHOICES[field])
+        if isinstance(answers.get("label_shares"), str):
+            labels = self.answers.get("labels") or ()
+            count = len(label_list(labels) if isinstance(labels, str) else labels)
+            _shares(self._called("label_shares"), answers["label_shares"], count)
+        if self._header is not None:
+            self._refuse_columns(self._header, answers)
+
+    def _refuse_columns(self, header: Header, answers: Mapping[str, Any]) -> None:
+        text = answers.get("text", "text")
+        if text in ("", None, *NOTHING) and text not in header:
             raise ConfigError(
-                f"{option_name('text')}={answers['text']!r} names no column.",
+                f"{self._called('text')}={text!r} names no column.",
                 hint="A project of texts needs one, or a form over several.",
             )
-        if "unit" in answers and ask is not None and answers["unit"] in ("", "-"):
+        if "unit" in answers and self._ask is not None and answers["unit"] in ("", "-"):
             raise ConfigError("This needs an answer: nobody but you can say who is protected.")
         names = {
-            k: answers[k]
-            for k in _COLUMNS
-            if answers.get(k) not in (None, "") and not nothing(answers[k])
+            field: answers[field]
+            for field in _COLUMNS
+            if answers.get(field) not in (None, "") and not self._is_nothing(answers[field])
         }
         in_text = PLACEHOLDER.findall(names.get("text", ""))
         if in_text and names["text"] not in header:
             del names["text"]
             names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
-        missing = {k: name for k, name in names.items() if name not in header}
-        may_ask = ask is not None and not missing.keys() & given.keys()
-        refuse_missing(path, missing, header.names, prefix="" if may_ask else prefix)
+        missing = {field: name for field, name in names.items() if name not in header}
+        may_ask = self._ask is not None and not missing.keys() & self._given.keys()
+        refuse_missing(self._path, missing, header.names, prefix="" if may_ask else self._prefix)
         if "unit" in names:
             refuse_index(names["unit"])
-
-    table = _table(path)
-    images = (path.is_dir() and table is None) or path.suffix == ".npz" or "image_size" in options
-    header: Header | None = None
-    for field in ("label", "unit"):
-        if options.get(field) == "":  # else who is protected would be left open by a slip
-            raise ConfigError(f"{option_name(field)} is empty.", hint=_EMPTY[field, prefix])
-    if images:
-        refuse(options)
-        options["text"] = None
-        size = "To how many pixels a side are images brought?"
-        settle("image_size", size, "28", sure=False)
-        settle("label", "Which column holds the label? (in a folder any word)", "label", sure=True)
-        if path.is_dir():
-            options.setdefault("unit", "file")
-    else:
-        header = read_header(table or path, setting=option_name("data"))
-        columns, delimiter = header.names, header.delimiter
-        refuse(options)
-        usual = "\t" if split_suffix(table or path)[0] == ".tsv" else ","
-        options["delimiter"] = None if delimiter in (None, usual) else delimiter
-        text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
-        settle("text", listed, text, sure=True)
-        settle("document", _WHAT, NONE, sure=True)
-        # Labels must be listed by a person: where there is none, no column is proposed.
-        label = likely(columns, "label") if ask is not None else None
-        settle(
-            "label", f"Which column holds the label? ({NONE}: no labels)", label or NONE, sure=True
-        )
-    if options["label"] and not options.get("labels"):
-        question = (
-            "Which labels are there? All of them, with commas between (they are public, so they "
-            "are not read from the file)"
-        )
-        options.pop("labels", None)
-        settle("labels", question, None, sure=False)
-    if isinstance(options.get("labels"), str):
-        options["labels"] = label_list(options["labels"])
-    if ask is not None and not images and "examples" not in options:
-        options["examples"] = _examples(ask, options.get("labels") or ())
-    unit = None if header is None else likely(header.names, "unit")
-    settle("unit", _WHOSE.format(f"; {unit} looks like one" if unit else ""), None, sure=False)
-    if options["unit"]:
-        settle("protects", "What is one of them called?", word_of(options["unit"]), sure=True)
-    settle("public_size", _how_many(options), NONE, sure=True)
-    for field in _WHOLE_NUMBERS:
-        if options.get(field) is not None:
-            options[field] = int(options[field])
-    number = usual_number(len(options.get("labels") or ()), options["public_size"], images=images)
-    settle("texts", _HOW_MANY_TEXTS, str(number), sure=True)
-    options["texts"] = int(options["texts"])
-    for field, question in _STATED.items():
-        if field == "curators" or options["curators"]:
-            settle(field, f"{question} (public; {NONE}: not stated yet)", NONE, sure=True)
-    if not images:
-        settle("mask", _MASK, YES, sure=True)
-        options["mask"] = str(options["mask"]).lower() in _YESES
-    return ProjectAnswers(path=path, **options)
 
 
 def _examples(ask: Ask, labels: Sequence[str]) -> tuple[tuple[str | None, str], ...]:
     """Texts that the owner invents, one a label at most; those that they skip are left out."""
     answers: list[tuple[str | None, str]] = []
     invented: Sequence[str | None] = list(labels)[:_EXAMPLES] or [None, None]
-    for label in invented:
+    for number, label in enumerate(invented, 1):
         of = f" of {label}" if label else ""
         question = (
-            f"Write one text{of} as you imagine it, in the usual length and voice. Prompts show "
-            f"it, so it is public: never copy a record ({NONE}: skip)"
+            f"Example {number} of {len(invented)}: write one text{of} as you imagine it, in the "
+            "usual length and voice. Prompts show it, so it is public: never copy a record "
+            f"({NONE}: skip)"
         )
         text = ask(question, NONE).strip()
-        if text and text.casefold() not in NOTHING:
-            answers.append((label, text))
+        if text.casefold() not in NOTHING and 0 < len(text) <= _SLIP and len(text.split()) == 1:
+            text = ask(f"{text!r} is one word; Enter takes it as a whole text. {question}", text)
+        if text.strip() and text.strip().casefold() not in NOTHING:
+            answers.append((label, text.strip()))
     return tuple(answers)
+
+
+_SLIP = 20
+"""Most characters of a single word that may be a slip: scripts without spaces have longer texts."""
 
 
 def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:
@@ -676,14 +801,32 @@ def _some(columns: Sequence[str]) -> str:
 
 _SHOWN = 20
 """Columns that a question lists."""
+_SIDE = "To how many pixels a side are images brought?"
+_MODE = "Are the images gray (L) or in color (RGB)?"
 _WHAT = (
     "In a few English words with their article, what is one text? For example: an SMS to a shop. "
     f"Prompts say it, so it is public ({NONE}: prompts say a text, and texts come from anywhere)"
+)
+_LABELS = (
+    "Which labels are there? All of them, with commas between (they are public, so they are not "
+    "read from the file)"
+)
+_SHARES = (
+    "Are the labels about equally frequent, by what is publicly known? (yes: equally many texts of "
+    "each, or not known; else their shares in the order {}, such as 60,30,10: they are published)"
 )
 _WHOSE = (
     "Which column says whose row it is, such as a patient's? That is who is protected "
     f"({NONE} only if no two rows can be the same person's: rows, not people, are protected "
     "then{})"
+)
+_HOW_MANY = (
+    "About how many {} are there, by what is known without the file? A number that you may "
+    f"publish: settings are judged by it ({NONE}: not known)"
+)
+_HOW_LONG = (
+    "About how many words has a text, by what is known without the file? A number that you may "
+    f"publish: lengths follow from it ({NONE}: not known)"
 )
 _STATED = {
     "curators": "Who publishes the releases, and answers for them?",
@@ -696,8 +839,7 @@ _MASK = (
     "Are e-mail addresses, phone numbers and record numbers masked in the synthetic texts? A model "
     "makes some up, and nobody can tell them from a person's (yes or no)"
 )
-YES, _YESES, _NOES = "yes", ("yes", "y", "true"), ("no", "n", "false")
-_HOW_MANY_TEXTS = "How many synthetic records do you want in all?"
+YES = "yes"
 
 
 def _check_labels(option: str, labels: Any) -> None:
@@ -718,17 +860,29 @@ def _check_labels(option: str, labels: Any) -> None:
             )
 
 
-def _how_many(answers: Mapping[str, Any]) -> str:
-    whose = plural(answers.get("protects") or ("row" if answers["unit"] is None else "unit"))
-    return (
-        f"About how many {whose} are there, by what is known without the file? A number that you "
-        f"may publish: settings are judged by it ({NONE}: not known)"
-    )
+def _shares(option: str, text: str, labels: int) -> tuple[float, ...] | None:
+    """Shares of the labels; None for equal ones.
+
+    Raises:
+        ConfigError: They are no numbers above 0, or not one for each label.
+    """
+    if text and YES.startswith(text.lower()):
+        return None
+    try:
+        shares = tuple(float(part.strip().removesuffix("%")) for part in text.split(","))
+    except ValueError:
+        shares = ()
+    if len(shares) != labels or not all(0 < share < math.inf for share in shares):
+        raise ConfigError(
+            f"{option}={text} is not a share above 0 for each of {labels} labels.",
+            hint="Write yes, or numbers with commas between them, such as 60,30,10.",
+        )
+    return shares
 
 
 def _check_whole(option: str, number: Any) -> None:
     field = re.sub("[ -]", "_", option.removeprefix(OPTION).removeprefix(ARGUMENT))
-    if number in NOTHING and field == "public_size":
+    if number in NOTHING and field in ("public_size", "words"):
         return
     if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
         raise ConfigError(
@@ -741,9 +895,18 @@ def _check_word(option: str, word: Any) -> None:
         raise ConfigError(f"{option}={word!r} must be {WORDS[NAME]}.", hint="Write: patient")
 
 
-def _check_yes_or_no(option: str, answer: Any) -> None:
-    if str(answer).lower() not in (*_YESES, *_NOES):
-        raise ConfigError(f"{option}={answer} is neither yes nor no.", hint="Write: yes")
+def _chosen(option: str, answer: str, choices: tuple[str, str]) -> str:
+    """The choice that an answer begins.
+
+    Raises:
+        ConfigError: It begins none.
+    """
+    for choice in choices:
+        if answer and choice.lower().startswith(answer.lower()):
+            return choice
+    raise ConfigError(
+        f"{option}={answer} is neither {choices[0]} nor {choices[1]}.", hint=f"Write: {choices[0]}"
+    )
 
 
 def _check_length(option: str, words: Any) -> None:
@@ -758,6 +921,7 @@ _NO_COMMAS = (";", "|", "\t", "\n")
 _WHOLE_NUMBERS = {
     "image_size": "Write pixels, such as 28.",
     "public_size": f"Write a public estimate, such as 5000, or {NONE} where there is none.",
+    "words": f"Write a public estimate, such as 40, or {NONE} where there is none.",
     "texts": "Write how many, such as 200.",
 }
 """Fields that are whole numbers, and what to write."""
@@ -766,9 +930,10 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "labels": _check_labels,
     **dict.fromkeys(_WHOLE_NUMBERS, _check_whole),
     "protects": _check_word,
-    "mask": _check_yes_or_no,
 }
 """Field -> what refuses a value that its setting could not have."""
+_CHOICES = {"mask": (YES, "no"), "image_mode": ("RGB", "L")}
+"""Field -> its two answers."""
 _EMPTY = {
     ("label", OPTION): f"Name a column, or write {NONE} for none.",
     ("unit", OPTION): "Name a column, or say --rows-are-units if no two rows can be the same "

@@ -187,6 +187,7 @@ class Project(Displayable):
         name: str | None = None,
         version: str = "v1",
         image_size: int | None = None,
+        image_mode: str | None = None,
         account: Mapping[str, Any] | None = None,
         method: str | None = None,
         texts: int | None = None,
@@ -212,6 +213,7 @@ class Project(Displayable):
             name: Of dataset and account; by default the file's, for a frame the folder's.
             version: Opaque and public name of this state of the data.
             image_size: Of images: side in pixels they are brought to.
+            image_mode: Of images: L for gray, RGB for color.
             account: Settings of the account other than the proposed ones, such as
                 ``{"epsilon": 20, "public_size": 5000}``. A ``unit`` here is ``protects``.
             method: What `privsyn run` makes where none is named.
@@ -246,6 +248,7 @@ class Project(Displayable):
             "document": document,
             "name": name,
             "image_size": image_size,
+            "image_mode": image_mode,
         }
         answered = {key: value for key, value in given.items() if value or key in ("label", "unit")}
         size = (account or {}).get("public_size")

@@ -15,19 +15,21 @@ import yaml
 
 from privsyn.api import new_project
 from privsyn.cli.options import PARAMS, MethodName, Params, context_of, err, out
-from privsyn.config import as_overrides, parse_config
+from privsyn.config import Config, as_overrides, parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show, table
 from privsyn.dp.adjacency import plural
-from privsyn.errors import ConfigError, at_home
+from privsyn.errors import ConfigError, PrivsynError, at_home
 from privsyn.methods.registry import FIRST
+from privsyn.models.loading import describe_role
 from privsyn.models.model_store import converted_models, is_fetched, store
 from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
 from privsyn.release.advice import of_unit
 from privsyn.release.workspace import Workspace
+from privsyn.stages.plan import check_form
 
 
 def sample_data(
@@ -102,6 +104,10 @@ def init(
     labels: Annotated[
         str | None, typer.Option(metavar="A,B", help="All labels: public, never read from data.")
     ] = None,
+    label_shares: Annotated[
+        str | None,
+        typer.Option(metavar="60,40", help="Public shares of the labels, in order; or yes: equal."),
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(help="Column that identifies the person (or other unit) to protect."),
@@ -120,9 +126,15 @@ def init(
     image_size: Annotated[
         int | None, typer.Option(help="Images only: side in pixels after resizing.")
     ] = None,
+    image_mode: Annotated[
+        str | None, typer.Option(metavar="L|RGB", help="Images only: gray (L) or color (RGB).")
+    ] = None,
     public_size: Annotated[
         int | None,
         typer.Option(help="Approximate number of protected units: a number you may publish."),
+    ] = None,
+    words: Annotated[
+        int | None, typer.Option(help="Usual length of a text in words: a number you may publish.")
     ] = None,
     texts: Annotated[int | None, typer.Option(help="Total number of synthetic records.")] = None,
     model: Annotated[
@@ -144,10 +156,13 @@ def init(
         "document": document,
         "label": label,
         "labels": labels,
+        "label_shares": label_shares,
         "unit": unit,
         "protects": protects,
         "name": name,
         "image_size": image_size,
+        "image_mode": image_mode,
+        "words": words,
         "public_size": public_size,
         "texts": texts,
     }
@@ -173,9 +188,10 @@ def init(
         *(f"wrote {file}" for file in written),
         *(f"left {file} as it is" for file in unchanged),
     )
+    config = parse_config(yaml.safe_load(params))
     if answers is not None:
-        _say_choices(answers)
-    note(out, new_project.presets_in_words(parse_config(yaml.safe_load(params))))
+        _say_choices(answers, config)
+    note(out, new_project.presets_in_words(config))
     show(out, "")
     steps = _first_steps(
         folder, sample=answers is None, texts=answers is None or answers.image_size is None
@@ -188,8 +204,13 @@ def _ask(question: str, proposal: str) -> str:
     return answer
 
 
-def _say_choices(answers: new_project.ProjectAnswers) -> None:
+def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
     """What follows from what was said, or was not."""
+    if config.dataset.images is not None:
+        try:
+            check_form(config, config.dataset.images, describe_role(config.models, "image"))
+        except PrivsynError as problem:  # before a plan refuses it
+            note(out, str(problem))
     if answers.document:
         show(out, f"prompts: The following is {answers.document}.")
     for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
@@ -210,7 +231,7 @@ def _say_choices(answers: new_project.ProjectAnswers) -> None:
         note(
             out,
             "account.public_size is not set, so nothing checks whether the settings suit the "
-            f"number of {plural(answers.settings()['account.unit'])}. Set it in params.yaml.",
+            f"number of {plural(answers.protected)}. Set it in params.yaml.",
         )
 
 

@@ -126,6 +126,12 @@ class DatasetConfig(Section):
         description="What a record is, in a few public words with their article, for the default "
         "prompts: a message from a patient to a clinic.",
     )
+    words: int | None = Field(
+        default=None,
+        ge=1,
+        description="About how many words a text has, by what is known without the file: public. "
+        "plan judges lengths by it.",
+    )
     label_descriptions: dict[str, str] = Field(
         default={},
         description="What prompts say for a label, where its own name says little: public.",

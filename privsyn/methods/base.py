@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import (
     runtime_checkable,
 )
 
+from privsyn.data.records import Cell
 from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Disjoint, Event, RandomAllocation
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsyn.data.journal import Draws
-    from privsyn.data.records import Bucket, Cell
+    from privsyn.data.records import Bucket
     from privsyn.dp.accountant import Guarantee
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
@@ -118,6 +120,7 @@ class Mechanism(ABC):
         rows: Fewest and most rows of the artifact. None: one row per cell.
         divisor: Public number by which a bucket's sum is divided, if each cell is one bucket.
         sized_for: Number of records that the settings suit, if it does not follow from buckets.
+        refusal: Why no record may come of it, and what to set; such a release is not planned.
     """
 
     facts: PricingFacts
@@ -125,6 +128,7 @@ class Mechanism(ABC):
     rows: tuple[int, int] | None = None
     divisor: int | None = None
     sized_for: SizedFor | None = None
+    refusal: str = ""
 
     def advice(self, expected: float) -> tuple[str, ...]:
         """Advice that follows from the public number of records of a cell, one line each."""
@@ -313,6 +317,35 @@ class Steps:
         self._done = after
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The size of a release, by what its owner states: public, never counted from the data.
+
+    Attributes:
+        texts: Records in all; they are spread over the labels.
+        labels: The public labels.
+        units: Estimate of how many units train. None: settings that depend on it stay.
+        records: Likewise, of how many records train.
+        words: About how many words a text has. None: lengths stay.
+    """
+
+    texts: int
+    labels: Sequence[str] = ()
+    units: float | None = None
+    records: int | None = None
+    words: int | None = None
+
+    @property
+    def each(self) -> int:
+        """Records of a label."""
+        return each(self.texts, len(self.labels))
+
+    def lengths(self, *settings: str) -> dict[str, int]:
+        """These settings, with tokens enough for most texts; empty where no length is stated."""
+        # Four thirds of a token an English word, and room for a text longer than most.
+        return {} if self.words is None else dict.fromkeys(settings, math.ceil(1.5 * self.words))
+
+
 SettingsT = TypeVar("SettingsT", bound=Section)
 """Type of a method's resolved settings."""
 
@@ -341,6 +374,27 @@ class Method(Protocol[SettingsT]):
     @property
     def Settings(self) -> type[SettingsT]:
         """Type of resolved settings, with the defaults of models and dataset filled in."""
+
+    def source(self, cfg: Any) -> str:
+        """The paper that these settings follow."""
+        return self.paper
+
+    def additions(self, cfg: Any, labels: Sequence[str]) -> Mapping[str, bool]:
+        """What settings may add to the paper's mechanism, in words, and whether these do."""
+        return {}
+
+    def cites(self, cfg: Any, labels: Sequence[str]) -> str:
+        """The paper, and what these settings add to it; on certificates and the DAG's page.
+
+        Args:
+            cfg: Settings in the config, or resolved ones.
+            labels: The public labels.
+        """
+        added = [words for words, is_there in self.additions(cfg, labels).items() if is_there]
+        if not added:
+            return self.source(cfg)
+        are = "is" if len(added) == 1 else "are"
+        return f"after {self.source(cfg)}; with {' and '.join(added)}, which {are} not in the paper"
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """Models that a run needs, from config settings or resolved settings."""
@@ -375,14 +429,23 @@ class Method(Protocol[SettingsT]):
     ) -> SettingsT:
         """The config's settings with the models' defaults filled in, by one identity per role."""
 
-    def cells(self, settings: SettingsT, labels: Sequence[str]) -> list[Cell]:
-        """The public cells of the partition, in output order."""
+    def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
+        """The public cells of the partition, in output order: one per label."""
+        return Cell.grid(labels, 1)
+
+    def for_texts(self, cfg: Any, wanted: Wanted) -> Mapping[str, Any]:
+        """Changes to ``cfg``, by dotted name, for a release of a wanted size.
+
+        It has a few more records if the labels do not divide their number. For methods whose
+        releases may be smaller than their settings, the number is the most.
+        """
 
     def prompt(self, settings: SettingsT) -> tuple[PromptTemplate, int, int] | None:
         """Template, reference tokens and output tokens that must fit the language model's context.
 
-        None for a method without a language model.
+        None for a method whose language model reads no record.
         """
+        return None
 
     def preflight(
         self, settings: SettingsT, unit: PrivacyUnit, labels: Sequence[str], models: Backends
@@ -410,30 +473,6 @@ class PromptsModel(Protocol):
 
     def requests(self, settings: Any, labels: Sequence[str | None]) -> int:
         """Prompts of a release, from public settings alone; without those that are repeated."""
-
-
-@runtime_checkable
-class SizedByTexts(Protocol):
-    """A method that can translate a requested number of records into settings."""
-
-    def for_texts(
-        self, cfg: Any, texts: int, labels: Sequence[str], records: int | None
-    ) -> Mapping[str, Any]:
-        """Changes to ``cfg`` for a release of this many records, equally many per label.
-
-        The release has a few more if the labels do not divide the number. For methods whose
-        releases may be smaller than their settings, the number is the most.
-
-        Args:
-            cfg: The method's settings in the config.
-            texts: Requested number of records.
-            labels: The public labels.
-            records: Public estimate of the number of training records, for settings that depend on
-                it. None: they do not change.
-
-        Raises:
-            ConfigError: Another setting fixes the number of records.
-        """
 
 
 def each(texts: int, parts: int) -> int:

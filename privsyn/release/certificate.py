@@ -89,7 +89,7 @@ def build(
         root: Project folder, for its git commit.
         approval: Of its cost, where one was needed: the hash of its row, and no name.
     """
-    method, _ = plan.load_method()
+    method, settings = plan.load_method()
     body: dict[str, Any] = {
         "schema": SCHEMA,
         # Fails closed: any noise source that is not known to be secure gives no guarantee.
@@ -100,7 +100,11 @@ def build(
         # What is excluded does not shape the output, and would make equal releases differ.
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "risk": risk(load(plan.event)).figures(),
-        "method": {"name": method.name, "title": method.title, "paper": method.paper},
+        "method": {
+            "name": method.name,
+            "title": method.title,
+            "paper": method.cites(settings, plan.dataset.labels),
+        },
         "artifact": _artifact_facts(artifact),
         "account": {
             "name": plan.account,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -30,8 +32,8 @@ from privsyn.methods.base import (
     Method,
     PricingFacts,
     Role,
-    SizedByTexts,
     TrainsModel,
+    Wanted,
 )
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -149,6 +151,8 @@ def plan(
             mechanism, event = mechanism_for(secret=False)
             open_epsilon = None
         cost = guarantee(event, target.delta)
+    if mechanism.refusal:
+        raise ConfigError(mechanism.refusal)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
@@ -218,6 +222,8 @@ def plan(
             *of_sizes(f"methods.{method_name}", mechanism, cells, there),
             *(mechanism.advice(there.records / cells) if there is not None else ()),
             *mechanism.warnings,
+            *_of_preset(config, method_name, models),
+            *_of_length(f"methods.{method_name}", settings, dataset.words),
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),
         audit_decides=config.evaluate.audit == "block",
@@ -271,32 +277,36 @@ def methods_of(config: Config) -> list[str]:
     return names
 
 
-def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
+def for_texts(config: Config, method_name: str, texts: int, words: int | None = None) -> list[str]:
     """The overrides with which a release of a method holds so many records; sizes go along.
 
     Public numbers alone decide: the labels and ``account.public_size``.
 
+    Args:
+        config: The project's.
+        method_name: Which method.
+        texts: Records in all.
+        words: About how many words each has; lengths follow. None: they stay.
+
     Raises:
-        ConfigError: The method has no such settings, or one of them says another number.
+        ConfigError: ``texts`` is no number of records, or more than the method writes.
     """
-    method, where = load_method(method_name), f"methods.{method_name}"
     if texts < 1:
         raise ConfigError(
             f"texts={texts} is not a whole number from 1 on.", hint="Pass a number such as 200."
         )
-    if not isinstance(method, SizedByTexts):
-        raise ConfigError(
-            f"{where} does not say how many records it makes by one setting.",
-            hint=f"See its settings in params.yaml, under {where}.",
-        )
-    there, given = publicly(config.dataset, config.account), config.method(method_name)
-    labels, records = config.dataset.labels, None if there is None else there.records
-    sizes = method.for_texts(given, texts, labels, records)
+    there, labels = publicly(config.dataset, config.account), config.dataset.labels
+    wanted = Wanted(texts, labels, words=words)
+    if there is not None:
+        wanted = replace(wanted, units=there.units, records=there.records)
+    given = config.method(method_name)
+    sizes = load_method(method_name).for_texts(given, wanted)
     try:
-        type(given).model_validate(given.model_dump() | dict(sizes))
+        own = {key: value for key, value in sizes.items() if "." not in key}
+        type(given).model_validate(given.model_dump() | own)
     except ValidationError:
         limits = type(given).model_json_schema()["properties"]
-        most = [limits[key]["maximum"] for key in sizes if "maximum" in limits.get(key, ())]
+        most = [limits[key]["maximum"] for key in own if "maximum" in limits.get(key, ())]
         if not most or texts <= most[0] * max(1, len(labels)):
             raise
         raise ConfigError(
@@ -304,7 +314,36 @@ def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
             f"methods.{method_name} writes for {max(1, len(labels))} labels.",
             hint="Ask for fewer.",
         ) from None
-    return [f"{where}.{key}={value}" for key, value in sizes.items()]
+    return [f"methods.{method_name}.{key}={json.dumps(value)}" for key, value in sizes.items()]
+
+
+def _of_preset(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> Iterator[str]:
+    """What is not the paper's in a section that names the paper's values."""
+    if config.preset(method) != PAPER:
+        return
+    where = f"methods.{method}.{PRESET}={PAPER}"
+    if changed := config.changed(method):
+        yield f"{where} with other values of {', '.join(changed)}: not the paper's configuration."
+    size = max((model.parameters or 0 for model in models.values()), default=0)
+    if 0 < size < MANY and set(models) & set(WRITERS):
+        yield (
+            f"{where}: the paper's models have billions of parameters, and models.language="
+            f"{config.models.language} has {size_in_words(size)}. {SMALL} has values for such."
+        )
+
+
+def _of_length(where: str, settings: Any, words: int | None) -> Iterator[str]:
+    """Advice where texts may be far longer than they are said to be."""
+    name, tokens = longest(where, settings)
+    if words is not None and tokens is not None and about_words(tokens) > _TOO_LONG * words:
+        yield (
+            f"{name}={tokens} holds about {about_words(tokens)} words, and dataset.words={words}. "
+            f"What is paid or computed for longer texts is lost: set it to about {2 * words}."
+        )
+
+
+_TOO_LONG = 3
+"""Times the stated length of a text, from which on room for longer ones is worth a word."""
 
 
 def sized(config: Config, texts: int | None, methods: Sequence[str]) -> list[str]:
@@ -391,10 +430,10 @@ def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIden
             else "Use private_evolution for images.",
         )
     if modality.generator is not None:
-        _check_form(config, modality.form, models[modality.generator])
+        check_form(config, modality.form, models[modality.generator])
 
 
-def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -> None:
+def check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -> None:
     """Refuse a generator of images that knows other labels, or draws another size or mode."""
     for label in config.dataset.labels if generator.labels else ():
         refuse_unknown_label(generator.labels, label, f"models.image={config.models.image}")

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
-from privsyn.api.new_project import IMAGES, label_list, name_of
+from privsyn.api.new_project import label_list, name_of
 from privsyn.cli.project import fetch
 from privsyn.config import OVERRIDES
 from privsyn.display.tables import show
@@ -132,7 +132,7 @@ DIGITS_DEMO = [
     "account.name=digits",
     "account.unit=scan",
     "validation.forbid=[]",
-    *(f"methods.private_evolution.{key}={value}" for key, value in IMAGES.items()),
+    "methods.private_evolution=small",
 ]
 """With IMAGES: private evolution on scans of digits, which are no part of the project."""
 

@@ -10,15 +10,12 @@ from functools import lru_cache, partial
 from privsyn.dp import accountant, calibration
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.events import Composed, Event
-from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
+from privsyn.dp.events import Event
+from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
-
-LATTICE = 1 << 20
-"""Lattice steps per record in the histogram of labels."""
 
 _TOLERANCE = 1e-3
 """Relative error of the solved noise: a smaller one costs more, and each evaluation is slow."""
@@ -26,24 +23,20 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DPLoraMechanism(Mechanism):
-    """All steps of training and, where asked for, one histogram of the labels.
+    """All steps of training.
 
     Attributes:
         steps: Samples units and adds noise at every step, and prices them together.
-        histogram: Adds noise to the number of records per label; None where the split is public.
         delta: The target's delta, at which ``derived`` gives the cost of the release.
     """
 
     steps: SampledGaussian
-    histogram: DiscreteGaussian | None
     delta: float
 
     @property
     def event(self) -> Event:
-        """T steps, then the histogram [L6]."""
-        if self.histogram is None:
-            return self.steps.event
-        return Composed((self.steps.event, self.histogram.event))
+        """T steps."""
+        return self.steps.event
 
     @property
     def derived(self) -> Mapping[str, float]:
@@ -66,7 +59,7 @@ def calibrate(settings: DPLoraSettings, target: Guarantee, facts: PricingFacts) 
     sigma = settings.noise_multiplier
     if sigma is None:
         one = _mechanism(settings, target, facts, 1.0)  # refuses what cannot be priced
-        sigma = _least_noise(one.steps, one.histogram, target)
+        sigma = _least_noise(one.steps, target)
     return _mechanism(settings, target, facts, sigma)
 
 
@@ -83,10 +76,7 @@ def rebuild(
 def _mechanism(
     settings: DPLoraSettings, target: Guarantee, facts: PricingFacts, sigma: float
 ) -> DPLoraMechanism:
-    """The only place that sets noise and price.
-
-    A unit's m records may all be of one label.
-    """
+    """The only place that sets noise and price."""
     if facts.adjacency is Adjacency.REPLACE_ONE:  # [L1]
         raise ConfigError(
             "account.adjacency=replace_one: Poisson sampling is not private in this sense at "
@@ -94,31 +84,23 @@ def _mechanism(
             hint="Use an account with add_remove or replace_null, or another method.",
         )
     rows = sum(sizes_of(settings, list(facts.labels) or [None]))
-    # L2 sensitivity of the histogram: all m records of a unit may have one label [L6].
-    most = float(facts.unit.max_records * LATTICE)
-    noise = settings.label_noise
     return DPLoraMechanism(
         facts=facts,
         warnings=_advice(settings, sigma),
         rows=(rows, rows),
         sized_for=_sized_for(settings, facts.unit.max_records),
         steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, settings.sampler),
-        histogram=None if noise is None else DiscreteGaussian(most, noise * most),
         delta=target.delta,
     )
 
 
 @lru_cache(maxsize=64)
-def _least_noise(
-    one: SampledGaussian, histogram: DiscreteGaussian | None, target: Guarantee
-) -> float:
+def _least_noise(one: SampledGaussian, target: Guarantee) -> float:
     """The least sigma within the target, up to _TOLERANCE, rounded up to 4 digits."""
 
     def event(sigma: float) -> Event:
-        steps = replace(
-            one, noise_multiplier=sigma, sampler="opendp"
-        ).event  # the sampler does not change the price
-        return steps if histogram is None else Composed((steps, histogram.event))
+        # The sampler does not change the price.
+        return replace(one, noise_multiplier=sigma, sampler="opendp").event
 
     solve = partial(calibration.calibrate, event, target, increasing=False)
     try:
@@ -137,11 +119,8 @@ def _least_noise(
 
 
 def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
-    """Number of texts of every label."""
-    paid = cfg.label_noise is not None
-    return label_choice.sizes(
-        "methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split, paid=paid
-    )
+    """Number of texts of every label: public [L6]."""
+    return label_choice.sizes("methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split)
 
 
 def _sized_for(cfg: DPLoraConfig, most: int) -> SizedFor:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from privsyn.data.records import Bucket, Cell
+from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
+from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import (
     ANYTHING,
@@ -32,9 +32,9 @@ from privsyn.methods.base import (
     Role,
     Sample,
     Subject,
-    each,
+    Wanted,
 )
-from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrate, rebuild, sizes_of
+from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 from privsyn.methods.shared.baseline import Recipe
@@ -56,6 +56,9 @@ LABELS = "labels.json"
 
 _WRITTEN_TOGETHER = 256
 """Texts per call of the writer."""
+_LARGEST_RATE = 0.25
+"""Most of all units that a step samples, where sizes follow from their number: for equally many
+passes large batches have more signal, and beyond it sampling hardly adds privacy."""
 
 
 class DPLora(Method[DPLoraSettings]):
@@ -102,7 +105,7 @@ class DPLora(Method[DPLoraSettings]):
             "top_p": TOP_P if cfg.top_p is None else cfg.top_p,
             "prompt": subject.fill(prompt.public),
             "chat": prompt.chat,
-            "label_descriptions": cfg.label_descriptions or dict(subject.descriptions),
+            "label_descriptions": dict(subject.descriptions),
         }
         if cfg.student is not None and cfg.student not in SIZES:
             pinned = digest(cfg.folder("student"), None)
@@ -110,19 +113,28 @@ class DPLora(Method[DPLoraSettings]):
             filled |= {"student": f"sha256:{pinned}", "student_digest": pinned}
         return cfg.resolved(DPLoraSettings, filled)
 
-    def cells(self, cfg: DPLoraConfig, labels: Sequence[str]) -> list[Cell]:
-        """One cell per label."""
-        return Cell.grid(labels, 1)
+    def additions(self, cfg: DPLoraConfig, labels: Sequence[str]) -> dict[str, bool]:
+        """What is in no line of Yu et al.: public choices, and what is trained."""
+        return {
+            "a small model trained whole in place of an adapter": cfg.student is not None,
+            "a choice among candidates by their label": cfg.candidates > 1 and len(labels) > 1,
+        }
 
-    def for_texts(
-        self, cfg: DPLoraConfig, texts: int, labels: Sequence[str], records: int | None
-    ) -> dict[str, Any]:
-        """The texts per label, and the expected batch where the number of records is public."""
-        label_choice.refuse_for_texts("methods.dp_lora", cfg.label_split)
-        facts: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
-        if records is not None:
-            facts["expected_batch"] = max(1, round(cfg.sampling_rate * records))
-        return facts
+    def for_texts(self, cfg: DPLoraConfig, wanted: Wanted) -> dict[str, Any]:
+        """The texts per label, and batches of the units there are, with as many passes as before.
+
+        A step samples as many units as ``cfg`` expects, if these are at most a quarter of all.
+        """
+        values: dict[str, Any] = {"texts_per_label": wanted.each} | wanted.lengths("max_tokens")
+        if cfg.label_split is not None:
+            values = values | {"label_split": label_choice.split_by(cfg.label_split, wanted.texts)}
+        if wanted.units is not None:
+            rate = max(cfg.sampling_rate, min(_LARGEST_RATE, cfg.expected_batch / wanted.units))
+            if rate > cfg.sampling_rate:
+                values["sampling_rate"] = rate
+                values["steps"] = max(1, round(cfg.steps * cfg.sampling_rate / rate))
+            values["expected_batch"] = max(1, round(rate * wanted.units))
+        return values
 
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
         """The same prompt for the model before training."""
@@ -192,11 +204,6 @@ class DPLora(Method[DPLoraSettings]):
         training = _training(settings, labels, mechanism.facts.unit, _start(settings))
         trainer = draw.models.base.trainer(training)
         sizes = sizes_of(settings, labels)
-        if mechanism.histogram is not None:  # [L6]
-            count = partial(_label_histogram, mechanism.histogram, trainer, buckets, draw.noise)
-            sizes = label_choice.apportion(
-                sum(sizes), journal.draw_array("labels", count, len(labels))
-            )
         # By unit over all labels: a unit is clipped once, whatever labels its records have [L3].
         units = _units(trainer, buckets)
         # Continue at the newest checkpoint. Later steps run again: nothing of them left this
@@ -321,14 +328,6 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> dict[str, list[Any]]:
             units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
     # Sorted: which place a unit has must not depend on the order of the file.
     return {unit: units[unit] for unit in sorted(units)}
-
-
-def _label_histogram(
-    histogram: DiscreteGaussian, trainer: Trainer, buckets: Sequence[Bucket], noise: NoiseSource
-) -> Any:
-    """The noisy number of records per label, on the lattice."""
-    counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
-    return histogram.draw(counts * LATTICE, noise)
 
 
 def _never() -> bytes:

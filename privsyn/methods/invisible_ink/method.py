@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
-from privsyn.methods.base import ANYTHING, Backends, Draw, Method, Role, Sample, Subject, each
+from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Subject, Wanted
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.baseline import Recipe
+from privsyn.methods.shared.baseline import LogitMethod, Recipe
 from privsyn.methods.shared.prompts import (
     MIN_TOKENS,
     cut_at_next_record,
@@ -32,7 +31,6 @@ from privsyn.methods.shared.prompts import (
     resolved_prompt,
 )
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
-from privsyn.models.trial import try_logits
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
@@ -47,7 +45,7 @@ PARTS = 10
 """Equal shares of a group's references whose reading is reported as progress."""
 
 
-class InvisibleInk(Method[InvisibleInkSettings]):
+class InvisibleInk(LogitMethod[InvisibleInkSettings]):
     """Texts drawn token by token from clipped, averaged next-token logits.
 
     Guarantee: every text is the T-fold composition of the exponential mechanism over its own
@@ -71,10 +69,6 @@ class InvisibleInk(Method[InvisibleInkSettings]):
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)
 
-    def roles(self, cfg: InvisibleInkConfig) -> tuple[Role, ...]:
-        """One language model, whose logits are read."""
-        return ("language",)
-
     def resolve(
         self,
         cfg: InvisibleInkConfig,
@@ -94,40 +88,23 @@ class InvisibleInk(Method[InvisibleInkSettings]):
         """One cell per text: labels in the config's order, ``texts_per_label`` buckets each."""
         return Cell.grid(labels, cfg.texts_per_label)
 
-    def for_texts(
-        self, cfg: InvisibleInkConfig, texts: int, labels: Sequence[str], records: int | None
-    ) -> dict[str, Any]:
+    def additions(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> dict[str, bool]:
+        """What is in no line of Vinod et al.; null is the model's own guidance."""
+        guidance = 1.0 if cfg.guidance is None else cfg.guidance
+        return {f"guidance {guidance:g} on the private difference": guidance != 1}
+
+    def for_texts(self, cfg: InvisibleInkConfig, wanted: Wanted) -> dict[str, Any]:
         """Equally many texts per label; all records are distributed over them."""
-        values = {"texts_per_label": each(texts, len(labels))}
-        if records is not None:
-            buckets = len(Cell.grid(labels, values["texts_per_label"]))
-            values["batch_size"] = max(1, records // buckets)
+        values = {"texts_per_label": wanted.each}
+        values |= wanted.lengths("max_tokens", "max_reference_tokens")
+        if wanted.records is not None:
+            buckets = len(Cell.grid(wanted.labels, wanted.each))
+            values["batch_size"] = max(1, wanted.records // buckets)
         return values
 
     def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
         """The public prompt, sampled like a bucket without records."""
-        return Recipe(
-            prompt=settings.prompt,
-            max_tokens=settings.max_tokens,
-            min_tokens=settings.min_tokens,
-            whole_sentences=settings.whole_sentences,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-        )
-
-    def prompt(self, settings: InvisibleInkSettings) -> tuple[PromptTemplate, int, int]:
-        """What the model's context must hold: both prompts, one reference, one text."""
-        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
-
-    def preflight(
-        self,
-        settings: InvisibleInkSettings,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        models: Backends,
-    ) -> None:
-        """Compute logits of a public row, and of a row with a public reference."""
-        try_logits(models.language, self.prompt(settings), labels)
+        return Recipe.of(settings, settings.temperature, settings.top_k)
 
     def run(
         self,

@@ -7,12 +7,18 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from privsyn.methods.shared.prompts import PromptConfig, WholeSentences
+from privsyn.methods.shared.prompts import (
+    MinTokens,
+    PromptConfig,
+    ReferenceTokens,
+    WholeSentences,
+)
+from privsyn.models.language.text_variation import MaxTokens
 from privsyn.section import PAPER, SMALL, Section
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Vinod et al. 2025, section 5, Tables 1 and 9, as for MIMIC; the prompts have the form of its
-    # Table 5. The paper counts the public row in B: its 8 is 7 references.
+    # Vinod et al. 2025, section 5, Tables 1 and 9, as for MIMIC (Yelp has 200 tokens); the prompts
+    # have the form of its Table 5. The paper counts the public row in B: its 8 is 7 references.
     PAPER: {
         "batch_size": 7,
         "max_tokens": 500,
@@ -56,15 +62,11 @@ class InvisibleInkConfig(Section):
         le=1_000_000,
         description="References per text (B), the public row not counted: the public divisor.",
     )
-    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Most tokens of a text (T).")
+    max_tokens: MaxTokens = 64
     temperature: float = Field(
         default=1.1, gt=0, allow_inf_nan=False, description="Sampling temperature (tau)."
     )
-    min_tokens: int | None = Field(
-        default=None,
-        ge=0,
-        description="Fewest tokens before a text may end or break its line. Null: 5.",
-    )
+    min_tokens: MinTokens = None
     top_k: int | None = Field(
         default=100,
         ge=1,
@@ -78,9 +80,7 @@ class InvisibleInkConfig(Section):
         "default (3 for the tiny model, 1 for others).",
     )
     whole_sentences: WholeSentences = True
-    max_reference_tokens: int = Field(
-        default=64, ge=1, description="References are cut and padded to exactly this length."
-    )
+    max_reference_tokens: ReferenceTokens = 64
     texts_per_label: int = Field(
         default=100, ge=1, le=1_000_000, description="Texts to write per label."
     )

@@ -27,7 +27,7 @@ from privsyn.methods.base import (
     Sample,
     Steps,
     Subject,
-    each,
+    Wanted,
 )
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
@@ -191,33 +191,33 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
-            examples = cfg.examples or subject.examples
+            examples = subject.examples
             prompt = cfg.prompt or default_prompt(
                 cfg, models["text"].template_default, subject.document, bool(examples)
             )
             values["prompt"] = subject.fill(prompt)
             values["examples"] = examples if "{examples}" in prompt else ()
             values["top_p"] = TOP_P if cfg.top_p is None else cfg.top_p
-            values["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
+            values["label_descriptions"] = dict(subject.descriptions)
         return cfg.resolved(KeyphraseSeedingSettings, values)
 
-    def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
-        """One cell per label."""
-        return Cell.grid(labels, 1)
+    def additions(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> dict[str, bool]:
+        """What is in no line of Nagesh et al.; null stands for a value above the paper's."""
+        return {
+            "Gaussian noise": cfg.noise == "gaussian",
+            "as many terms as noise does not explain": cfg.false_discovery_rate != 1,
+            "a draw that prefers phrases of one label": cfg.label_contrast != 0 and len(labels) > 1,
+            "prompts without phrases that noise explains": cfg.label_evidence != 0 and cfg.use_llm,
+            "a choice among completions by their phrases": cfg.candidates > 1 and cfg.use_llm,
+        }
 
-    def for_texts(
-        self, cfg: KeyphraseSeedingConfig, texts: int, labels: Sequence[str], records: int | None
-    ) -> dict[str, Any]:
+    def for_texts(self, cfg: KeyphraseSeedingConfig, wanted: Wanted) -> dict[str, Any]:
         """As many sequences per label as texts; more sequences cost no more epsilon."""
-        return {"sequences_per_label": each(texts, len(labels))}
+        return {"sequences_per_label": wanted.each} | wanted.lengths("max_tokens")
 
     def requests(self, settings: KeyphraseSeedingConfig, labels: Sequence[str | None]) -> int:
         """One a completion of a prompt."""
         return len(labels) * settings.sequences_per_label * settings.candidates
-
-    def prompt(self, cfg: KeyphraseSeedingConfig) -> tuple[PromptTemplate, int, int] | None:
-        """None: this method reads no logits."""
-        return None
 
     def fresh(self, cfg: KeyphraseSeedingSettings) -> TextSettings | None:
         """The prompt without phrases, with the same sampling; None where phrases are released."""

@@ -11,6 +11,8 @@ from privsyn.data.public_files import ReadsFiles
 from privsyn.data.settings import TextExample
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
+from privsyn.methods.shared.prompts import Candidates
+from privsyn.models.language.text_variation import LabelWords, MaxTokens, TopP
 from privsyn.section import PAPER, SMALL
 
 SECTION = "methods.keyphrase_seeding"
@@ -19,8 +21,9 @@ SHIPPED = "builtin"
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Nagesh et al. 2025, section 3: epsilon 6 = 1 + 5; the other budgets by epsilon_vocabulary and
-    # epsilon_kde. Prompts name the kind of document and the terms, never the class.
+    # Nagesh et al. 2025, section 3: epsilon 6 = 1 + 5; the other budgets by vocabulary_share.
+    # Prompts name the kind of document and the terms, never the class. Ours: features, max_tokens
+    # and temperature.
     PAPER: {
         "noise": "laplace",
         "vocabulary_share": 1 / 6,
@@ -38,6 +41,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "labels_public": False,
         "prompt": "Write {document} that contains the following terms: {phrases}",
         "candidates": 1,
+        "features": 2000,
         "max_tokens": 300,
         "temperature": 1.0,
         "top_p": 1.0,
@@ -175,9 +179,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
     use_llm: bool = Field(
         default=True, description="Have a language model write texts; false: the phrases are it."
     )
-    label_descriptions: dict[str, str] = Field(
-        default={}, description="What prompts say for a label. Empty: as in the dataset."
-    )
     labels_public: bool = Field(
         default=True, description="Whether a prompt may name the {label} of its sequence."
     )
@@ -186,26 +187,12 @@ class KeyphraseSeedingConfig(ReadsFiles):
         description="Prompt around the {phrases}; may name {label}, and {examples} before them. "
         "Null: a list of the examples, or without examples the model's own prompt.",
     )
-    examples: tuple[TextExample, ...] = Field(
-        default=(), description="Invented texts that prompts show. Empty: as in the dataset."
-    )
-    candidates: int = Field(
-        default=4,
-        ge=1,
-        le=1000,
-        description="Completions of a prompt, of which the one nearest its phrases is kept.",
-    )
-    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    candidates: Candidates = 4
+    max_tokens: MaxTokens = 64
     temperature: float = Field(
         default=0.8, ge=0, allow_inf_nan=False, description="Temperature of the language model."
     )
-    top_p: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
-        "since a small model's tail is heavy.",
-    )
+    top_p: TopP = None
 
     @model_validator(mode="after")
     def _features_are_pairs(self) -> KeyphraseSeedingConfig:
@@ -228,6 +215,8 @@ class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     """Settings after the vocabulary, the kernel and the prompt are filled in."""
 
     vocabulary_digest: Sha256
+    label_descriptions: LabelWords = Field(default={})
+    examples: tuple[TextExample, ...] = ()
     vocabulary_noise: Noise = "laplace"
     bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)

@@ -215,7 +215,9 @@ def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float)
 
 def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
     where = "methods.private_evolution"
-    if cfg.threshold is not None and cfg.threshold < noise_votes:
+    # By rank the best are taken, whatever has passed the threshold.
+    ranked = cfg.expansion > 1
+    if not ranked and cfg.threshold is not None and cfg.threshold < noise_votes:
         return (
             f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
             "a bin: many candidates without votes will have offspring.",

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.artifacts import from_npy, to_npy
-from privsyn.data.records import Bucket, Cell
+from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import (
@@ -37,7 +37,7 @@ from privsyn.methods.base import (
     Sample,
     Steps,
     Subject,
-    each,
+    Wanted,
 )
 from privsyn.methods.private_evolution.adaptation import TokenTable
 from privsyn.methods.private_evolution.mechanism import (
@@ -79,6 +79,9 @@ PARTS = 4
 """Parts in which the records of a label are embedded. privacy: a fixed number, so progress does not
 show how many records there are. They do not count as steps: one text may take as long as a thousand
 vectors."""
+
+
+_TEXTS = "Lin et al. 2024 and Xie et al. 2024, Augmented private evolution, Algorithm 1"
 
 
 class PrivateEvolution(Method[PrivateEvolutionConfig]):
@@ -139,28 +142,33 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             update["word_share"] = 0.0
         return cfg.model_copy(update=update)
 
-    def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
-        """One cell per label."""
-        return Cell.grid(labels, 1)
+    def source(self, cfg: PrivateEvolutionConfig) -> str:
+        """The paper about texts goes along where texts are drawn."""
+        return self.paper if cfg.modality == "image" else _TEXTS
 
-    def for_texts(
-        self, cfg: PrivateEvolutionConfig, texts: int, labels: Sequence[str], records: int | None
-    ) -> dict[str, Any]:
+    def additions(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> dict[str, bool]:
+        """What is drawn from the records besides votes, in no line of either paper."""
+        return {
+            "a noisy table of tokens": cfg.table_share > 0,  # [E11]
+            "noisy mean vectors": cfg.mean_share > 0 and len(labels) > 1,  # [E14]
+            "a noisy split of the labels": cfg.noisy_label_split,  # [E8]
+        }
+
+    def for_texts(self, cfg: PrivateEvolutionConfig, wanted: Wanted) -> dict[str, Any]:
         """Equally many per label, if possible without more candidates than records."""
-        label_choice.refuse_for_texts("methods.private_evolution", cfg.label_split)
-        values = {"population": each(texts, len(labels))}
-        if records is not None:
-            most = records // (values["population"] * max(1, len(labels)))
+        values: dict[str, Any] = {"population": wanted.each}
+        if cfg.modality == "text":
+            values |= wanted.lengths("text.max_tokens")
+        if cfg.label_split is not None:
+            values |= {"label_split": label_choice.split_by(cfg.label_split, wanted.texts)}
+        if wanted.records is not None and cfg.expansion > 1:
+            most = wanted.records // (wanted.each * max(1, len(wanted.labels)))
             values["expansion"] = min(cfg.expansion, max(2, most))
         return values
 
     def requests(self, settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
         """One a sample, looked-ahead ones included."""
         return _samples(settings, labels)
-
-    def prompt(self, cfg: PrivateEvolutionConfig) -> None:
-        """None: no language model reads a private record."""
-        return
 
     def preflight(
         self,

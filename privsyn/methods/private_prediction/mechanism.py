@@ -107,7 +107,22 @@ def calibrate(
     r = settings.private_tokens or min(_affordable(settings, one, target), _most(settings))
     mechanism = _mechanism(settings, facts, r, tau)
     return replace(
-        mechanism, warnings=(*mechanism.warnings, *_needless(settings, mechanism, target))
+        mechanism,
+        warnings=(*mechanism.warnings, *_needless(settings, mechanism, target)),
+        refusal=_refusal(settings, mechanism),
+    )
+
+
+def _refusal(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism) -> str:
+    """Why no text may come out, where the number of private tokens was solved for."""
+    if settings.private_tokens or settings.keep_unfinished or mechanism.texts_at_worst:
+        return ""
+    free = "" if settings.svt_threshold is None else "set svt_threshold=null, "
+    return (
+        f"methods.private_prediction: privacy.epsilon pays for {mechanism.private_tokens} private "
+        f"tokens a bucket, and a text may need max_tokens={settings.max_tokens}: no text may come "
+        f"out. Lower max_tokens, {free}raise {_levers(settings)} or privacy.epsilon; or take the "
+        f"chance by private_tokens={mechanism.private_tokens}."
     )
 
 

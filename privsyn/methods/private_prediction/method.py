@@ -28,7 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import ANYTHING, Backends, Draw, Method, Role, Sample, Subject, each
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, Wanted, each
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
@@ -38,7 +38,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.baseline import Recipe
+from privsyn.methods.shared.baseline import LogitMethod, Recipe
 from privsyn.methods.shared.prompts import (
     MIN_TOKENS,
     cut_at_next_record,
@@ -46,14 +46,17 @@ from privsyn.methods.shared.prompts import (
     resolved_prompt,
 )
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
-from privsyn.models.trial import try_logits
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
 
-class PrivatePrediction(Method[PrivatePredictionSettings]):
+_MOST_TOTAL = 10
+"""Tokens of a bucket, public ones included, for each private one that it may draw."""
+
+
+class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
     """Texts bucket by bucket, with each token drawn from the average of clipped logits.
 
     Guarantee: a bucket is r draws of the exponential mechanism and, with the sparse vector
@@ -78,10 +81,6 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)
 
-    def roles(self, cfg: PrivatePredictionConfig) -> tuple[Role, ...]:
-        """One language model, whose logits are read."""
-        return ("language",)
-
     def resolve(
         self,
         cfg: PrivatePredictionConfig,
@@ -103,32 +102,33 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         """One cell per bucket: labels in the config's order, ``buckets_per_label`` each."""
         return Cell.grid(labels, cfg.buckets_per_label)
 
-    def for_texts(
-        self, cfg: PrivatePredictionConfig, texts: int, labels: Sequence[str], records: int | None
-    ) -> dict[str, Any]:
-        """As many texts a bucket at most; all records are shared out among the buckets."""
-        buckets = len(self.cells(cfg, labels))
-        values = {"max_texts": each(texts, buckets)}
-        if records is not None:
-            values["batch_size"] = max(1, records // buckets)
-        return values
+    def additions(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> dict[str, bool]:
+        """What is in no line of Amin et al."""
+        return {
+            "every token private": cfg.svt_threshold is None,
+            "tokens that a JSON schema allows": cfg.json_schema is not None,
+        }
+
+    def for_texts(self, cfg: PrivatePredictionConfig, wanted: Wanted) -> dict[str, Any]:
+        """As many texts a bucket at most; all records are shared out among the buckets.
+
+        Fewer buckets where the records would not fill them: the cost of a token falls with the
+        square of their number.
+        """
+        values: dict[str, Any] = wanted.lengths("max_tokens", "max_reference_tokens")
+        labels, buckets = max(1, len(wanted.labels)), cfg.buckets_per_label
+        if wanted.records is not None:
+            buckets = max(1, min(buckets, wanted.records // (labels * cfg.batch_size)))
+            values["batch_size"] = max(1, wanted.records // (labels * buckets))
+        if buckets != cfg.buckets_per_label:
+            values["buckets_per_label"] = buckets
+        return values | {"max_texts": each(wanted.texts, labels * buckets)}
 
     def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
         """The public prompt, sampled as public tokens are; None under a grammar."""
         if settings.json_schema is not None:
             return None
-        return Recipe(
-            prompt=settings.prompt,
-            max_tokens=settings.max_tokens,
-            min_tokens=settings.min_tokens,
-            whole_sentences=settings.whole_sentences,
-            temperature=settings.public_temperature,
-            top_k=settings.public_vocabulary,
-        )
-
-    def prompt(self, settings: PrivatePredictionSettings) -> tuple[PromptTemplate, int, int]:
-        """What the model's context must hold: both prompts, one reference, one text."""
-        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
+        return Recipe.of(settings, settings.public_temperature, settings.public_vocabulary)
 
     def preflight(
         self,
@@ -137,8 +137,8 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """Compute logits of a public row and a row with a public reference; try the grammar."""
-        try_logits(models.language, self.prompt(settings), labels)
+        """As every method that reads logits; try the grammar, too."""
+        super().preflight(settings, unit, labels, models)
         if settings.json_schema is not None:
             models.language.grammar(settings.json_schema).allowed_tokens([])
 
@@ -185,7 +185,7 @@ def _texts(
     size = _size(settings, mechanism)
     theta = round((settings.svt_threshold or 0.0) * settings.compared_predictions * LATTICE)
     # Public tokens are free, so something else must end a bucket that never draws a private one.
-    most = settings.max_total_tokens or 10 * r
+    most = _MOST_TOTAL * r
     private = total = 0
     threshold: int | None = None
     for number in range(settings.max_texts):
@@ -230,7 +230,7 @@ def _size(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMecha
     r = mechanism.private_tokens
     if mechanism.above is None:
         return r
-    return min(settings.max_total_tokens or 10 * r, settings.max_texts * settings.max_tokens)
+    return min(_MOST_TOTAL * r, settings.max_texts * settings.max_tokens)
 
 
 def _draw(

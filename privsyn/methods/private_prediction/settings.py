@@ -7,12 +7,19 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from privsyn.methods.shared.prompts import PromptConfig, Task, WholeSentences
+from privsyn.methods.shared.prompts import (
+    MinTokens,
+    PromptConfig,
+    ReferenceTokens,
+    Task,
+    WholeSentences,
+)
+from privsyn.models.language.text_variation import MaxTokens
 from privsyn.section import PAPER, SMALL, Section
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Amin et al. 2024, Table 7 in Appendix E.1; the prompt is that of its Figures 4, 9 and 10. At
-    # temperature 2.25 the paper has public_vocabulary 1024.
+    # Amin et al. 2024, Table 7 in Appendix E.1; the prompt has the form of its Figure 4. At
+    # temperature 2.25 the paper has public_vocabulary 1024. Ours: lengths in tokens, max_texts.
     PAPER: {
         "batch_size": 255,
         "clip_bound": 10.0,
@@ -101,24 +108,11 @@ class PrivatePredictionConfig(Section):
         ge=1,
         description="Draw from this many likeliest tokens of the public model. Null: from all.",
     )
-    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Most tokens of a text.")
-    min_tokens: int | None = Field(
-        default=None,
-        ge=0,
-        description="Fewest tokens before a text may end or break its line. Null: 5, and 0 "
-        "for JSON records.",
-    )
+    max_tokens: MaxTokens = 64
+    min_tokens: MinTokens = None
     whole_sentences: WholeSentences = True
-    max_reference_tokens: int = Field(
-        default=64, ge=1, description="References are cut and padded to exactly this length."
-    )
+    max_reference_tokens: ReferenceTokens = 64
     max_texts: int = Field(default=1000, ge=1, le=1_000_000, description="Most texts per bucket.")
-    max_total_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Most tokens per bucket, including public ones. Null: 10 times the private "
-        "ones.",
-    )
     keep_unfinished: bool = Field(
         default=False, description="Keep the unfinished text of the last private token."
     )

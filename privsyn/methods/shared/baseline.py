@@ -9,11 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.methods.base import OnProgress
+from privsyn.dp.adjacency import PrivacyUnit
+from privsyn.methods.base import Backends, Method, OnProgress, Role, SettingsT
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import PromptConfig, cut_at_next_record, released_text
 from privsyn.models.language.text_variation import TextSettings, TextVariation
-from privsyn.models.protocols import LogitModel, TextModel
+from privsyn.models.protocols import LogitModel, PromptTemplate, TextModel
+from privsyn.models.trial import try_logits
 from privsyn.section import Section
 
 
@@ -40,6 +42,13 @@ class Recipe(Section):
     candidates: int = 1
     whole_sentences: bool = True
 
+    @classmethod
+    def of(cls, settings: Any, temperature: float, top_k: int | None) -> Recipe:
+        """The public prompt of a method's settings, with their lengths."""
+        shared = ("prompt", "max_tokens", "min_tokens", "whole_sentences")
+        values = {name: getattr(settings, name) for name in shared}
+        return cls(**values, temperature=temperature, top_k=top_k)
+
 
 @runtime_checkable
 class Alone(Protocol):
@@ -47,6 +56,24 @@ class Alone(Protocol):
 
     def alone(self, cfg: object, labels: Sequence[str]) -> Recipe | None:
         """How its public prompt is sampled; None if settings alone cannot say."""
+
+
+class LogitMethod(Method[SettingsT]):
+    """A method that draws texts token by token, from logits of one language model."""
+
+    def roles(self, cfg: Any) -> tuple[Role, ...]:
+        """One language model, whose logits are read."""
+        return ("language",)
+
+    def prompt(self, settings: Any) -> tuple[PromptTemplate, int, int]:
+        """What the model's context must hold: both prompts, one reference, one text."""
+        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
+
+    def preflight(
+        self, settings: Any, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+    ) -> None:
+        """Compute logits of a public row, and of a row with a public reference."""
+        try_logits(models.language, self.prompt(settings), labels)
 
 
 @runtime_checkable

@@ -116,7 +116,7 @@ def sizes(
     each: int,
     split: Mapping[str, int] | None,
     *,
-    paid: bool,
+    paid: bool = False,
 ) -> list[int]:
     """Records per label: ``each``, or by a public split.
 
@@ -145,18 +145,10 @@ def sizes(
     return [split[str(label)] for label in labels]
 
 
-def refuse_for_texts(where: str, split: Mapping[str, int] | None) -> None:
-    """Refuse a requested number of records beside a public split, which fixes the number.
-
-    Raises:
-        ConfigError: There is a public split.
-    """
-    if split is not None:
-        raise ConfigError(
-            f"{where}.label_split fixes the records of each label: {sum(split.values())} in total, "
-            "which excludes another number of texts.",
-            hint=f"Change label_split, or remove it: -S {where}.label_split=null.",
-        )
+def split_by(shares: Mapping[str, float], texts: int) -> dict[str, int]:
+    """About ``texts`` records in public shares of the labels, at least 1 of each."""
+    whole = sum(shares.values())
+    return {label: max(1, round(texts * share / whole)) for label, share in shares.items()}
 
 
 def apportion(total: int, noisy: Sequence[int] | NDArray) -> list[int]:  # type: ignore[type-arg]

@@ -33,6 +33,34 @@ WholeSentences = Annotated[
 ]
 """Setting of methods whose texts may run out of tokens."""
 
+MinTokens = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        description="Fewest tokens before a text may end or break its line. Null: 5, and 0 for "
+        "JSON records.",
+    ),
+]
+ReferenceTokens = Annotated[
+    int, Field(ge=1, description="References are cut and padded to exactly this length.")
+]
+"""Settings of methods that draw texts token by token."""
+
+Candidates = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=1000,
+        description="Texts written for each that is released: the one nearest to its phrases, or "
+        "most of its label by the model that wrote it, is kept. 1: as the papers.",
+    ),
+]
+LabelSplit = Annotated[
+    dict[str, Annotated[int, Field(ge=1)]] | None,
+    Field(description="Public number of records of every label. Null: equally many of each."),
+]
+"""Settings of methods that release as many records of a label as is asked for."""
+
 
 class PromptConfig(Section):
     """The two prompts, as data."""
@@ -199,9 +227,9 @@ _FORMS: Mapping[Task, tuple[str, str, str, tuple[str, ...]]] = {
         ("\n```",),
     ),
 }
-"""Private and public request, the beginning of the answer, and where a text ends (Amin et al. 2024,
-Figures 4 to 12). The label of an extraction is the phrase. Where the paper begins a record with a
-brace, the grammar of the schema does."""
+"""Private and public request, the beginning of the answer, and where a text ends, after Amin et al.
+2024, Figures 4 to 12, of which Figure 4 alone is nearly word for word. The label of an extraction
+is the phrase. Where the paper begins a record with a brace, the grammar of the schema does."""
 
 
 def cut_at_next_record(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:

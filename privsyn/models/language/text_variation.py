@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -73,6 +74,22 @@ _RANDOM_SLOTS = ("label", "style", "words", "document", "examples")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 
 
+MaxTokens = Annotated[int, Field(ge=1, le=100_000, description="Most tokens of a text.")]
+TopP = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        le=1,
+        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
+        "since a small model's tail is heavy.",
+    ),
+]
+LabelWords = Annotated[
+    dict[str, str], Field(description="What prompts say for a label. Empty: as in the dataset.")
+]
+"""Settings of all methods whose texts are sampled by a prompt."""
+
+
 class TextSettings(Section):
     """Prompts and lengths of texts. All are public.
 
@@ -102,9 +119,7 @@ class TextSettings(Section):
         description="The answer is the variation. False: the model goes on from a kept first part "
         "of the text. Null: rephrase where the model has a chat template.",
     )
-    labels: dict[str, str] = Field(
-        default={}, description="What prompts say for a label. Empty: as in the dataset."
-    )
+    labels: LabelWords = Field(default={})
     styles: tuple[str, ...] = Field(
         default=STYLES,
         min_length=1,
@@ -121,14 +136,8 @@ class TextSettings(Section):
         description="Temperatures of variations of degree 0 and of degree 1; in between by a "
         "straight line.",
     )
-    top_p: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
-        "since a small model's tail is heavy.",
-    )
-    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    top_p: TopP = None
+    max_tokens: MaxTokens = 64
     length_spread: int = Field(
         default=8,
         ge=0,

@@ -11,12 +11,13 @@ import typer
 import yaml
 
 from privsyn import cli
+from privsyn.api import new_project
 from privsyn.api.new_project import label_list, likely, word_of, yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
 from privsyn.errors import ConfigError
 from privsyn.stages.base import open_context
-from privsyn.stages.plan import plan
+from privsyn.stages.plan import for_texts, plan
 
 ROOT = Path(__file__).parents[3]
 CANARY = "vermilion-ocelot-90210"
@@ -163,7 +164,7 @@ def test_a_public_size_is_asked_for_and_never_counted(
     code, _, _, asked = init(*given, *option, answers=answers)
     assert code == 0
     assert load_config(tmp_path / "params.yaml").account.public_size == size
-    assert any("without the file" in question for question in asked) == (
+    assert any("there, by what is known without the file" in question for question in asked) == (
         answers is not None and not option
     )
 
@@ -367,10 +368,17 @@ def test_a_folder_of_csv_parts_is_a_table(init, tmp_path):
 def test_a_folder_of_images(init, tmp_path):
     (tmp_path / "scans" / "benign").mkdir(parents=True)
     given = ("new", "--data", "scans", "--labels", "benign,malignant", "--image-size", "28")
-    code, out, err, _ = init(*given)
+    code, _, err, _ = init(*given)
+    assert code == 2  # color is never dropped unasked
+    assert "--image-mode is missing. Are the images gray (L) or in color (RGB)?" in err
+    code, _, _, asked = init("asked", *given[1:], answers={"gray (L)": "l"})
+    assert (code, sum("gray (L)" in question for question in asked)) == (0, 1)
+    assert load_config(tmp_path / "asked/params.yaml").dataset.images.mode == "L"
+    code, out, err, _ = init(*given, "--image-mode", "RGB")
     assert code == 0, err
     config = load_config(tmp_path / "new/params.yaml")
-    assert config.dataset.images.size == 28
+    assert (config.dataset.images.size, config.dataset.images.mode) == (28, "RGB")
+    assert "label 'benign' is not one of the model's" in " ".join(out.split())
     assert config.dataset.unit == "file"
     assert config.pipeline == ("private_evolution",)
     assert config.method("private_evolution").modality == "image"
@@ -378,6 +386,113 @@ def test_a_folder_of_images(init, tmp_path):
     assert config.method("private_evolution").expansion == 1
     assert "models fetch" not in out  # no text is written
     assert "files, not people, are protected" in " ".join(out.split())
+
+
+def test_a_private_file_is_kept_out_of_git_and_dvc(init, tmp_path):
+    """In the project, beside it in the repository, in a folder, by its date; not elsewhere."""
+    import subprocess
+
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    for folder in ("new", "new/months", "apart"):
+        (tmp_path / folder).mkdir()
+    header = "id,body\n1,x\n"
+    private = ["new/a [1].csv", "new/months/2026-01.csv", "apart/b.csv"]
+    for name in private:
+        (tmp_path / name).write_text(header)
+    (tmp_path / "notes.md").write_text("public")
+    given = ("--rows-are-units", "--text", "body", "--data")
+    for place, data in (
+        ("new", "new/a [1].csv"),
+        ("new/months/p", "new/months/2026-01.csv"),
+        ("other", "apart"),
+    ):
+        code, _, err, _ = init(place, *given, data)
+        assert code == 0, err
+    added = subprocess.run(
+        ["git", "add", "-A", "--dry-run"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    assert "notes.md" in added
+    assert not [name for name in private if name in added]
+    assert "/a\\ \\[1].csv" in (tmp_path / "new/.dvcignore").read_text().splitlines()
+    dated = new_project.params(None, "private_evolution", settings=[
+        'dataset.path="exports/{date:%Y-%m}.jsonl"', 'dataset.test_path="{version}.csv"'
+    ])  # fmt: skip
+    new_project.write(tmp_path / "dated", dated)
+    lines = (tmp_path / "dated/.gitignore").read_text().splitlines()
+    assert lines[-2:] == ["/exports", "/*.csv"]
+    outside = tmp_path.parent / "outside.csv"
+    outside.write_text(header)
+    assert init("far", *given, str(outside))[0] == 0
+    assert "outside" not in (tmp_path / "far/.gitignore").read_text()
+
+
+def test_public_shares_of_labels_are_asked_for_and_split_the_texts(init, tickets, tmp_path):
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "kind")
+    several = ("--labels", "Bug,Praise", "--texts", "100")
+    assert init("new", *given, *several, "--label-shares", "80, 20")[0] == 0
+    for name in ("private_evolution", "dp_lora"):
+        split = load_config(tmp_path / "new/params.yaml").method(name).label_split
+        assert split == {"Bug": 80, "Praise": 20}
+    answers = {"not a share above 0 for each of 2": "3,1", "equally frequent": "3"}
+    code, _, err, asked = init("asked", *given, *several, answers=answers)
+    assert code == 0, err
+    assert sum("equally frequent" in question for question in asked) == 2
+    config = load_config(tmp_path / "asked/params.yaml")
+    assert config.method("dp_lora").label_split == {"Bug": 75, "Praise": 25}
+    [resized] = [one for one in for_texts(config, "dp_lora", 8) if "label_split" in one]
+    assert resized == 'methods.dp_lora.label_split={"Bug": 6, "Praise": 2}'
+    assert init("even", *given, *several, answers={})[0] == 0
+    assert load_config(tmp_path / "even/params.yaml").method("dp_lora").label_split is None
+    code, _, _, asked = init("one", *given, "--labels", "Bug", answers={})
+    assert not [question for question in asked if "equally frequent" in question]
+
+
+def test_sizes_and_lengths_follow_what_was_said_and_are_not_called_the_papers(
+    init, large, tickets, tmp_path
+):
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "kind", "--labels", "A,B")
+    said = ("--public-size", "1100", "--texts", "100", "--words", "40", "--model", str(large))
+    code, out, err, _ = init("new", *given, *said)
+    assert code == 0, err
+    config = load_config(tmp_path / "new/params.yaml")
+    ink, prediction = config.method("invisible_ink"), config.method("private_prediction")
+    assert (ink.max_tokens, ink.max_reference_tokens) == (60, 60)
+    assert (prediction.max_tokens, prediction.svt_threshold) == (60, None)
+    assert (prediction.buckets_per_label, prediction.batch_size) == (1, 440)
+    lora = config.method("dp_lora")
+    assert (lora.sampling_rate, lora.expected_batch, lora.max_tokens) == (0.25, 220, 60)
+    assert lora.sampling_rate * lora.steps == pytest.approx(10, abs=0.1)  # epochs, as the paper
+    assert config.method("private_evolution").text.max_tokens == 60
+    said = " ".join(out.split()).partition("so not the papers' configurations: ")[2]
+    assert {"svt_threshold,", "max_tokens,", "sampling_rate,"} <= set(said.split())
+    ctx = open_context(tmp_path / "new/params.yaml", [])
+    for name in ("invisible_ink", "private_prediction", "dp_lora"):
+        planned = plan(ctx, name)
+        assert [one for one in planned.warnings if "not the paper's configuration" in one]
+        assert not [one for one in planned.warnings if "words, and dataset.words" in one]
+    literal = open_context(tmp_path / "new/params.yaml", ["methods.invisible_ink=paper"])
+    planned = plan(literal, "invisible_ink")
+    assert [one for one in planned.warnings if "max_tokens=500 holds about 375 words" in one]
+    assert not [one for one in planned.warnings if "not the paper's configuration" in one]
+    poor = ["methods.private_prediction=paper", "privacy.epsilon=0.3"]
+    literal = open_context(tmp_path / "new/params.yaml", poor)
+    with pytest.raises(ConfigError, match="no text may come out"):
+        plan(literal, "private_prediction")
+
+
+def test_an_example_of_one_word_is_asked_for_again(init, tickets, tmp_path):
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "kind")
+    answers = {"is one word": "It broke again.", "Example 1 of 2": "900", "Example 2": "none"}
+    code, _, err, asked = init(*given, "--labels", "Bug,Praise", answers=answers)
+    assert code == 0, err
+    assert sum("'900' is one word" in question for question in asked) == 1
+    [example] = load_config(tmp_path / "params.yaml").dataset.examples
+    assert (example.label, example.text) == ("Bug", "It broke again.")
+
+
+def test_the_template_writes_the_shipped_params_as_they_are():
+    shipped = (ROOT / "params.yaml").read_text()
+    assert new_project.params(None, "private_evolution") == shipped
 
 
 def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
@@ -477,7 +592,19 @@ def test_files_that_are_there_are_kept(init, tmp_path):
 
 
 def test_words_of_yaml_are_quoted():
-    for value in ("Yes", "null", "1", "a: b", "# c", "2024-01-01", "ü, é", "-", "'", "{x}"):
+    for value in (
+        1.25e-7,
+        1e20,
+        "Yes",
+        "null",
+        "1",
+        "a: b",
+        "# c",
+        "2024-01-01",
+        "ü, é",
+        "-",
+        "{x}",
+    ):
         assert yaml.safe_load(f"x: {yaml_of([value])}")["x"] == [value]
         assert yaml.safe_load(f"x: {yaml_of(value)}")["x"] == value
     assert yaml.safe_load(f"x: {yaml_of(1e-6)}")["x"] == 1e-6

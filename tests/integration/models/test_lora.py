@@ -258,20 +258,18 @@ def test_every_token_of_the_record_counts_and_none_of_the_prompt(make, folders, 
 def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, clip_norm):
     trainer = make(clip_norm=clip_norm)
     units = units_of(trainer)
-    cfg = DPLoraConfig(
-        clip_norm=clip_norm, expected_batch=5.5, learning_rate=0.01, steps=4, warmup_steps=2
-    )
+    cfg = DPLoraConfig(clip_norm=clip_norm, expected_batch=5.5, learning_rate=0.01, steps=4)
     begun = trainer.state()
     total = trainer.clipped_sum(units)
     after = _advance(
-        cfg, SampledGaussian(0.5, 1.0, 4), trainer, units, NoNoise(), range(1), lambda *_: None
+        cfg, SampledGaussian(0.5, 1.0, 4), trainer, units, NoNoise(), range(2, 3), lambda *_: None
     )
     before = load_tensors(begun)
     theta = torch.nn.Parameter(before["theta"].clone())
     optimizer = torch.optim.AdamW([theta], lr=0.005, weight_decay=0.0)
     kept = {name.partition(".")[2]: value for name, value in before.items() if "." in name}
     optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: kept}})
-    optimizer.param_groups[0]["lr"] = 0.005  # half of the warm-up
+    optimizer.param_groups[0]["lr"] = 0.005  # two of four steps have passed
     theta.grad = torch.from_numpy(total / CLIP_STEPS * (clip_norm / 5.5)).float()
     optimizer.step()
     assert torch.equal(load_tensors(after)["theta"], theta.detach())

@@ -303,7 +303,7 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
     assert "{label}" not in unlabeled.prompt
     own = config(terms, subject=Subject("a letter", examples=shown), prompt="Terms: {phrases}")
     assert own.examples == ()
-    planned = METHOD.Config.model_validate(cfg.model_dump(mode="json"))
+    planned = METHOD.Settings.model_validate(cfg.model_dump(mode="json"))
     assert planned.model_dump() == cfg.model_dump()
 
 

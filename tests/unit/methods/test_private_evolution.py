@@ -209,7 +209,7 @@ def test_the_plan_says_rows_threshold_and_noise():
         ({"degrees": (1.5,)}, "between 0 and 1"),
         ({"degrees": (float("nan"),)}, "between 0 and 1"),
         ({"degrees": (0.9, 0.8, 0.7, 0.6), "rounds": 3}, "4 entries for rounds=3"),
-        ({"label_split": {"x": 0, "y": 1}}, "at least 1"),
+        ({"label_split": {"x": 0, "y": 1}}, "greater than or equal to 1"),
         ({"label_split": {"x": 2, "y": 1}, "noisy_label_split": True}, "excludes"),
         ({"modality": "sound"}, "image"),
         ({"image_steps": ()}, "at least 1 item"),

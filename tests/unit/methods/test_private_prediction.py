@@ -204,6 +204,19 @@ def test_refuses_what_buys_no_token_and_names_the_culprit():
         config(private_tokens=0)
 
 
+def test_a_budget_that_pays_for_no_whole_text_is_refused_unless_the_chance_is_taken():
+    poor = {"private_tokens": None, "batch_size": 20, "max_tokens": 400, "temperature": 2.0}
+    for svt, step in ((0.5, "set svt_threshold=null"), (None, "raise batch_size")):
+        short = plan(config(**poor, svt_threshold=svt), Guarantee(1, 1e-6))
+        assert short.derived["texts_at_worst"] == 0
+        assert "no text may come out. Lower max_tokens" in short.refusal
+        assert step in short.refusal
+        r = short.private_tokens
+        for taken in ({"private_tokens": r}, {"keep_unfinished": True}, {"max_tokens": r}):
+            cfg = config(**poor | taken, svt_threshold=svt)
+            assert not plan(cfg, Guarantee(1, 1e-6)).refusal
+
+
 def test_says_how_many_texts_that_buys_at_worst():
     assert plan(config(private_tokens=13)).derived["texts_at_worst"] == 2 * 4
     short = plan(config(private_tokens=5))
@@ -264,11 +277,11 @@ def test_without_comparisons_every_token_is_private(tmp_path):
 
 
 def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
-    cfg = config(svt_threshold=2.0, max_total_tokens=25, private_tokens=5)
+    cfg = config(svt_threshold=2.0, private_tokens=3)
     samples = run(tmp_path, cfg, noise=NoNoise(), name="tokens")
     found = entries(tmp_path, "tokens")
     assert all(value < 0 for key, value in found.items() if "threshold" not in key)
-    assert sum("threshold" not in key for key in found) == 4 * 25
+    assert sum("threshold" not in key for key in found) == 4 * 30
     assert samples
     few = run(tmp_path, cfg.model_copy(update={"max_texts": 2}), noise=NoNoise(), name="texts")
     assert len(few) == 8
@@ -312,7 +325,7 @@ def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):
 def test_predictable_tokens_are_public(tmp_path):
     """References that say what the public prompt says cost nothing; others do."""
     same = FakeLogitModel(("<end>", "a", "b"), script=lambda *_: (-3.0, 5.0, 0.0))
-    cfg = config(batch_size=3, buckets_per_label=1, max_total_tokens=12)
+    cfg = config(batch_size=3, buckets_per_label=1, private_tokens=2)
     cells = METHOD.cells(cfg, LABELS)
     data = [Bucket(cell, Private(["a"] * 3)) for cell in cells]
     samples = run(tmp_path, cfg, data, NoNoise(), model=same, name="same")
@@ -486,12 +499,12 @@ def test_equal_predictions_are_apart_by_what_a_bucket_holds_less_than_expected()
 
 def test_progress_with_comparisons_counts_what_is_drawn(tmp_path):
     """All tokens public: the bucket ends by its tokens, and progress says how near that is."""
-    cfg = config(svt_threshold=2.0, max_total_tokens=25, private_tokens=5)
+    cfg = config(svt_threshold=2.0, private_tokens=3)
     told: list[tuple[int, int]] = []
     run(tmp_path, cfg, noise=NoNoise(), progress=lambda done, total: told.append((done, total)))
-    assert {total for _, total in told} == {4 * 25}
+    assert {total for _, total in told} == {4 * 30}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert max(done for done, _ in told[: len(told) // 4]) >= 24
+    assert max(done for done, _ in told[: len(told) // 4]) >= 29
 
 
 def test_a_round_is_two_epsilon_halves():
