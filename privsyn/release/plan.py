@@ -66,7 +66,7 @@ class ModelUse(Section):
     dtype: str
 
 
-NOISY_SHARES = ("noisy_label_split", "label_noise")
+NOISY_SHARES = ("noisy_label_split",)
 """Settings by which a noisy histogram of the labels splits a release."""
 
 

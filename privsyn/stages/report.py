@@ -139,7 +139,7 @@ def _proportions(where: str, settings: Any) -> str:
     )
 
 
-_BY_NOISE = ("noisy_label_split", "label_noise")
+_BY_NOISE = ("noisy_label_split",)
 """Settings by which a noisy histogram of the labels splits a release."""
 
 
