@@ -66,10 +66,6 @@ class ModelUse(Section):
     dtype: str
 
 
-NOISY_SHARES = ("noisy_label_split",)
-"""Settings by which a noisy histogram of the labels splits a release."""
-
-
 class Plan(Section):
     """A release before it exists: all public, computed without opening a data file.
 
@@ -169,9 +165,8 @@ class Plan(Section):
             return ""
         if self.settings.get("label_split"):
             return f"of each label as many as {where}.label_split says"
-        noisy = next((name for name in NOISY_SHARES if self.settings.get(name)), None)
-        if noisy is not None:
-            return f"of each label by its noisy share of the records ({where}.{noisy})"
+        if self.settings.get("noisy_label_split"):
+            return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
         at_most = "" if self.row_bounds[0] == self.rows else "at most "
         # privacy: a method that does not pay for shares gives every label the same number.
         public = f" ({where}.label_split: public shares)" if "label_split" in self.settings else ""

@@ -126,21 +126,18 @@ def _rows(ctx: Context, plan: Plan) -> int:
 
 def _proportions(where: str, settings: Any) -> str:
     """What decides how many records a label has, by the settings a method has for it."""
-    noisy = next((name for name in _BY_NOISE if hasattr(settings, name)), None)
     if getattr(settings, "label_split", None) is not None:
         return f"They are those of {where}.label_split."
-    if noisy is None:
+    if not hasattr(settings, "label_split"):
         return "The method treats every label alike, on purpose."
-    if getattr(settings, noisy) not in (None, False):
-        return f"They follow {where}.{noisy}, whose noise moves them."
+    if not hasattr(settings, "noisy_label_split"):
+        return f"Set {where}.label_split where they are public."
+    if settings.noisy_label_split:
+        return f"They follow {where}.noisy_label_split, whose noise moves them."
     return (
-        f"Set {where}.{noisy}, which pays for the real ones, or {where}.label_split where they are "
-        "public."
+        f"Set {where}.noisy_label_split, which pays for the real ones, or {where}.label_split "
+        "where they are public."
     )
-
-
-_BY_NOISE = ("noisy_label_split",)
-"""Settings by which a noisy histogram of the labels splits a release."""
 
 
 def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:

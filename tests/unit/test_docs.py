@@ -270,7 +270,7 @@ def test_the_reference_of_settings_is_of_their_own_descriptions(docs_site):
     said = {row[0].strip("|` "): row[1:] for row in rows}
     assert said["images.mode"][0] == '`"RGB"`'
     assert said["images.mode"][1].endswith("One of `L`, `RGB`. |")
-    assert said["rounds"][:3] == ["`8`", "`20`", "`1`"]  # by itself, paper, small
+    assert said["rounds"][:3] == ["`8`", "`10`", "`1`"]  # by itself, paper, small
     assert said["rounds"][3].endswith("At least 1, at most 1000. |")
 
 
