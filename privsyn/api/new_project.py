@@ -74,8 +74,8 @@ def params(
     config = parse_config(raw, settings)
     papers = _papers(config, preset)
     for name in papers:
-        kept = {key: raw["methods"][name][key] for key in _KEPT if key in raw["methods"][name]}
-        raw["methods"][name] = {PRESET: PAPER} | kept | dict(_UNLIKE.get(name, {}))
+        modality = {key: raw["methods"][name][key] for key in _KEPT if key in raw["methods"][name]}
+        raw["methods"][name] = {PRESET: PAPER} | modality | dict(_UNLIKE.get(name, {}))
     if papers and not (size_here(config.models) or (0, True))[1]:
         # The papers' prompts are for chat models; null and plain continue a list of records.
         override(raw, "methods.invisible_ink.prompt=null")
@@ -172,7 +172,7 @@ def yaml_of(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-class _Lines:
+class _Settings:
     """Lines of params.yaml: each setting is written once, where the template names it or its rest.
 
     Args:
@@ -188,7 +188,7 @@ class _Lines:
         section = self._section(parents)
         if name not in section:
             return self.GONE
-        return self._written(name, section.pop(name), len(parents), comment)
+        return self._entry(name, section.pop(name), len(parents), comment)
 
     def rest(self, key: str) -> str:
         """The settings of a section that no line has named; GONE where there are none."""
@@ -197,7 +197,7 @@ class _Lines:
         for name in list(section):
             value = section.pop(name)
             if value != {}:  # a section whose settings have their lines
-                lines.append(self._written(name, value, len(parents)))
+                lines.append(self._entry(name, value, len(parents)))
         return "\n".join(lines) or self.GONE
 
     GONE = "\0"
@@ -209,7 +209,7 @@ class _Lines:
             section = section.get(parent) or {}
         return section
 
-    def _written(self, name: str, value: Any, depth: int, comment: str = "") -> str:
+    def _entry(self, name: str, value: Any, depth: int, comment: str = "") -> str:
         block = bool(value) and (
             all(isinstance(one, dict) for one in value)
             if isinstance(value, list)
@@ -233,9 +233,9 @@ def _render(values: dict[str, Any]) -> str:
     pages = Environment(  # noqa: S701 - YAML: what is printed is quoted by yaml_of
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
     )
-    lines = _Lines(values)
+    lines = _Settings(values)
     text = pages.get_template("params.jinja").render(line=lines.line, rest=lines.rest)
-    return "".join(f"{line}\n" for line in text.splitlines() if line != _Lines.GONE)
+    return "".join(f"{line}\n" for line in text.splitlines() if line != _Settings.GONE)
 
 
 def refuse_existing(folder: Path) -> None:
@@ -331,10 +331,10 @@ def _private_lines(folder: Path, config: Config) -> dict[Path, list[str]]:
     return lines
 
 
-def _add_lines(file: Path, wanted: Sequence[str]) -> bool:
+def _add_lines(file: Path, needed: Sequence[str]) -> bool:
     """Add the lines that a file lacks, whoever wrote it; whether there were any."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    missing = [line for line in dict.fromkeys(wanted) if line not in lines]
+    missing = [line for line in dict.fromkeys(needed) if line not in lines]
     if missing:
         _write(file, "\n".join([*lines, *missing]) + "\n")
     return bool(missing)
@@ -577,7 +577,7 @@ class _Interview:
         self.answers = dict(given)
         for field in ("label", "unit"):
             if given.get(field) == "":  # else who is protected would be left open by a slip
-                raise ConfigError(f"{self._called(field)} is empty.", hint=_EMPTY[field, prefix])
+                raise ConfigError(f"{self._option(field)} is empty.", hint=_EMPTY[field, prefix])
 
     def settle(
         self, field: str, question: str, proposal: str | None = None, *, sure: bool = True
@@ -592,22 +592,22 @@ class _Interview:
         elif sure and proposal:
             answer = proposal
         else:
-            option = _EITHER[self._prefix] if field == "unit" else self._called(field)
+            option = _EITHER[self._prefix] if field == "unit" else self._option(field)
             raise ConfigError(f"{option} is missing.", hint=question)
         self.answers[field] = None if answer == "" or self._is_nothing(answer) else answer
 
     def _answer(self, field: str, question: str, proposal: str) -> str:
         """A person's answer; one that would not do is asked for again at once."""
-        asked = question
+        shown = question
         for tries_left in range(_TRIES, -1, -1):
-            answer = self._ask(asked, proposal).strip() if self._ask else proposal
+            answer = self._ask(shown, proposal).strip() if self._ask else proposal
             try:
                 self._refuse({field: answer})
                 break
             except PrivsynError as wrong:
                 if not tries_left:
                     raise
-                asked = f"{wrong} {question}"
+                shown = f"{wrong} {question}"
         return answer
 
     def content(self) -> bool:
@@ -619,14 +619,14 @@ class _Interview:
             answers["text"] = None
             self.settle("image_size", _SIDE, "28", sure=False)
             self.settle("image_mode", _MODE, "RGB", sure=False)
-            mode = self._called("image_mode"), str(answers["image_mode"])
+            mode = self._option("image_mode"), str(answers["image_mode"])
             answers["image_mode"] = _chosen(*mode, _CHOICES["image_mode"])
             answers["image_size"] = int(answers["image_size"])
             self.settle("label", "Which column holds the label? (in a folder any word)", "label")
             if self._path.is_dir():
                 answers.setdefault("unit", "file")
             return True
-        self._header = read_header(table or self._path, setting=self._called("data"))
+        self._header = read_header(table or self._path, setting=self._option("data"))
         columns, delimiter = self._header.names, self._header.delimiter
         self._refuse(answers)
         usual = "\t" if split_suffix(table or self._path)[0] == ".tsv" else ","
@@ -652,7 +652,7 @@ class _Interview:
             self.settle("label_shares", _SHARES.format(", ".join(labels)), YES)
         shares = answers.get("label_shares")
         if isinstance(shares, str):
-            answers["label_shares"] = _shares(self._called("label_shares"), shares, len(labels))
+            answers["label_shares"] = _shares(self._option("label_shares"), shares, len(labels))
         if examples and "examples" not in answers and self._ask is not None:
             answers["examples"] = _examples(self._ask, labels)
 
@@ -691,7 +691,7 @@ class _Interview:
         known = () if self._header is None else self._header
         return answer.casefold() in NOTHING and answer not in known
 
-    def _called(self, field: str) -> str:
+    def _option(self, field: str) -> str:
         if self._ask is not None and field not in self._given:
             return field.replace("_", " ")  # an answer, and no option that anybody wrote
         return self._prefix + (field.replace("_", "-") if self._prefix == OPTION else field)
@@ -700,13 +700,13 @@ class _Interview:
         """Refuse an answer that would not do: at once, while it can be given again."""
         for field, value in answers.items():
             if field in _CHECKS and value is not None:
-                _CHECKS[field](self._called(field), value)
+                _CHECKS[field](self._option(field), value)
             if field in _CHOICES and value is not None:
-                _chosen(self._called(field), str(value), _CHOICES[field])
+                _chosen(self._option(field), str(value), _CHOICES[field])
         if isinstance(answers.get("label_shares"), str):
             labels = self.answers.get("labels") or ()
             count = len(label_list(labels) if isinstance(labels, str) else labels)
-            _shares(self._called("label_shares"), answers["label_shares"], count)
+            _shares(self._option("label_shares"), answers["label_shares"], count)
         if self._header is not None:
             self._refuse_columns(self._header, answers)
 
@@ -714,7 +714,7 @@ class _Interview:
         text = answers.get("text", "text")
         if text in ("", None, *NOTHING) and text not in header:
             raise ConfigError(
-                f"{self._called('text')}={text!r} names no column.",
+                f"{self._option('text')}={text!r} names no column.",
                 hint="A project of texts needs one, or a form over several.",
             )
         if "unit" in answers and self._ask is not None and answers["unit"] in ("", "-"):

@@ -318,7 +318,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Size:
     """The size of a release, by what its owner states: public, never counted from the data.
 
     Attributes:
@@ -433,7 +433,7 @@ class Method(Protocol[SettingsT]):
         """The public cells of the partition, in output order: one per label."""
         return Cell.grid(labels, 1)
 
-    def for_texts(self, cfg: Any, wanted: Wanted) -> Mapping[str, Any]:
+    def for_texts(self, cfg: Any, size: Size) -> Mapping[str, Any]:
         """Changes to ``cfg``, by dotted name, for a release of a wanted size.
 
         It has a few more records if the labels do not divide their number. For methods whose

@@ -32,8 +32,8 @@ from privsyn.methods.base import (
     Method,
     PricingFacts,
     Role,
+    Size,
     TrainsModel,
-    Wanted,
 )
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -296,17 +296,17 @@ def for_texts(config: Config, method_name: str, texts: int, words: int | None = 
             f"texts={texts} is not a whole number from 1 on.", hint="Pass a number such as 200."
         )
     there, labels = publicly(config.dataset, config.account), config.dataset.labels
-    wanted = Wanted(texts, labels, words=words)
+    size = Size(texts, labels, words=words)
     if there is not None:
-        wanted = replace(wanted, units=there.units, records=there.records)
+        size = replace(size, units=there.units, records=there.records)
     given = config.method(method_name)
-    sizes = load_method(method_name).for_texts(given, wanted)
+    sizes = load_method(method_name).for_texts(given, size)
     try:
-        own = {key: value for key, value in sizes.items() if "." not in key}
-        type(given).model_validate(given.model_dump() | own)
+        plain = {key: value for key, value in sizes.items() if "." not in key}
+        type(given).model_validate(given.model_dump() | plain)
     except ValidationError:
         limits = type(given).model_json_schema()["properties"]
-        most = [limits[key]["maximum"] for key in own if "maximum" in limits.get(key, ())]
+        most = [limits[key]["maximum"] for key in plain if "maximum" in limits.get(key, ())]
         if not most or texts <= most[0] * max(1, len(labels)):
             raise
         raise ConfigError(

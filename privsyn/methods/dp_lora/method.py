@@ -31,8 +31,8 @@ from privsyn.methods.base import (
     OnProgress,
     Role,
     Sample,
+    Size,
     Subject,
-    Wanted,
 )
 from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
@@ -120,20 +120,20 @@ class DPLora(Method[DPLoraSettings]):
             "a choice among candidates by their label": cfg.candidates > 1 and len(labels) > 1,
         }
 
-    def for_texts(self, cfg: DPLoraConfig, wanted: Wanted) -> dict[str, Any]:
+    def for_texts(self, cfg: DPLoraConfig, size: Size) -> dict[str, Any]:
         """The texts per label, and batches of the units there are, with as many passes as before.
 
         A step samples as many units as ``cfg`` expects, if these are at most a quarter of all.
         """
-        values: dict[str, Any] = {"texts_per_label": wanted.each} | wanted.lengths("max_tokens")
+        values: dict[str, Any] = {"texts_per_label": size.each} | size.lengths("max_tokens")
         if cfg.label_split is not None:
-            values = values | {"label_split": label_choice.split_by(cfg.label_split, wanted.texts)}
-        if wanted.units is not None:
-            rate = max(cfg.sampling_rate, min(_LARGEST_RATE, cfg.expected_batch / wanted.units))
+            values = values | {"label_split": label_choice.split_by(cfg.label_split, size.texts)}
+        if size.units is not None:
+            rate = max(cfg.sampling_rate, min(_LARGEST_RATE, cfg.expected_batch / size.units))
             if rate > cfg.sampling_rate:
                 values["sampling_rate"] = rate
                 values["steps"] = max(1, round(cfg.steps * cfg.sampling_rate / rate))
-            values["expected_batch"] = max(1, round(rate * wanted.units))
+            values["expected_batch"] = max(1, round(rate * size.units))
         return values
 
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:

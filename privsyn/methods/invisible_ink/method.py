@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
-from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Subject, Wanted
+from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Size, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.baseline import LogitMethod, Recipe
@@ -93,13 +93,13 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         guidance = 1.0 if cfg.guidance is None else cfg.guidance
         return {f"guidance {guidance:g} on the private difference": guidance != 1}
 
-    def for_texts(self, cfg: InvisibleInkConfig, wanted: Wanted) -> dict[str, Any]:
+    def for_texts(self, cfg: InvisibleInkConfig, size: Size) -> dict[str, Any]:
         """Equally many texts per label; all records are distributed over them."""
-        values = {"texts_per_label": wanted.each}
-        values |= wanted.lengths("max_tokens", "max_reference_tokens")
-        if wanted.records is not None:
-            buckets = len(Cell.grid(wanted.labels, wanted.each))
-            values["batch_size"] = max(1, wanted.records // buckets)
+        values = {"texts_per_label": size.each}
+        values |= size.lengths("max_tokens", "max_reference_tokens")
+        if size.records is not None:
+            buckets = len(Cell.grid(size.labels, size.each))
+            values["batch_size"] = max(1, size.records // buckets)
         return values
 
     def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:

@@ -25,9 +25,9 @@ from privsyn.methods.base import (
     Method,
     Role,
     Sample,
+    Size,
     Steps,
     Subject,
-    Wanted,
 )
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
@@ -211,9 +211,9 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "a choice among completions by their phrases": cfg.candidates > 1 and cfg.use_llm,
         }
 
-    def for_texts(self, cfg: KeyphraseSeedingConfig, wanted: Wanted) -> dict[str, Any]:
+    def for_texts(self, cfg: KeyphraseSeedingConfig, size: Size) -> dict[str, Any]:
         """As many sequences per label as texts; more sequences cost no more epsilon."""
-        return {"sequences_per_label": wanted.each} | wanted.lengths("max_tokens")
+        return {"sequences_per_label": size.each} | size.lengths("max_tokens")
 
     def requests(self, settings: KeyphraseSeedingConfig, labels: Sequence[str | None]) -> int:
         """One a completion of a prompt."""

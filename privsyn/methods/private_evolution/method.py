@@ -35,9 +35,9 @@ from privsyn.methods.base import (
     OnProgress,
     Role,
     Sample,
+    Size,
     Steps,
     Subject,
-    Wanted,
 )
 from privsyn.methods.private_evolution.adaptation import TokenTable
 from privsyn.methods.private_evolution.mechanism import (
@@ -154,15 +154,15 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
             "a noisy split of the labels": cfg.noisy_label_split,  # [E8]
         }
 
-    def for_texts(self, cfg: PrivateEvolutionConfig, wanted: Wanted) -> dict[str, Any]:
+    def for_texts(self, cfg: PrivateEvolutionConfig, size: Size) -> dict[str, Any]:
         """Equally many per label, if possible without more candidates than records."""
-        values: dict[str, Any] = {"population": wanted.each}
+        values: dict[str, Any] = {"population": size.each}
         if cfg.modality == "text":
-            values |= wanted.lengths("text.max_tokens")
+            values |= size.lengths("text.max_tokens")
         if cfg.label_split is not None:
-            values |= {"label_split": label_choice.split_by(cfg.label_split, wanted.texts)}
-        if wanted.records is not None and cfg.expansion > 1:
-            most = wanted.records // (wanted.each * max(1, len(wanted.labels)))
+            values |= {"label_split": label_choice.split_by(cfg.label_split, size.texts)}
+        if size.records is not None and cfg.expansion > 1:
+            most = size.records // (size.each * max(1, len(size.labels)))
             values["expansion"] = min(cfg.expansion, max(2, most))
         return values
 

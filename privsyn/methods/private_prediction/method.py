@@ -28,7 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, Wanted, each
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Size, Subject, each
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
@@ -109,20 +109,20 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
             "tokens that a JSON schema allows": cfg.json_schema is not None,
         }
 
-    def for_texts(self, cfg: PrivatePredictionConfig, wanted: Wanted) -> dict[str, Any]:
+    def for_texts(self, cfg: PrivatePredictionConfig, size: Size) -> dict[str, Any]:
         """As many texts a bucket at most; all records are shared out among the buckets.
 
         Fewer buckets where the records would not fill them: the cost of a token falls with the
         square of their number.
         """
-        values: dict[str, Any] = wanted.lengths("max_tokens", "max_reference_tokens")
-        labels, buckets = max(1, len(wanted.labels)), cfg.buckets_per_label
-        if wanted.records is not None:
-            buckets = max(1, min(buckets, wanted.records // (labels * cfg.batch_size)))
-            values["batch_size"] = max(1, wanted.records // (labels * buckets))
+        values: dict[str, Any] = size.lengths("max_tokens", "max_reference_tokens")
+        labels, buckets = max(1, len(size.labels)), cfg.buckets_per_label
+        if size.records is not None:
+            buckets = max(1, min(buckets, size.records // (labels * cfg.batch_size)))
+            values["batch_size"] = max(1, size.records // (labels * buckets))
         if buckets != cfg.buckets_per_label:
             values["buckets_per_label"] = buckets
-        return values | {"max_texts": each(wanted.texts, labels * buckets)}
+        return values | {"max_texts": each(size.texts, labels * buckets)}
 
     def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
         """The public prompt, sampled as public tokens are; None under a grammar."""
