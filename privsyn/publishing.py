@@ -107,6 +107,11 @@ class DvcCommand:
             )
             if done.returncode == 0:
                 return done.stdout
+            if "Unable to read RWLock-file" in done.stdout:
+                # crash safety: DVC writes in place which of its processes use which files. A kill
+                # or a full disk leaves half of it, at which every later command would fail.
+                (self.root / ".dvc" / "tmp" / "rwlock").unlink(missing_ok=True)
+                continue
             busy = any(sign in done.stdout for sign in _BUSY)
             if not busy or time.monotonic() >= deadline:
                 raise _refusal(arguments, done.stdout, busy=busy)
@@ -124,6 +129,8 @@ def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishErr
         return PublishError(message, hint="Another DVC command runs in this project: wait for it.")
     if "are missing from 'params.yaml'" in message:
         return ConfigError(message, hint="dvc.yaml names these sections; they may be empty: {}.")
+    if re.search(r"dvc\.lock' (is invalid|validation failed)", output):
+        return PublishError(message, hint="Bring it back: git checkout dvc.lock. Or remove it.")
     if "config file error" in output:
         return ConfigError(message, hint="See services.dvc_remote and: dvc remote list.")
     return PublishError(message, hint="Nothing is lost: repair it and run the same again.")

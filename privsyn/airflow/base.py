@@ -12,7 +12,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date as Date
 from pathlib import Path
@@ -192,16 +192,17 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """The plan of the release.
 
         Raises:
-            ConfigError: The task ``plan`` left none.
+            ConfigError: The task ``plan`` left none, or one of another version.
         """
         from privsyn.release.plan import Plan
 
-        # A DAG that does not render templates as native objects hands on a text.
-        if not isinstance(self.plan, Mapping):
-            raise ConfigError(
-                "the run has no plan.", hint="Clear the task `plan` and the tasks after it."
-            )
-        return Plan.model_validate(dict(self.plan))
+        with suppress(TypeError, ValueError):
+            # A DAG that does not render templates as native objects hands on a text.
+            return Plan.model_validate(dict(self.plan))
+        raise ConfigError(
+            "the run has no plan that this version of privsyn reads.",
+            hint="Clear the task `plan` and the tasks after it.",
+        )
 
     def note_lineage(self, ctx: StageContext, planned: Plan) -> None:
         """Keep the address of the release's MLflow run for the task's link."""

@@ -198,11 +198,12 @@ def test_our_error_does_not_drag_a_foreign_one_into_the_log():
     assert SECRET not in "".join(traceback.format_exception(raised))
 
 
-def test_a_run_without_a_plan_says_what_to_clear():
+@pytest.mark.parametrize("plan", ["None", {"plan_schema": "of another build"}])
+def test_a_run_without_a_plan_of_this_version_says_what_to_clear(plan):
     from privsyn.airflow.budget import ReserveBudgetOperator
 
     with pytest.raises(ConfigError, match=r"Clear the task .plan."):
-        ReserveBudgetOperator(task_id="reserve", plan="None").read_plan()
+        ReserveBudgetOperator(task_id="reserve", plan=plan).read_plan()
 
 
 def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):

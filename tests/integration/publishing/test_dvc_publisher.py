@@ -247,6 +247,23 @@ def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare: Project, torn:
     assert yaml.safe_load(pointer.read_text())["outs"][0]["path"] == "ink-torn"
 
 
+@pytest.mark.parametrize("torn", ["", '{"read": {'])
+def test_a_torn_file_of_dvcs_own_locks_stops_nothing(bare: Project, torn: str) -> None:
+    """As a kill or a full disk leaves it."""
+    folder = bare.release("ink-locks")
+    DvcPublisher(bare.root).publish(folder)
+    (bare.root / ".dvc" / "tmp" / "rwlock").write_text(torn)
+    assert DvcPublisher(bare.root).publish(folder).md5 == folder_md5(folder)
+    (bare.root / "dvc.yaml").write_text("stages: {one: {cmd: 'true'}}")
+    (bare.root / "dvc.lock").write_text(torn)
+    try:
+        with pytest.raises(PublishError, match=r"git checkout dvc\.lock"):
+            DvcCommand(bare.root, busy_timeout=5).run("commit", "--force", "one")
+    finally:
+        for name in ("dvc.yaml", "dvc.lock"):
+            (bare.root / name).unlink()
+
+
 def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Project) -> None:
     publisher = DvcPublisher(bare.root)
     folder = bare.release("ink-final")
