@@ -140,8 +140,10 @@ def _quoting(problem: Any) -> str:
     if isinstance(value, bool):
         words = "Yes, On or True" if value else "No, Off or False"
         return f' YAML reads {words} as {str(value).lower()}: put it in quotes, such as "Yes".'
-    if isinstance(value, int | float | Date):
-        return f' Put it in quotes: "{value}".'
+    if value is None:
+        return " YAML reads null and ~ as nothing: in quotes they are text."
+    if isinstance(value, int | float | Date):  # not the value: 010 is 8 by now, and 1.10 is 1.1
+        return " YAML reads it as a number or a date: put it in quotes, as you wrote it."
     if isinstance(value, Mapping) and len(value) == 1:
         (name, inner), *_ = value.items()
         if isinstance(name, str) and (inner is None or isinstance(inner, str)):
@@ -189,7 +191,7 @@ def _as_list(value: Any) -> str:
     """A value, written as the list that was meant."""
     if isinstance(value, str) and 0 < len(value) <= _LONGEST_SHOWN:
         return f"[{', '.join(part.strip() for part in value.split(',') if part.strip())}]"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return f"[{value}]"
     return "[A, B]"
 
