@@ -140,11 +140,10 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
         # Names of types alone, never a value.
         type_name = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
     way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
+    listed = setting not in _WANTED and type_name in ("list", "ndarray")
     raise DataError(
         f"{called} is of type {type_name}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
-        hint=JOIN
-        if setting not in _WANTED and type_name in ("list", "ndarray")
-        else f"Name another column{'' if setting == 'unit' else way_out}.",
+        hint=JOIN if listed else f"Name another column{'' if setting == 'unit' else way_out}.",
     )
 
 

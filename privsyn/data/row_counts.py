@@ -39,7 +39,6 @@ JOIN = (
     "Join the turns of a conversation to one text, as in pandas: frame['text'] = frame['messages']"
     ".map(lambda turns: '\\n'.join(f\"{turn['role']}: {turn['content']}\" for turn in turns))"
 )
-POINTER = "image: a pointer of Git LFS in place of the file"
 _BOUNDS = (1, 2, 3)
 """Bounds on the records of a unit at which most releases are best."""
 _NEAR = "by capitals, spaces or punctuation alone"
@@ -57,10 +56,9 @@ _ADVICE: Mapping[str, str] = {
     LISTED: JOIN,
     KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
     OTHER_FILE: "HEIC, DICOM and other formats are not read: convert them to PNG or JPEG.",
-    POINTER: "Fetch the files: git lfs pull.",
     DEEP: "Set dataset.images.depth (bits, such as 12) or dataset.images.window ([black, white]).",
     NOTHING: "Such rows are left out: where the word itself is meant, write another.",
-    IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
+    IMAGE: "Known are PNG, JPEG and others of a bounded size. Pointers of Git LFS: git lfs pull.",
 }
 """Words in a reason -> the next step."""
 

@@ -37,8 +37,8 @@ from privsyn.data.readers.image_files import (
     read_file,
 )
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
-from privsyn.data.readers.streams import COMPRESSIONS, LFS, is_folder
-from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE, POINTER
+from privsyn.data.readers.streams import COMPRESSIONS, is_folder
+from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
@@ -139,8 +139,6 @@ class Images:
             if not is_image(value):
                 return Unusable(OTHER_FILE)
             value = read_file(value)
-        if isinstance(value, bytes) and value.startswith(LFS):
-            return Unusable(POINTER)
         pixels: Pixels | Deep | None = None
         if isinstance(value, bytes):
             pixels = read_image(value, self.form.size, self.form.mode, self.form.span)

@@ -136,8 +136,8 @@ def float_unit(column: str, kind: str = "") -> DataError:
     return DataError(
         f"{column} {what}: floats lose the last digits of long ids, so that several people become "
         "one.",
-        hint="Write ids as text or as whole numbers. Where pandas read them, read anew with dtype "
-        "'string' or 'Int64', which keeps a missing one apart.",
+        hint="Write ids as text or as whole numbers (in a spreadsheet: without decimals). pandas "
+        "reads them by dtype 'string' or 'Int64', which keeps a missing one apart.",
     )
 
 

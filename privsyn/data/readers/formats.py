@@ -27,10 +27,9 @@ from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import Hashes
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.columns import called_after_people, fault, float_unit, looks_like_name
-from privsyn.data.readers.lines import JSONLines, Row
+from privsyn.data.readers.lines import DELIMITERS, JSONLines, Row
 from privsyn.data.readers.parquet import parquet_columns
 from privsyn.data.readers.streams import (
-    COMPRESSIONS,
     Part,
     bounded_lines,
     check_file,
@@ -49,6 +48,7 @@ from privsyn.data.unit_key import label_id, lost_digits, spells_float, spells_no
 from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
 from privsyn.modalities.registry import modality_of
+from privsyn.modalities.text import TEXTS
 
 
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
@@ -78,26 +78,22 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
             hint="Keep those of the records in a folder of their own.",
         )
     (form,) = formats.values()
-    refusal: DataError | None = None
-    fits = False
+    refusals: list[DataError] = []
     for part in files:
         try:
             with explained(part):
                 form.check(part, columns)
-        except StorageError:
-            raise
         except DataError as error:
             # privacy: one record can decide whether a part has a row, and in JSON Lines whether
             # it has a column. So the error is raised only if it holds for every part.
-            if form.headed and not isinstance(error, NoRows):
+            if isinstance(error, StorageError) or (form.headed and not isinstance(error, NoRows)):
                 raise
-            refusal = refusal or error
+            refusals.append(error)
         else:
-            fits = True
             if not form.headed:
                 return
-    if refusal is not None and not fits:
-        raise refusal
+    if len(refusals) == len(files):
+        raise refusals[0]
 
 
 def check_rows(cfg: DatasetConfig) -> None:
@@ -311,16 +307,18 @@ def _format(cfg: DatasetConfig, path: Source) -> Format:
             hint="Copy it to this machine, or write the records as Parquet.",
         )
     if file_format is None or (packed and not file_format.streamed):
-        # Behind a point in the name of a part a name may stand, too.
-        ending = "otherwise" if isinstance(path, Part) else f"in {suffix!r}"
-        raise DataError(
-            f"{path} ends {ending}; known are {kind.format_names}.", hint=way_out(suffix)
-        )
+        raise _unknown(path, kind.format_names)
     return file_format
 
 
+def _unknown(path: Source, known: str) -> DataError:
+    suffix = split_suffix(path)[0]
+    # Behind a point in the name of a part a name may stand, too.
+    ending = "otherwise" if isinstance(path, Part) else f"in {suffix!r}"
+    return DataError(f"{path} ends {ending}; known are {known}.", hint=way_out(suffix))
+
+
 _OBJECTS = 1000
-_DELIMITERS = (",", ";", "\t", "|")
 
 
 @dataclass(frozen=True)
@@ -370,11 +368,7 @@ def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
             case ".parquet":
                 names = parquet_columns(path)
             case _:
-                raise DataError(
-                    f"{path} ends otherwise; known are .jsonl, .ndjson, .json, .csv, .tsv and "
-                    f".parquet, each also with {', '.join(COMPRESSIONS)}.",
-                    hint=way_out(suffix),
-                )
+                raise _unknown(path, TEXTS.format_names)
         if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
             raise DataError(
                 f"the first line of {path} does not look like column names.",
@@ -392,8 +386,8 @@ def _first_line(path: Path) -> tuple[list[str], str]:
     if not line:
         raise NoRows(f"{path} is empty.", hint="Check the export.")
     text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
-    columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda mark: len(columns[mark]))  # a tie: the first
+    columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in DELIMITERS}
+    delimiter = max(DELIMITERS, key=lambda mark: len(columns[mark]))  # a tie: the first
     return [name.strip() for name in columns[delimiter]], delimiter
 
 

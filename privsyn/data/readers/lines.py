@@ -188,7 +188,7 @@ def split_records(
 
 
 _ROWS_CHECKED = 1000
-_DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
+DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
 """Delimiter -> how it is written in a config."""
 
 
@@ -316,7 +316,7 @@ class CSV:
         header = self._head(path)
         if header is None:
             raise NoRows(f"{path} is empty.", hint="Check the export.")
-        for delimiter, spelling in _DELIMITERS.items():
+        for delimiter, spelling in DELIMITERS.items():
             if delimiter == self.delimiter or not (not header or _missing(columns, header)):
                 continue
             other = replace(self, delimiter=delimiter)._head(path)

@@ -55,11 +55,10 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
         if not _is_taken(kind, setting):
             outer = str(kind).partition("<")[0]  # keys of a struct may be content
             what, expected = _WANTED.get(setting, ("text", "strings"))
+            listed = what == "text" and "list" in outer
             raise DataError(
                 f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not {what}.",
-                hint=JOIN
-                if what == "text" and "list" in outer
-                else f"Choose or write a column of {expected}.",
+                hint=JOIN if listed else f"Choose or write a column of {expected}.",
             )
     if not rows:
         raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")

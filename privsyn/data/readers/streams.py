@@ -92,16 +92,13 @@ _TABLES = {
     "Delta": ("_delta_log", "deltalake.DeltaTable(path).to_pyarrow_table()"),
     "Hudi": (".hoodie", "spark.read.format('hudi').load(path)"),
     "Iceberg": ("metadata/[^/]*.metadata.json[^/]*", "pyiceberg's table.scan().to_arrow()"),
-    "Paimon": (
-        "(snapshot|schema)/(snapshot|schema)-[0-9]+",
-        "spark.read.format('paimon').load(path)",
-    ),
+    "Paimon": ("schema/schema-[0-9]+", "spark.read.format('paimon').load(path)"),
     "Spark": ("_spark_metadata", "spark.read.parquet(path)"),
     "DuckLake": ("ducklake-[^/]*.parquet", "duckdb.sql('FROM lake.main.name').to_arrow_table()"),
 }
 """Kind of a table whose log says which files count -> its mark, and what reads a snapshot of it."""
 _MARK = re.compile("|".join(f"(?P<{kind}>(^|/){mark}(/|$))" for kind, (mark, _) in _TABLES.items()))
-_ABOVE = ("_delta_log", ".hoodie", "metadata", "snapshot", "schema", "_spark_metadata")
+_ABOVE = ("_delta_log", ".hoodie", "metadata", "schema", "_spark_metadata")
 
 
 def refuse_table(path: Source) -> None:
@@ -141,14 +138,11 @@ def _around(path: Source) -> Iterator[str]:
         yield from (f"{place}/{name}" for name in (*folders, *names))
 
 
-LFS = b"version https://git-lfs.github.com/spec/"
 _RENAME = "Rename it by what it is, such as .jsonl.gz, .csv.zst or .parquet."
-_CONVERT = "Convert it: iconv -f UTF-16 -t UTF-8"
 _BEGINNINGS = (
-    (LFS, "", "a pointer of Git LFS in place of the data", "Run: git lfs pull"),
-    (b"/annex/objects/", "", "a pointer of git-annex in place of the data", "Run: git annex get ."),
-    (b"\xff\xfe", "", "in UTF-16", _CONVERT),
-    (b"\xfe\xff", "", "in UTF-16", _CONVERT),
+    (b"version https://git-lfs", "", "a pointer of Git LFS in place of the data", "git lfs pull"),
+    (b"/annex/objects/", "", "a pointer of git-annex in place of the data", "git annex get ."),
+    ((b"\xff\xfe", b"\xfe\xff"), "", "in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8"),
     (b"\x1f\x8b", ".gz", "packed by gzip, and its name does not end in .gz", _RENAME),
     (b"\x28\xb5\x2f\xfd", ".zst", "packed by zstd, and its name does not end in .zst", _RENAME),
     (b"BZh", ".bz2", "packed by bzip2, and its name does not end in .bz2", _RENAME),
@@ -164,17 +158,15 @@ def explained(path: Source) -> Iterator[None]:
     """Turn the refusal of a file into one that says what lies in its place, where that is known."""
     try:
         yield
-    except StorageError:
-        raise
     except DataError as error:
-        raise _mistaken(path) or error from None
+        raise (None if isinstance(error, StorageError) else _mistaken(path)) or error from None
 
 
 def _mistaken(path: Source) -> DataError | None:
     if isinstance(path, Path) and not path.exists():
         pointers = (place.with_name(f"{place.name}.dvc") for place in (path, *path.parents[:-1]))
         for pointer in filter(Path.is_file, pointers):
-            return DataError(f"{path} is not here: DVC holds it.", hint=f"Run: dvc pull {pointer}")
+            return DataError(f"{path} is not here: DVC holds it.", hint=f"dvc pull {pointer}")
         return None
     try:
         with open_object(path) if isinstance(path, Address) else open_file(path) as stream:

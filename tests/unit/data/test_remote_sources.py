@@ -168,11 +168,12 @@ def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside:
 
 
 def test_what_only_looks_like_a_log_is_read(tmp_path: Path) -> None:
-    for name in ("metadata/about.json", "snapshot/2024.jsonl", "schema/a.json", "_delta_log2/x"):
+    own = "snapshot/snapshot-20240501/a.jsonl"
+    for name in (own, "metadata/about.json", "schema/a.json", "_delta_log2/x", "schema-0/y"):
         file = tmp_path / name
-        file.parent.mkdir()
+        file.parent.mkdir(parents=True)
         file.write_bytes(as_lines(ROWS))
-    assert len(texts(config(tmp_path / "snapshot" / "2024.jsonl"))) == len(ROWS)
+    assert len(texts(config(tmp_path / own))) == len(ROWS)
 
 
 CANARY = "Heliotrope"
