@@ -27,7 +27,7 @@ from privsyn.models.loading import describe_role
 from privsyn.models.model_store import converted_models, is_fetched, store
 from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
-from privsyn.release.advice import of_unit
+from privsyn.release.advice import of_language, of_unit
 from privsyn.release.workspace import Workspace
 from privsyn.stages.plan import check_form
 
@@ -191,6 +191,8 @@ def init(
     config = parse_config(yaml.safe_load(params))
     if answers is not None:
         _say_choices(answers, config)
+    for advice in of_language(config.dataset, [config.models.language] if answers else []):
+        note(out, advice)
     note(out, new_project.presets_in_words(config))
     show(out, "")
     steps = _first_steps(

@@ -16,6 +16,7 @@ from privsyn.data.readers.columns import called_after_people
 from privsyn.data.readers.image_files import FILE
 from privsyn.data.row_counts import folded
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.words import is_latin
 from privsyn.dp.accountant import epsilon_without_secret, format_epsilon
 from privsyn.dp.adjacency import Adjacency, plural
 from privsyn.dp.event_tree import without_secret
@@ -32,6 +33,7 @@ from privsyn.dp.risk import (
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
 from privsyn.models.references import ENGLISH, TINY
+from privsyn.release.plan import DatasetIdentity
 
 LARGE_DELTA = 1e-4
 """From here on a delta is large for any but a small group, whose size is then to be told."""
@@ -263,29 +265,23 @@ def of_unit(unit: str | None, *, by_file: bool = False) -> tuple[str, ...]:
 
 
 def of_prompts(
-    document: str | None, labels: Sequence[str], models: Collection[str], *, own: bool
+    dataset: DatasetConfig | DatasetIdentity, models: Collection[str], *, own: bool
 ) -> tuple[str, ...]:
     """What helps before any epsilon does, by public facts: what a text is, its language, the model.
 
     Args:
-        document: What a record is, ``dataset.document``.
-        labels: The public labels.
+        dataset: Its public words: what a record is, labels, examples.
         models: The language models as a plan names them.
         own: Whether the settings bring prompts of their own, which need not say what a record is.
     """
     advice = []
-    if document is None and not own and models:
+    if dataset.document is None and not own and models:
         advice.append(
             "dataset.document is not set: the prompts do not say what a text is, and texts come "
             "from anywhere. Set it first, in a few English words such as: a message from a "
             "patient to a clinic."
         )
-    if (english := [name for name in models if name in ENGLISH]) and _foreign(document, labels):
-        advice.append(
-            f"dataset.document or dataset.labels seem to be in another language than English, and "
-            f"{english[0]}, the default prompts, the embedder and the vocabulary know English "
-            "alone: see docs/models.md, Other languages."
-        )
+    advice += of_language(dataset, models)
     if TINY in models:
         advice.append(
             "models.language=tiny is there to try things and writes hardly a sentence. For texts "
@@ -294,10 +290,22 @@ def of_prompts(
     return tuple(advice)
 
 
-def _foreign(document: str | None, labels: Sequence[str]) -> bool:
-    """Whether public words are in another language than English, as far as letters tell."""
-    words = re.findall(r"[^\W\d_]+", " ".join([document or "", *labels]).casefold())
-    return any(not word.isascii() for word in words) or not _ELSEWHERE.isdisjoint(words)
+def of_language(
+    dataset: DatasetConfig | DatasetIdentity, models: Collection[str]
+) -> tuple[str, ...]:
+    """A note where public words are in another language than the models, as far as letters tell."""
+    words = re.findall(r"[^\W\d_]+", " ".join([dataset.document or "", *dataset.labels]).casefold())
+    english = [name for name in models if name in ENGLISH]
+    foreign = any(not word.isascii() for word in words) or not _ELSEWHERE.isdisjoint(words)
+    if not english or not (
+        foreign or any(not is_latin(example.text) for example in dataset.examples)
+    ):
+        return ()
+    return (
+        "dataset.document, dataset.labels or dataset.examples seem to be in another language than "
+        f"English, and {english[0]}, the default prompts, the embedder and the vocabulary know "
+        "English alone: see docs/models.md, Other languages.",
+    )
 
 
 _ELSEWHERE = frozenset(

@@ -109,8 +109,7 @@ def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str
     writers = [models.language] if models.server is None else [f"{models.server}"]
     advice = [
         *of_prompts(
-            dataset.document,
-            dataset.labels,
+            dataset,
             writers if modality_of(dataset).worded else [],
             own=own_prompts(given),
         ),
@@ -140,7 +139,7 @@ def helps_first(ctx: Context, planned: Plan) -> str:
     models = [use.source for role, use in planned.models.items() if role in WRITERS]
     given, dataset = ctx.config.method(planned.method), planned.dataset
     steps = [
-        *of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given)),
+        *of_prompts(dataset, models, own=own_prompts(given)),
         length(f"methods.{planned.method}", given, counts) if modality_of(dataset).worded else "",
     ]
     return "; ".join(step.rstrip(".") for step in steps if step)
@@ -155,7 +154,11 @@ def language_of(planned: Plan, folder: Path) -> str:
 def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:
     """Advice on records that are far longer than the texts of a release will be."""
     setting, tokens = longest(where, settings)
-    if tokens is None or counts.get("median_letters", 0) < _LONGER * LETTERS * tokens:
+    if tokens is None or (
+        counts.get("median_letters", 0) < _LONGER * LETTERS * tokens
+        # where a letter is half a word, it is nearly a token
+        and counts.get("median_words", 0) < about_words(_LONGER * tokens)
+    ):
         return ""
     return (
         f"half of the records have {counts['median_words']:,} words or more, and a text of the "

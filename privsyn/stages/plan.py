@@ -208,8 +208,7 @@ def plan(
         invariants=(),
         warnings=(
             *of_prompts(
-                dataset.document,
-                dataset.labels,
+                dataset,
                 [model.source for role, model in models.items() if role in WRITERS],
                 own=own_prompts(given),
             ),
