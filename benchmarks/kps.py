@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.data.words import VOCABULARY
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, draw_sequences
+from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, draw_sequences
 
 PART = 8192
 """Rows of a build's plain products that are measured."""
@@ -56,7 +57,7 @@ def main() -> None:
     a = parser.parse_args()
     rng = np.random.default_rng(1)
 
-    single = [t for t in Vocabulary.parse(BUILTIN.read_bytes(), "builtin").terms if " " not in t]
+    single = [t for t in Vocabulary.parse(VOCABULARY.read_bytes(), "builtin").terms if " " not in t]
     pairs = rng.integers(0, len(single), (a.terms, 2))
     terms = [*single, *(f"{single[i]} {single[j]}" for i, j in pairs)][: a.terms]
     common = np.minimum(rng.zipf(1.2, (a.documents, a.words)), len(single)) - 1

@@ -1,6 +1,6 @@
 """Make the shipped vocabulary from public text: frequent words, and phrases that belong together.
 
-    python -m tools.vocabulary PUBLIC_FOLDER privsyn/methods/keyphrase_seeding/vocabulary.txt.gz
+    python -m tools.vocabulary PUBLIC_FOLDER privsyn/data/vocabulary.txt.gz
 
 A word counts once a document (articles and novels are cut into passages first). Words of function
 are left out, and phrases that begin or end with one, or whose words meet no more often than by

@@ -18,7 +18,7 @@ import numpy as np
 
 from privsyn.data.artifacts import Hashes
 from privsyn.data.unit_key import alike
-from privsyn.data.words import is_latin, word_count
+from privsyn.data.words import ENGLISH, is_latin, word_count
 
 UNPARSED = "row: cannot be parsed"
 NO_OBJECT = "row: not a JSON object"
@@ -62,11 +62,6 @@ _ADVICE: Mapping[str, str] = {
 }
 """Words in a reason -> the next step."""
 
-_ENGLISH = frozenset(
-    "the and with that this you it my have what how not your from they would please she his when "
-    "there been which were who their are for".split()
-)
-"""Words of which nearly every longer English text has one, and other languages have none."""
 _LONG, _READ = 8, 2000
 """Fewest words of a text that is searched for these, and most letters of it that are."""
 
@@ -143,7 +138,7 @@ class RowCounts:
         latin = is_latin(content[:_READ])
         if len(words) >= _LONG or not latin:
             self.long += 1
-            self.long_without_english += not latin or _ENGLISH.isdisjoint(words)
+            self.long_without_english += not latin or ENGLISH.isdisjoint(words)
 
     def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
         """The counts as one JSON value.

@@ -7,10 +7,13 @@ depends on the text alone.
 
 from __future__ import annotations
 
+import gzip
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 
 
 def _points(blocks: str, *kinds: str) -> str:
@@ -53,6 +56,30 @@ SENTENCE_ENDS += "\u1362\u1367\u17d4\u17d5\u203c\u2047-\u2049"
 """Ends of sentences, for a class of a regular expression, beside ``.!?``."""
 # These are compiled at their first use, which takes ten milliseconds.
 _PIECE = rf"([^\w\s]*{LETTER}[^\w\s]*)|[^\s{_UNSPACED}]+"
+ENGLISH = frozenset(
+    "the and with that this you it my have what how not your from they would please she his when "
+    "there been which were who their are for".split()
+)
+"""Words of which nearly every longer English text has one, and other languages have none."""
+VOCABULARY = Path(__file__).with_name("vocabulary.txt.gz")
+"""Frequent words and phrases of public text, most frequent first: tools/vocabulary.py."""
+_FREQUENT = 15_000
+"""A name of a person is seldom among so many of them; months, countries and large firms are."""
+_TITLES = (
+    "dr mr mrs ms miss prof professor doctor nurse herr frau monsieur madame "
+    "se\u00f1or se\u00f1ora dear hi hello hey"
+)
+_CAPITAL = r"(?:[DO]['\u2019])?([^\W\d_a-z][^\W\d_]+)"
+_PEOPLE = (
+    rf"\b(?:(?i:{_TITLES.replace(' ', '|')}|name is)\b\.?[ ])+{_CAPITAL}(?:[ ]{_CAPITAL})?",
+    rf"[.!?,\n]\s*{_CAPITAL}(?:[ ]{_CAPITAL})?\W*\Z",
+)
+_WITHIN = rf"(?<=[^\W_])\s[(\"\u201c]?{_CAPITAL}"
+_NO_NAMES = frozenset(
+    f"{_TITLES} sir madam team all there thanks thank regards best cheers sincerely yours love "
+    "bye greetings please help will may apr sep st".title().split()
+)
+"""Words that stand where names do."""
 _LATIN = "\u0000-\u024f\u1e00-\u1eff\ufb00-\ufb06\uff21-\uff5a"
 _LATIN_LETTER = rf"(?=[{_LATIN}])[^\W\d_]"
 _OTHER_LETTER = rf"[^\W\d_{_LATIN}]"
@@ -113,6 +140,29 @@ def word_count(text: str) -> int:
     if text.isascii() or not re.search(LETTER, text):
         return len(text.split())
     return len(word_ends(text))
+
+
+def names(text: str) -> frozenset[str]:
+    """The names in a public text, as far as capitals tell; none in scripts without capitals.
+
+    A name is a capitalized word behind a title or a greeting or at the text's end, or one within a
+    sentence that is no frequent word.
+
+    >>> sorted(names("Hi, my visit with Dr. Reyes in Colby is on Tuesday. Thanks, Nina"))
+    ['Colby', 'Nina', 'Reyes']
+    """
+    found = [name for form in _PEOPLE for pair in re.findall(form, text) for name in pair]
+    if not ENGLISH.isdisjoint(text.casefold().split()):  # German nouns have capitals
+        within = re.findall(_WITHIN, text)
+        found += [name for name in within if name.casefold() not in _frequent()]
+    capitalized = frozenset(name for name in found if name[:1].isupper() and not name.isupper())
+    return capitalized - _NO_NAMES
+
+
+@cache
+def _frequent() -> frozenset[str]:
+    lines = gzip.decompress(VOCABULARY.read_bytes()).decode().splitlines()
+    return frozenset(lines[:_FREQUENT])
 
 
 def is_latin(text: str) -> bool:

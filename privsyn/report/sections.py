@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from privsyn.data.words import names, words
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
@@ -21,6 +22,7 @@ from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
 from privsyn.release.advice import scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
+from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
 from privsyn.report.document import LEAVES, Answer, Block, Number, ReportSection, Tone
 from privsyn.validation.profile import (
@@ -404,8 +406,25 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
         Number("shortest", summary.shortest, "words of the shortest text"),
         Number("longest", summary.longest, "words of the longest text"),
     )
-    samples, structured = (Block("samples", *items),), _fields([row.text or "" for row in rows])
-    return Records("texts", len(rows), (*numbers, *extremes), charts, samples, structured)
+    texts = [row.text or "" for row in rows]
+    samples = (Block("samples", *items), *_invented(facts.plan, texts))
+    return Records("texts", len(rows), (*numbers, *extremes), charts, samples, _fields(texts))
+
+
+def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
+    """Whose names a reader may take for people of the data; empty where no text holds any."""
+    own = (plan.settings.get("text") or plan.settings).get("examples") or ()
+    shown = [example.text for example in plan.dataset.examples] + [one["text"] for one in own]
+    invented = {name for text in shown for name in names(text)}
+    held = [invented.intersection(words(text)) for text in texts]
+    if not any(held):
+        return ()
+    sentence = (
+        f"{sum(map(bool, held)):,} of {len(texts):,} texts hold a name from the invented examples "
+        f"that prompts show (dataset.examples), which are public and no records: "
+        f"{', '.join(sorted(set().union(*held)))}."
+    )
+    return (Block("words", sentence),)
 
 
 def _fields(texts: Sequence[str]) -> tuple[Block, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
+from privsyn.data.words import VOCABULARY
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.methods.base import (
@@ -42,7 +43,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, draw_sequences
+from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, draw_sequences
 from privsyn.models.language.degenerate_text import Ending, is_no_text
 from privsyn.models.language.text_variation import (
     ATTEMPTS,
@@ -501,7 +502,7 @@ def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
     """
     if SHIPPED not in (cfg.vocabulary, cfg.given_name("vocabulary")):
         return cfg.read("vocabulary")
-    data = BUILTIN.read_bytes()
+    data = VOCABULARY.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     if cfg.vocabulary_digest not in (None, digest):
         raise ConfigError(

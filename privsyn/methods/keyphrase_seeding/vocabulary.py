@@ -12,7 +12,6 @@ import gzip
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn.data.public_files import words
@@ -29,9 +28,6 @@ from numpy.typing import NDArray
 
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, structure_of
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
-
-BUILTIN = Path(__file__).with_name("vocabulary.txt.gz")
-"""Frequent words and phrases of public text, most frequent first: tools/vocabulary.py."""
 
 
 class Vocabulary:

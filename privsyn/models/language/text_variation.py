@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.data.settings import TextExample
-from privsyn.data.words import LETTER, MARKS, WORD, runs, word_count, word_ends
+from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
@@ -241,9 +241,18 @@ class ExampleList:
         self._copied = {
             run for example in examples for run in runs(words_of(example.text.casefold()), _COPIED)
         }
-        names = _NAME_OF_SLOT.findall(self._request) if self._examples else []
-        self._next = re.compile(rf"\n\s*(?:{'|'.join(names)})(?!\w)") if names else None
-        self.until = tuple(f"\n{name}" for name in names) if self._examples else None
+        request = {*words_of(prompt.casefold())}
+        for one in examples:  # a word in small letters is none either
+            request |= {*words_of(label_text(one.label).casefold()), *words_of(one.text)}
+        self._names = {
+            name
+            for example in self._examples
+            for name in names(example.text)
+            if name.casefold() not in request
+        }
+        slots = _NAME_OF_SLOT.findall(self._request) if self._examples else []
+        self._next = re.compile(rf"\n\s*(?:{'|'.join(slots)})(?!\w)") if slots else None
+        self.until = tuple(f"\n{slot}" for slot in slots) if self._examples else None
         """Where a continued list goes on to the next text; None: no list, so a request."""
 
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
@@ -268,8 +277,11 @@ class ExampleList:
         return text[: following.start()] if following else text
 
     def copies(self, text: str) -> bool:
-        """Whether a text repeats an example at length."""
-        return not self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
+        """Whether a text repeats an example at length, or a name of one."""
+        return not (
+            self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
+            and self._names.isdisjoint(words_of(text))
+        )
 
 
 class TextVariation:

@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import privsyn.data
-from privsyn.data.words import TOKEN, is_latin, runs, word_count, word_ends, words, worth
+from privsyn.data.words import TOKEN, is_latin, names, runs, word_count, word_ends, words, worth
 
 SPACED = st.text("ab\u00e9\u0416\ud55c9_ .,'-\n\u00a0\u3000\u2019\u2026\U0001d400", max_size=60)
 
@@ -65,3 +66,29 @@ def test_a_run_is_worth_what_was_asked_for_and_no_letter_more(text):
     for run in runs(found, 3):
         assert worth(run) >= 3 > worth(run[:-1])
     assert len(runs(found, 3)) == sum(worth(found[i:]) >= 3 for i in range(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dear Dr. Reyes, my knee is worse since Tuesday. Regards, Tom", "Reyes Tom"),
+        ("Hi Nina! The visit with nurse Okafor (Colby) in June", "Colby Nina Okafor"),
+        ("It hurts. Call me. Anna Lee", "Anna Lee"),
+        ("My name is Sven, and I moved here from Japan", "Sven"),
+        ("my visit with Mr. O\u2019Brien or \u201cMcAllister\u201d", "Brien McAllister"),
+        ("Guten Tag, Herr Brinkmann hat am Dienstag die Rechnung geschickt", "Brinkmann"),
+        ("Hello, I got the MRI and the X-ray. Thanks", ""),
+        ("Hello, May I have the test on Monday? Please", ""),
+        ("\u6211\u53eb\u738b\u5c0f\u660e", ""),
+    ],
+)
+def test_names_are_told_by_capitals_titles_and_places(text, expected):
+    assert sorted(names(text)) == expected.split()
+
+
+def test_no_two_shipped_examples_have_the_same_name():
+    examples = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())["dataset"][
+        "examples"
+    ]
+    named = [name for example in examples for name in names(example["text"])]
+    assert len(set(named)) == len(named) >= 4

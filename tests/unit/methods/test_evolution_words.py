@@ -494,6 +494,37 @@ def test_a_text_that_copies_an_example_is_asked_for_again():
     assert TextVariation(listed(), model).random(1, "Billing") == [texts[1]]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I would like to see Dr. Reyes in May.",
+        "Is Okafor in on Friday, or you?",
+        "Thanks, Tom, bye",
+    ],
+)
+def test_a_text_that_holds_a_name_of_an_example_is_asked_for_again(answer):
+    other = "I will pay the Billing copay by Tuesday, if that will do."
+    shown = (
+        TextExample(label="Billing", text="Dear Dr. Reyes, my Billing is off since Tuesday. Tom"),
+        TextExample(label="Symptoms", text="i saw nurse Okafor and my knee hurts"),
+    )
+    settings = TextSettings(examples=shown, min_words=1).resolved(CHAT, "a message")
+    model = FakeTextModel(script=lambda prompt, before: (answer, other)[min(before, 1)])
+    assert TextVariation(settings, model).random(1, "Billing") == [other]
+    plain = TextSettings(random_prompt="Write:", examples=shown, min_words=1).resolved(CHAT)
+    model = FakeTextModel(script=lambda prompt, before: answer)
+    assert TextVariation(plain, model).random(1, None) == [answer]  # its prompt shows no example
+
+
+def test_an_example_without_spaces_is_known_when_it_is_copied():
+    shown = (TextExample(text="我的血压药昨天已经吃完了能不能请医生再给我开一个月的"),)
+    settings = TextSettings(examples=shown).resolved(CHAT)
+    answers = ["我的血压药昨天已经吃完了能不能请医生再给我开一点", "请问我的化验结果什么时候能出来"]
+    model = FakeTextModel(script=lambda prompt, before: answers[before])
+    assert TextVariation(settings, model).random(1, None) == [answers[1]]
+    assert len(model.prompts) == 2
+
+
 def test_a_text_ends_before_the_next_one_of_the_list():
     answer = "I will pay the copay on Friday, if that is fine.\nWords: rash\nText: my rash"
     model = FakeTextModel(script=lambda prompt, before: answer)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privsyn.data.words import VOCABULARY
 from privsyn.errors import ConfigError
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, words
+from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, words
 
 TOOL = Path(__file__).parents[3] / "tools" / "vocabulary.py"
 
@@ -103,8 +104,8 @@ def test_takes_400_000_terms():
 
 
 def test_the_shipped_vocabulary():
-    assert BUILTIN.stat().st_size <= 2_000_000
-    vocabulary = Vocabulary.parse(BUILTIN.read_bytes(), "builtin")
+    assert VOCABULARY.stat().st_size <= 2_000_000
+    vocabulary = Vocabulary.parse(VOCABULARY.read_bytes(), "builtin")
     assert len(vocabulary) >= 50_000
     sizes = Counter(len(term.split()) for term in vocabulary.terms)
     assert set(sizes) == {1, 2, 3}

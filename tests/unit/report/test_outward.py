@@ -115,6 +115,21 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         assert way in html
 
 
+def test_a_name_from_the_invented_examples_is_said_to_be_one(made):
+    rows = good_rows()
+    rows[3]["text"] += " Please ask Dr. Okafor, Nina or Tom."
+    rows[7]["text"] = "The desk told me to ask Okafor about the bill that came today."
+    examples = [{"text": "Can Dr. Okafor call me on Tuesday? Thanks, Nina", "label": None}]
+    said = "2 of 40 texts hold a name from the invented examples that prompts show"
+    page = page_of(made(rows, dataset={"examples": examples}))
+    assert f"{said} (dataset.examples), which are public and no records: Nina, Okafor." in page.text
+    page = page_of(made(rows, settings={"text": {"examples": examples}}))
+    assert said in page.text
+    assert (
+        "invented examples" not in page_of(made(good_rows(), dataset={"examples": examples})).text
+    )
+
+
 def test_what_stands_in_backticks_is_code_and_escaped(made):
     html = outward(made(good_rows())).to_html()
     assert "<code>privsyn verify</code>" in html
