@@ -25,6 +25,11 @@ CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
         ("+44 20 7946 0958, 020 7946 0958 or 4155552671", "[phone], [phone] or [phone]"),
         ("My number is MRN-123456, of ward B-12", "My number is [record number], of ward B-12"),
         ("See you at 10:30 on 2025-01-01, 3 pills of 500 mg, bill 120.50", None),
+        (
+            "电话020-7946-0958请回\uff0c编号MRN-123456是我的",
+            "电话[phone]请回\uff0c编号[record number]是我的",
+        ),
+        ("โทร555-123-4567นะ", "โทร[phone]นะ"),
         ("ann@example.org,bob@example.org", "[email],[email]"),
         ('{"text": "call 555-1234", "n": 3}', '{"text": "call [phone]", "n": 3}'),
         ('[{"a": ["x@y.org", null]}]', '[{"a": ["[email]", null]}]'),
