@@ -32,7 +32,6 @@ from utility import drawn
 from privsyn.data.sample import LABELS, write_sample
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.noise import SeededNoise
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.judge import compare
@@ -42,6 +41,7 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.loading import load_embedder, load_language_model
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.noise import SeededNoise
 
 TESTED = 1000
 """Real test records at most."""

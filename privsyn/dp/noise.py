@@ -101,40 +101,6 @@ class OpenDPNoise:
         return np.frombuffer(secrets.token_bytes(8 * units), np.uint64) < np.uint64(threshold)
 
 
-class SeededNoise:
-    """The same distributions from a seeded generator, for tests. The seed reveals everything."""
-
-    kind = "seeded"
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
-        """Softmax by Gumbel noise in floating point."""
-        shifted = (scores - scores.max()).astype(np.float64) / scale
-        return int(np.argmax(shifted + self._rng.gumbel(size=len(scores))))
-
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """Values plus the difference of two geometric variables."""
-        stop = -math.expm1(-1 / scale)
-        sides = self._rng.geometric(stop, size=(2, *values.shape))
-        return np.asarray(values + sides[0] - sides[1], np.int64)
-
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Values plus rounded normal variables."""
-        noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
-        return np.asarray(values + noise.astype(np.int64), np.int64)
-
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """As ``gaussian``."""
-        return self.gaussian(values, sigma)
-
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        """Mask of a Poisson sample, shape (units,)."""
-        mask: NDArray[np.bool_] = self._rng.random(units) < rate
-        return mask
-
-
 def _in_parts(draw: Callable[[Any], Any], values: NDArray[np.int64]) -> NDArray[np.int64]:
     """A draw over a vector; a long one is split among threads."""
     if len(values) <= _TOGETHER:

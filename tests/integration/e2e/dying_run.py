@@ -17,7 +17,6 @@ import sys
 import traceback
 from pathlib import Path
 
-from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
@@ -25,6 +24,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from tests.integration.e2e.small_project import Project, stand_ins
+from tests.noise import SeededNoise
 
 
 class Counted(SeededNoise):

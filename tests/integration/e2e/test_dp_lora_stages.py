@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load as load_tensors
 
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.language.rowwise import peeks
@@ -32,7 +32,7 @@ from tests.fakes import FakeTrainableModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import LABELS, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
-from tests.noise import Constant, Dies
+from tests.noise import Constant, Dies, SeededNoise
 from tests.unit.models.tiny_models import save_bert
 
 NAME = "dp_lora"

@@ -15,7 +15,6 @@ from PIL import Image
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import annotate, decode_png, encode
 from privsyn.display.releases import outcome
-from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, layout, verification
@@ -30,6 +29,7 @@ from privsyn.stages.validate import validate
 from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
+from tests.noise import SeededNoise
 
 
 class MeanValues:

@@ -19,7 +19,7 @@ import pytest
 from privsyn.display.releases import compare, outcome
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
     BudgetError,
     BudgetExceeded,
@@ -53,7 +53,7 @@ from privsyn.students.parent import open_parent
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
-from tests.noise import Constant
+from tests.noise import Constant, SeededNoise
 
 
 class Recording(NullTracker):

@@ -19,7 +19,6 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn import object_store
-from privsyn.dp.noise import SeededNoise
 from privsyn.errors import (
     ConfigError,
     LeaseHeld,
@@ -58,7 +57,7 @@ from tests.integration.e2e.small_project import (
     stand_ins,
 )
 from tests.integration.vault.s3_server import BUCKET, proxied, s3_server
-from tests.noise import NeverDraws
+from tests.noise import NeverDraws, SeededNoise
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 SECRET = "told/to+nobody=4711"

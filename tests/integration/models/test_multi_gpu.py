@@ -17,7 +17,6 @@ from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ModelError, TrainingInterrupted
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.dp_lora.method import DPLora
@@ -36,6 +35,7 @@ from privsyn.models.training.multi_gpu import (
     unpack,
 )
 from privsyn.models.training.processes import Rank, start_group
+from tests.noise import SeededNoise
 
 PERFORMANCE = PerformanceConfig(device="cpu", threads=1, processes=2)
 PATIENCE = timedelta(seconds=60)

@@ -15,7 +15,8 @@ from privsyn.dp import events, noise
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.mechanisms import FINE_SIGMA, DiscreteGaussian, ExponentialMechanism, Laplace
-from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from tests.noise import SeededNoise
 
 SOURCES: list[NoiseSource] = [OpenDPNoise(), SeededNoise(7)]
 RARE = 1e-9

@@ -22,8 +22,8 @@ from privsyn.dp.accountant import (
 )
 from privsyn.dp.conversions import LATTICE_SLACK, sampled_gaussian_rdp
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
-from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
-from tests.noise import NoNoise
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from tests.noise import NoNoise, SeededNoise
 
 SOURCES: list[NoiseSource] = [OpenDPNoise(), SeededNoise(7)]
 BY_KIND = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)

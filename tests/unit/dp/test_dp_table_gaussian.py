@@ -23,10 +23,10 @@ from privsyn.dp import events, table_gaussian
 from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.dp.table_gaussian import PRECISION, GaussianTable, acceptance, sample, table
 from privsyn.methods.dp_lora.settings import DPLoraConfig
-from tests.noise import NoNoise
+from tests.noise import NoNoise, SeededNoise
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
 LOW = PRECISION - 64

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from privsyn.dp.events import DiscreteGaussian as FineGaussian
-from privsyn.dp.noise import SeededNoise
 from privsyn.methods.keyphrase_seeding import dp_kde
 from privsyn.methods.keyphrase_seeding.dp_kde import (
     STEPS,
@@ -22,6 +21,7 @@ from privsyn.methods.keyphrase_seeding.dp_kde import (
     structures,
     windows,
 )
+from tests.noise import SeededNoise
 
 ENSEMBLES = ("independent", "linear", "logarithmic")
 

@@ -21,7 +21,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import SampledGaussian
 from privsyn.dp.mechanisms import CLIP_STEPS
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
 from privsyn.methods.base import (
     Backends,
@@ -42,7 +42,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeTrainableModel, FakeTrainer
-from tests.noise import Constant, NeverDraws, NoNoise
+from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 
 METHOD = DPLora()
 NAMES = ("x", "y")

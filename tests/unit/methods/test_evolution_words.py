@@ -19,7 +19,6 @@ from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
-from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import method, votes
 from privsyn.methods.private_evolution.adaptation import (
@@ -37,7 +36,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import WORDS, FakeTextModel
-from tests.noise import NoNoise
+from tests.noise import NoNoise, SeededNoise
 
 METHOD, TARGET = PrivateEvolution(), Guarantee(3, 1e-6)
 TOKENS = st.frozensets(st.integers(0, 9), max_size=8).map(sorted)

@@ -15,7 +15,6 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
-from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
@@ -32,7 +31,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
-from tests.noise import Dies, NeverDraws, NoNoise
+from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()

@@ -20,7 +20,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
@@ -33,7 +33,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeTextModel
-from tests.noise import Constant
+from tests.noise import Constant, SeededNoise
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()

@@ -21,7 +21,7 @@ from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
@@ -36,7 +36,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeTextModel
-from tests.noise import Constant, NeverDraws, NoNoise
+from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 from tests.unit.methods.toy_evolution import Coordinates, Plane, moons
 
 METHOD = PrivateEvolution()

@@ -19,7 +19,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE, probability_grid
 from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_prediction.method import PrivatePrediction, distance_of
@@ -33,7 +33,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
-from tests.noise import Dies, NeverDraws, NoNoise
+from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
 
 METHOD = PrivatePrediction()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")

@@ -21,9 +21,10 @@ from scipy.stats import beta
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
-from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.methods.dp_lora.method import _advance
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
+from tests.noise import SeededNoise
 
 DELTA = 1e-5
 TRIALS = 40_000

@@ -10,8 +10,7 @@ import pytest
 
 from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy, sums
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.noise import SeededNoise
-from tests.noise import NoNoise
+from tests.noise import NoNoise, SeededNoise
 
 EPSILON = 0.7
 UNITS = [(True,), (False,), (True, False), (True, True, False), (False, False, False)]

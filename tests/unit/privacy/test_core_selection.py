@@ -18,7 +18,8 @@ from scipy.stats import chisquare
 from privsyn.dp import noise
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import ExponentialMechanism
-from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from tests.noise import SeededNoise
 
 SCORES = np.array([3, 2, 2, 1, 0], np.int64) * LATTICE
 SCALE = 1.3 * LATTICE

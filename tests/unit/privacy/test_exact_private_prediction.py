@@ -15,7 +15,6 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE
-from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_prediction import method as private_prediction
 from privsyn.methods.private_prediction.method import PrivatePrediction
@@ -26,7 +25,7 @@ from privsyn.methods.private_prediction.settings import (
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
-from tests.noise import NullJournal
+from tests.noise import NullJournal, SeededNoise
 from tests.unit.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(50.0, 1e-5)
