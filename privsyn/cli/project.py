@@ -191,13 +191,12 @@ def init(
     config = parse_config(yaml.safe_load(params))
     if answers is not None:
         _say_choices(answers, config)
-    for advice in of_language(config.dataset, [config.models.language] if answers else []):
+    worded = answers is None or answers.image_size is None
+    foreign = of_language(config.dataset, [config.models.language] if worded else [])
+    for advice in (*foreign, new_project.presets_in_words(config)):
         note(out, advice)
-    note(out, new_project.presets_in_words(config))
     show(out, "")
-    steps = _first_steps(
-        folder, sample=answers is None, texts=answers is None or answers.image_size is None
-    )
+    steps = _first_steps(folder, sample=answers is None, texts=worded)
     facts(out, steps, title="What next", style="")
 
 

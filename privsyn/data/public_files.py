@@ -31,9 +31,7 @@ def words(text: str) -> list[str]:
     >>> words("Beta-blockers: 2 mg (O\u2019Neill)")
     ['beta', 'blockers', '2', 'mg', 'o', 'neill']
     """
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return words_of(text.casefold().replace("_", " "))
+    return words_of(unicodedata.normalize("NFKC", text).casefold().replace("_", " "))
 
 
 SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9

@@ -10,32 +10,28 @@ from __future__ import annotations
 import gzip
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
+from itertools import accumulate
 from pathlib import Path
 
 
-def _points(blocks: str, *kinds: str) -> str:
-    """The code points of blocks (``first-last`` each) whose category begins so, for a class."""
-    ranges: list[str] = []
-    for first, last in (map(ord, block.split("-")) for block in blocks.split()):
-        points = map(chr, range(first, last + 1))
-        for chosen, group in groupby(points, lambda p: unicodedata.category(p).startswith(kinds)):
-            if chosen:
-                run = list(group)
-                ranges.append(f"{run[0]}-{run[-1]}")
-    return "".join(ranges)
+def _points(blocks: str, kind: str) -> str:
+    """The code points of blocks (``first-last`` each) of a category, for a class."""
+    ends = [map(ord, block.split("-")) for block in blocks.split()]
+    points = [chr(point) for first, last in ends for point in range(first, last + 1)]
+    return "".join(point for point in points if re.match(kind, unicodedata.category(point)))
 
 
 # Line breaking classes ID and SA of UAX 14, and their kin: letters with no space between words.
-_UNSPACED_BLOCKS = (
-    "\u0e00-\u109f \u1780-\u17ff \u1950-\u1aad \u1b00-\u1b7f "  # Thai to Balinese
-    "\ua500-\ua61f \ua980-\uaadf "  # Vai; Javanese to Tai Viet
-    "\u3005-\u312f \u31a0-\u31ff \uff66-\uff9d"  # Kana, Bopomofo
-)
-_UNSPACED = _points(_UNSPACED_BLOCKS, "L", "Nl", "No") + (
-    # Han, Yi; cuneiform, hieroglyphs, Tangut, old Kana; the other planes of Han
+# Thai to Balinese; Vai; Javanese to Tai Viet; Kana, Bopomofo. Then Han, Yi; cuneiform, hieroglyphs,
+# Tangut, old Kana; the other planes of Han.
+_UNSPACED = _points(
+    "\u0e00-\u109f \u1780-\u17ff \u1950-\u1aad \u1b00-\u1b7f \ua500-\ua61f \ua980-\uaadf "
+    "\u3005-\u312f \u31a0-\u31ff \uff66-\uff9d",
+    "L|N[lo]",
+) + (
     "\u3400-\u4dbf\u4e00-\ua4cf\uf900-\ufaff\uff9e\uff9f"
     "\U00012000-\U000167ff\U00016f00-\U0001b2ff\U00020000-\U0003ffff"
 )
@@ -65,10 +61,7 @@ VOCABULARY = Path(__file__).with_name("vocabulary.txt.gz")
 """Frequent words and phrases of public text, most frequent first: tools/vocabulary.py."""
 _FREQUENT = 15_000
 """A name of a person is seldom among so many of them; months, countries and large firms are."""
-_TITLES = (
-    "dr mr mrs ms miss prof professor doctor nurse herr frau monsieur madame "
-    "se\u00f1or se\u00f1ora dear hi hello hey"
-)
+_TITLES = "dr mr mrs ms miss prof professor doctor nurse herr frau madame dear hi hello hey"
 _CAPITAL = r"(?:[DO]['\u2019])?([^\W\d_a-z][^\W\d_]+)"
 _PEOPLE = (
     rf"\b(?:(?i:{_TITLES.replace(' ', '|')}|name is)\b\.?[ ])+{_CAPITAL}(?:[ ]{_CAPITAL})?",
@@ -80,9 +73,7 @@ _NO_NAMES = frozenset(
     "bye greetings please help will may apr sep st".title().split()
 )
 """Words that stand where names do."""
-_LATIN = "\u0000-\u024f\u1e00-\u1eff\ufb00-\ufb06\uff21-\uff5a"
-_LATIN_LETTER = rf"(?=[{_LATIN}])[^\W\d_]"
-_OTHER_LETTER = rf"[^\W\d_{_LATIN}]"
+_OTHER_LETTER = r"[^\W\d_\u0000-\u024f\u1e00-\u1eff\ufb00-\ufb06\uff21-\uff5a]"
 
 
 def words(text: str) -> list[str]:
@@ -105,19 +96,12 @@ def runs(of: Sequence[str], count: int) -> list[tuple[str, ...]]:
     >>> runs(["a", "b", "c"], 2)
     [('a', 'b'), ('b', 'c')]
     """
-    halves, found = _halves(of), list[tuple[str, ...]]()
+    halves = _halves(of)
     if 1 not in halves:
         return list(zip(*(of[start:] for start in range(count)), strict=False))
-    end = total = 0
-    for start in range(len(of)):
-        while total < 2 * count and end < len(of):
-            total += halves[end]
-            end += 1
-        if total < 2 * count:
-            break
-        found.append(tuple(of[start:end]))
-        total -= halves[start]
-    return found
+    sums = [0, *accumulate(halves)]
+    ends = [bisect_left(sums, total + 2 * count) for total in sums]
+    return [tuple(of[start:end]) for start, end in enumerate(ends) if end <= len(of)]
 
 
 def word_ends(text: str) -> list[int]:
@@ -137,9 +121,7 @@ def word_count(text: str) -> int:
     >>> word_count("My knee hurts."), word_count("\u819d\u304c\u75db\u3044\u3067\u3059\u3002")
     (3, 3)
     """
-    if text.isascii() or not re.search(LETTER, text):
-        return len(text.split())
-    return len(word_ends(text))
+    return len(text.split() if text.isascii() else word_ends(text))
 
 
 def names(text: str) -> frozenset[str]:
@@ -161,15 +143,12 @@ def names(text: str) -> frozenset[str]:
 
 @cache
 def _frequent() -> frozenset[str]:
-    lines = gzip.decompress(VOCABULARY.read_bytes()).decode().splitlines()
-    return frozenset(lines[:_FREQUENT])
+    return frozenset(gzip.decompress(VOCABULARY.read_bytes()).decode().split("\n")[:_FREQUENT])
 
 
 def is_latin(text: str) -> bool:
     """Whether at least half of a text's letters are Latin."""
-    return text.isascii() or (
-        len(re.findall(_LATIN_LETTER, text)) >= len(re.findall(_OTHER_LETTER, text))
-    )
+    return 2 * len(re.findall(_OTHER_LETTER, text)) <= len(re.findall(r"[^\W\d_]", text))
 
 
 def _halves(of: Sequence[str]) -> list[int]:

@@ -393,10 +393,7 @@ def _shingles(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
     from sklearn.feature_extraction.text import HashingVectorizer
 
     sets = HashingVectorizer(
-        analyzer=lambda text: _runs(text, _SHINGLE),
-        binary=True,
-        norm=None,
-        alternate_sign=False,
+        analyzer=lambda text: _runs(text, _SHINGLE), binary=True, norm=None, alternate_sign=False
     )
     ours, theirs = sets.transform(synthetic), sets.transform(real).T.tocsr()
     sizes = np.asarray(ours.sum(axis=1)).ravel(), np.asarray(theirs.sum(axis=0)).ravel()

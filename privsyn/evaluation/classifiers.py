@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,10 +94,9 @@ def downstream(
     if not train or not test:
         return []
     texts, truth = [text for text, _ in test], [label for _, label in test]
-    if not any(has_word(text) for text, _ in train):
-        commonest = Counter(label for _, label in train).most_common(1)[0][0]
-        return score([commonest], truth, lambda: [])
-    return score([label for _, label in train], truth, lambda: _predict(train, texts))
+    if (always := _only_answer(train)) is not None:
+        return score([always], truth, list)
+    return score([label for _, label in train], truth, lambda: _fit(train)(texts))
 
 
 def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
@@ -107,15 +106,8 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
     """
     if (always := _only_answer(train)) is not None:
         return lambda text: always
-    model = _fit(train)
-
-    def answer(text: str) -> str:
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(limits=1):
-            return str(model.predict([text])[0])
-
-    return answer
+    predict = _fit(train)
+    return lambda text: predict([text])[0]
 
 
 def has_word(text: str) -> bool:
@@ -196,33 +188,24 @@ def _pairs(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[str
     return [(text, label) for text, label in pairs if label is not None]
 
 
-def _predict(train: Sequence[tuple[str, str]], texts: Sequence[str]) -> list[str]:
-    from threadpoolctl import threadpool_limits
-
-    model = _fit(train)
-    with threadpool_limits(limits=1):
-        return [str(label) for label in model.predict(list(texts))]
-
-
-def _fit(train: Sequence[tuple[str, str]]) -> Any:
-    from threadpoolctl import threadpool_limits
-
-    model = _model()
-    with threadpool_limits(limits=1):  # the matrices are sparse: more threads only wait
-        return model.fit([text for text, _ in train], [label for _, label in train])
-
-
-def _model() -> Any:
+def _fit(train: Sequence[tuple[str, str]]) -> Callable[[Sequence[str]], list[str]]:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
+    from threadpoolctl import threadpool_limits
 
-    return make_pipeline(
-        TfidfVectorizer(
-            token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES
-        ),
-        LogisticRegression(C=10.0, max_iter=2000),
+    features = {"ngram_range": (1, 2), "sublinear_tf": True, "max_features": MAX_FEATURES}
+    model = make_pipeline(
+        TfidfVectorizer(token_pattern=TOKEN, **features), LogisticRegression(C=10.0, max_iter=2000)
     )
+
+    def predict(texts: Sequence[str]) -> list[str]:
+        with threadpool_limits(limits=1):
+            return [str(label) for label in model.predict(list(texts))]
+
+    with threadpool_limits(limits=1):  # the matrices are sparse: more threads only wait
+        model.fit([text for text, _ in train], [label for _, label in train])
+    return predict
 
 
 FEWEST_A_SIDE = 10
@@ -374,5 +357,4 @@ FEWEST = 20
 
 def labeled_texts(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
     """The texts that have a label; at most ``most``, evenly spaced."""
-    pairs = [(text, label) for text, label in zip(texts, labels, strict=True) if label is not None]
-    return evenly_spaced(pairs, most)
+    return evenly_spaced(_pairs(texts, labels), most)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,24 +290,22 @@ def of_prompts(
     return tuple(advice)
 
 
-def of_language(
-    dataset: DatasetConfig | DatasetIdentity, models: Collection[str]
-) -> tuple[str, ...]:
+def of_language(public: DatasetConfig | DatasetIdentity, models: Iterable[str]) -> tuple[str, ...]:
     """A note where public words are in another language than the models, as far as letters tell."""
-    words = re.findall(r"[^\W\d_]+", " ".join([dataset.document or "", *dataset.labels]).casefold())
-    english = [name for name in models if name in ENGLISH]
-    foreign = any(not word.isascii() for word in words) or not _ELSEWHERE.isdisjoint(words)
-    if not english or not (
-        foreign or any(not is_latin(example.text) for example in dataset.examples)
-    ):
-        return ()
-    return (
-        "dataset.document, dataset.labels or dataset.examples seem to be in another language than "
-        f"English, and {english[0]}, the default prompts, the embedder and the vocabulary know "
-        "English alone: see docs/models.md, Other languages.",
+    words = re.findall(r"[^\W\d_]+", " ".join([public.document or "", *public.labels]).casefold())
+    foreign = (
+        any(not word.isascii() for word in words)
+        or not _ELSEWHERE.isdisjoint(words)
+        or not all(is_latin(example.text) for example in public.examples)
     )
+    return tuple(_FOREIGN.format(name=name) for name in models if name in ENGLISH and foreign)[:1]
 
 
+_FOREIGN = (
+    "dataset.document, dataset.labels or dataset.examples seem to be in another language than "
+    "English, and {name}, the default prompts, the embedder and the vocabulary know English alone: "
+    "see docs/models.md, Other languages."
+)
 _ELSEWHERE = frozenset(
     "der das ein eine einer eines einem einen und von vom für mit zum zur ist nicht "
     "un une le les des du et pour avec dans aux el los las una del para con por "

@@ -416,15 +416,13 @@ def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
     own = (plan.settings.get("text") or plan.settings).get("examples") or ()
     shown = [example.text for example in plan.dataset.examples] + [one["text"] for one in own]
     invented = {name for text in shown for name in names(text)}
-    held = [invented.intersection(words(text)) for text in texts]
-    if not any(held):
-        return ()
+    held = [name for name in (invented.intersection(words(text)) for text in texts) if name]
     sentence = (
-        f"{sum(map(bool, held)):,} of {len(texts):,} texts hold a name from the invented examples "
-        f"that prompts show (dataset.examples), which are public and no records: "
+        f"{len(held):,} of {len(texts):,} texts hold a name from the invented examples that "
+        "prompts show (dataset.examples), which are public and no records: "
         f"{', '.join(sorted(set().union(*held)))}."
     )
-    return (Block("words", sentence),)
+    return (Block("words", sentence),) if held else ()
 
 
 def _fields(texts: Sequence[str]) -> tuple[Block, ...]:

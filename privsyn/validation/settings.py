@@ -46,7 +46,7 @@ class ValidationConfig(Section):
         "([email], [phone], [record number]) before the text is released.",
     )
     record_number_pattern: str = Field(
-        default=r"(?<![\dA-Za-z_])[A-Z]{2,4}-\d{5,8}(?![\dA-Za-z_])",
+        default=r"(?a:\b)[A-Z]{2,4}-\d{5,8}(?a:\b)",
         description="What a record number looks like.",
     )
     json_schema: Annotated[LocalPath, OnDisk("file", pinned=True)] | None = Field(

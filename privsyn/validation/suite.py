@@ -489,11 +489,8 @@ PLACEHOLDERS: Mapping[str, str] = {
 }
 """Kind -> placeholder, in the order of masking."""
 _BEFORE = {"email": r"", "phone": r"(?:\+?\d[\d ().-]{0,12})?\(?", "record_number": r""}
-_BEHIND = {
-    "email": r"(?:[\w-]|\.(?=\w))*",
-    "phone": r"(?:[ ().-]?\d)*",
-    "record_number": r"[\dA-Za-z_]*",
-}
+_AFTER = r"(?:[\w-]|\.(?=\w))*"
+_BEHIND = {"email": _AFTER, "phone": r"(?:[ ().-]?\d)*", "record_number": r"(?a:\w*)"}
 """Characters around the suite's pattern that belong to the same address or number."""
 _PASSES = 3
 

@@ -11,15 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from privsyn.data.words import (
-    LETTER,
-    MARKS,
-    SENTENCE_ENDS,
-    runs,
-    word_count,
-    word_ends,
-    words,
-)
+from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
 
 _ECHO = 5
@@ -168,8 +160,7 @@ def _slots(text: str) -> list[tuple[str, str]]:
 
 def _is_within(line: list[str], of: list[str]) -> bool:
     """Whether a line is a run of the other words."""
-    starts = range(len(of) - len(line) + 1)
-    return bool(line) and any(of[start : start + len(line)] == line for start in starts)
+    return bool(line) and f" {' '.join(line)} " in f" {' '.join(of)} "
 
 
 STOPS = ("\n\n",)
@@ -189,11 +180,8 @@ _HEADER = re.compile(
     + r"[^\n]*(?:\n\s*|\Z)(?:[*_#> ]{0,4}(?:from|to|cc|date|sent|re|fwd?)\W{0,3}:[^\n]*\n\s*){0,5}"
 )
 """Lines of a letter's header, a subject among them."""
-_ENDED = re.compile(
-    rf"[.!?\u2026{SENTENCE_ENDS}]\W*\Z|[:;)\]}}\uff1a\uff1b\uff09\d]\s*\Z"
-    # Thai and Lao have no mark at the end of a sentence.
-    r"|[\u0e00-\u0eff]\W*\Z"
-)
+# Thai and Lao have no mark at the end of a sentence.
+_ENDED = re.compile(rf"[.!?\u2026{SENTENCE_ENDS}\u0e00-\u0eff]\W*\Z|[:;)\]}}\uff09\d]\s*\Z")
 # Words that no English sentence ends with, or hardly one; and marks that something follows.
 _BREAKS_OFF = re.compile(
     r"(?i)(?:\b(?:the|an?|and|or|but|nor|because|of|my|your|our|their|its|whose|than|if|when|while"
@@ -311,8 +299,7 @@ class Ending:
         """The text before the first stop after enough words; not a blank line after a colon."""
         at = text.find(stop)
         while at >= 0 and (
-            self.short(text[:at])
-            or (stop.isspace() and text[:at].rstrip().endswith((":", "\uff1a")))
+            self.short(text[:at]) or (stop.isspace() and text[:at].rstrip()[-1:] in ":\uff1a")
         ):
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]

@@ -241,15 +241,11 @@ class ExampleList:
         self._copied = {
             run for example in examples for run in runs(words_of(example.text.casefold()), _COPIED)
         }
-        request = {*words_of(prompt.casefold())}
-        for one in examples:  # a word in small letters is none either
-            request |= {*words_of(label_text(one.label).casefold()), *words_of(one.text)}
-        self._names = {
-            name
-            for example in self._examples
-            for name in names(example.text)
-            if name.casefold() not in request
-        }
+        # A word of the request, or one in small letters somewhere, is no name.
+        spoken = " ".join([prompt, *(label_text(one.label) for one in self._examples)])
+        others = words_of(" ".join([spoken.casefold(), *(one.text for one in self._examples)]))
+        named = {name for one in self._examples for name in names(one.text)}
+        self._names = {name for name in named if name.casefold() not in others}
         slots = _NAME_OF_SLOT.findall(self._request) if self._examples else []
         self._next = re.compile(rf"\n\s*(?:{'|'.join(slots)})(?!\w)") if slots else None
         self.until = tuple(f"\n{slot}" for slot in slots) if self._examples else None
@@ -263,9 +259,8 @@ class ExampleList:
 
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
-        longest = sorted(
-            dict.fromkeys(_SHOWN.findall(example.text.casefold())), key=len, reverse=True
-        )
+        found = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
+        longest = sorted(found, key=len, reverse=True)
         shown = dict(slots) | {"label": self._label_text(example.label)}
         if slots.get(self._slot):
             shown[self._slot] = ", ".join(longest[: self._words])
@@ -278,10 +273,8 @@ class ExampleList:
 
     def copies(self, text: str) -> bool:
         """Whether a text repeats an example at length, or a name of one."""
-        return not (
-            self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
-            and self._names.isdisjoint(words_of(text))
-        )
+        copied = not self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
+        return copied or not self._names.isdisjoint(words_of(text))
 
 
 class TextVariation:
@@ -393,7 +386,7 @@ class TextVariation:
             temperature=temperature,
             top_p=settings.top_p or 1.0,
             until=until,
-            clean=self._clean if until is None else self._clean_fresh,
+            clean=self._ending.cut if until is None else self._clean_fresh,
         )
         return list(filter(None, texts))
 
@@ -411,7 +404,7 @@ class TextVariation:
         prompts = [prompt for prompt, _ in pairs]
         answers = self._complete(prompts, label, low + degree * (high - low))
         variations = [
-            self._clean(beginning + text if text.strip() else "", self._longest(sample))
+            self._ending.cut(beginning + text if text.strip() else "", self._longest(sample))
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
         slots = self._slots(label) | {"length": "0", "change": "somewhat"}
@@ -481,7 +474,7 @@ class TextVariation:
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
-        return self._clean(self._fresh.before_next(text))
+        return self._ending.cut(self._fresh.before_next(text))
 
     def _complete(
         self,
@@ -503,10 +496,6 @@ class TextVariation:
         )
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
-
-    def _clean(self, text: str, most: int | None = None) -> str:
-        """The answer after Ending.cut."""
-        return self._ending.cut(text, most)
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
