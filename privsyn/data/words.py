@@ -133,11 +133,13 @@ def names(text: str) -> frozenset[str]:
     >>> sorted(names("Hi, my visit with Dr. Reyes in Colby is on Tuesday. Thanks, Nina"))
     ['Colby', 'Nina', 'Reyes']
     """
-    found = [name for form in _PEOPLE for pair in re.findall(form, text) for name in pair]
+    candidates = [name for form in _PEOPLE for pair in re.findall(form, text) for name in pair]
     if not ENGLISH.isdisjoint(text.casefold().split()):  # German nouns have capitals
         within = re.findall(_WITHIN, text)
-        found += [name for name in within if name.casefold() not in _frequent()]
-    capitalized = frozenset(name for name in found if name[:1].isupper() and not name.isupper())
+        candidates += [name for name in within if name.casefold() not in _frequent()]
+    capitalized = frozenset(
+        name for name in candidates if name[:1].isupper() and not name.isupper()
+    )
     return capitalized - _NO_NAMES
 
 

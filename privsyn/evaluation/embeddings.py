@@ -216,17 +216,17 @@ def fidelity(texts: Sequence[str]) -> list[Metric]:
 
     Distinct-n falls with corpus size: compare files of similar size only.
     """
-    found = [words(text.lower()) for text in texts]
+    tokens = [words(text.lower()) for text in texts]
     count, repeats = len(texts), len(texts) - len(set(texts))
     blank = sum(not text.strip() for text in texts)
     ratios = [
-        ("words_mean", sum(map(worth, found)), count, "words per text"),
-        ("distinct_1", *_distinct(found, 1), "different words per word"),
-        ("distinct_2", *_distinct(found, 2), "different word pairs per word pair"),
+        ("words_mean", sum(map(worth, tokens)), count, "words per text"),
+        ("distinct_1", *_distinct(tokens, 1), "different words per word"),
+        ("distinct_2", *_distinct(tokens, 2), "different word pairs per word pair"),
         ("duplicate_share", repeats, count, "share of texts that repeat an earlier one"),
         ("empty_share", blank, count, "share of texts without a visible character"),
     ]
-    different = len({word for text in found for word in text})
+    different = len({word for text in tokens for word in text})
     counts = [("texts", count, "synthetic texts"), ("vocabulary", different, "different words")]
     return [Metric(name, float(value), "dp-release", note) for name, value, note in counts] + [
         Metric(name, part / whole, "dp-release", note)

@@ -413,16 +413,16 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
 
 def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
     """Whose names a reader may take for people of the data; empty where no text holds any."""
-    own = (plan.settings.get("text") or plan.settings).get("examples") or ()
-    shown = [example.text for example in plan.dataset.examples] + [one["text"] for one in own]
+    more = (plan.settings.get("text") or plan.settings).get("examples") or ()
+    shown = [example.text for example in plan.dataset.examples] + [one["text"] for one in more]
     invented = {name for text in shown for name in names(text)}
-    held = [name for name in (invented.intersection(words(text)) for text in texts) if name]
+    hits = [name for name in (invented.intersection(words(text)) for text in texts) if name]
     sentence = (
-        f"{len(held):,} of {len(texts):,} texts hold a name from the invented examples that "
+        f"{len(hits):,} of {len(texts):,} texts hold a name from the invented examples that "
         "prompts show (dataset.examples), which are public and no records: "
-        f"{', '.join(sorted(set().union(*held)))}."
+        f"{', '.join(sorted(set().union(*hits)))}."
     )
-    return (Block("words", sentence),) if held else ()
+    return (Block("words", sentence),) if hits else ()
 
 
 def _fields(texts: Sequence[str]) -> tuple[Block, ...]:

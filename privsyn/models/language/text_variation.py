@@ -259,8 +259,8 @@ class ExampleList:
 
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words.
-        found = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
-        longest = sorted(found, key=len, reverse=True)
+        pieces = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
+        longest = sorted(pieces, key=len, reverse=True)
         shown = dict(slots) | {"label": self._label_text(example.label)}
         if slots.get(self._slot):
             shown[self._slot] = ", ".join(longest[: self._words])
