@@ -199,6 +199,10 @@ def locate(workspace: Workspace, ledger: Ledger, name: str) -> Path | None:
             # Older than the ledger's note, or of a machine that died in between: made anew.
             for report in (*REPORTS, SIGNATURE):
                 (folder / report).unlink(missing_ok=True)
+            # So they are missing, which is no fault of this copy.
+            whole = [check for check in verify(folder, ledger) if check.name != NOTED]
+            raise_on_failure(folder, whole)
+            return
         raise_on_failure(folder, verify(folder, ledger))
 
     copy = workspace.store.fetch(
@@ -275,9 +279,8 @@ def _reports(
     """Whether the reports belong to the certificate, and are those that the ledger noted."""
     # exists() is False for a dangling link, which is a foreign file all the same.
     there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
-    if not there:
-        return []
-    sealed = _sealed_reports(folder, certificate)
+    none = Check(REPORT, None, "not checked: the folder holds no report of a validation")
+    sealed = _sealed_reports(folder, certificate) if there else [none]
     if ledger is None:
         return sealed
     return [*sealed, _check_reports(folder, there, plan, certificate, ledger)]
@@ -317,12 +320,7 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
             messages.append("of another certificate")
         if messages:
             return [Check(REPORT, False, "; ".join(messages))]
-        # Another version may lay the page out differently, so a difference would prove nothing.
-        if validation["privsyn"] != __version__:
-            made = f"made by privsyn {validation['privsyn']}, and this is {__version__}"
-            again = f"not compared with one made anew: {made}; see privsyn report --out"
-            return [Check(REPORT, True, "digests as sealed"), Check("page", None, again)]
-        return [_page(folder)]
+        return _page(folder)
     except _UNREADABLE as error:
         return [
             Check(
@@ -331,17 +329,26 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
         ]
 
 
-def _page(folder: Path) -> Check:
+def _page(folder: Path) -> list[Check]:
     """Whether the page and its JSON are those that certificate, records and checks give."""
+    from privsyn.report.document import wording
     from privsyn.report.outward import outward
 
+    shown = parse_json(read_file(folder / REPORT_JSON))
+    # Other words for the same facts make another page, so a difference would prove nothing.
+    if (made := shown.get("wording")) != wording():
+        again = (
+            f"not compared with one made anew: it has the wording {made}, and this privsyn has "
+            f"{wording()}; see privsyn report --out"
+        )
+        return [Check(REPORT, True, "digests as sealed"), Check("page", None, again)]
     document = outward(folder)
     # Pictures are left out: a PNG's bytes depend on the machine's libraries.
     page = _PICTURES.sub(b"", document.to_html().encode())
     same = {
         REPORT_PAGE: page == _PICTURES.sub(b"", read_file(folder / REPORT_PAGE)),
         REPORT_JSON: _without_pictures(parse_json(json.dumps(document.to_json())))
-        == _without_pictures(parse_json(read_file(folder / REPORT_JSON))),
+        == _without_pictures(shown),
     }
     other = [name for name, fine in same.items() if not fine]
     detail = (
@@ -349,7 +356,7 @@ def _page(folder: Path) -> Check:
         if other
         else ("digests as sealed, and the page made again is the same")
     )
-    return Check(REPORT, not other, detail)
+    return [Check(REPORT, not other, detail)]
 
 
 _PICTURES = re.compile(rb"(?<=;base64,)[A-Za-z0-9+/=]*")
@@ -383,16 +390,20 @@ def _check_reports(
         and row.body["certificate_sha256"] == digest(certificate)
     ]
     if not notes:
-        return Check(NOTED, None, f"not covered: {listed}: the ledger noted no validation")
+        return Check(
+            NOTED, None, f"not covered: {listed or 'none'}: the ledger noted no validation"
+        )
     # The last note counts: a validation may be repeated with other bounds.
     noted = notes[-1].body["reports"]
+    missing = [file for file in noted if file not in there]
     changed = [
         file
         for file in there
         if not is_plain_file(folder / file) or sha256_file(folder / file) != noted.get(file)
     ]
-    detail = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
-    return Check(NOTED, not changed, detail)
+    wrong = {"missing": missing, "changed since validation": changed}
+    details = [f"{what}: {', '.join(files)}" for what, files in wrong.items() if files]
+    return Check(NOTED, not details, "; ".join(details) or f"{listed} as noted")
 
 
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:

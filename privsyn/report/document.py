@@ -18,6 +18,7 @@ from typing import Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from privsyn import __version__
 from privsyn.dp.accountant import format_epsilon
 from privsyn.evaluation.metrics import Class
 
@@ -210,6 +211,7 @@ class Document:
         """The document as plain JSON values."""
         return {
             "schema": SCHEMA,
+            "wording": wording(),
             "class": self.cls,
             "release": dict(self.release),
             "sections": [section.to_json() for section in self.sections],
@@ -230,6 +232,26 @@ class Document:
 
 
 HERE = Path(__file__).parent
+
+
+@cache
+def wording() -> str:
+    """Version of the words and the layout of pages: a digest of the sources that make them.
+
+    Two builds with one version make the same page of a release, but for its pictures.
+    """
+    package = HERE.parent
+    made_by = [
+        *HERE.rglob("*"),
+        *(package / "release").glob("*.py"),
+        *(package / "dp").glob("*.py"),
+    ]
+    made_by += (package / "validation").glob("*.py")
+    sources = sorted(f for f in made_by if f.suffix in (".py", ".html", ".css", ".toml"))
+    whole = hashlib.sha256(__version__.encode())
+    for source in sources:
+        whole.update(source.name.encode() + b"\0" + source.read_bytes())
+    return f"{__version__}+{whole.hexdigest()[:16]}"
 
 
 def render(template: str, **values: Any) -> Markup:

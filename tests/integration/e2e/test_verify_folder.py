@@ -16,6 +16,7 @@ from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
+from privsyn.report import document
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate, write_report
@@ -57,11 +58,39 @@ def test_a_validated_release_is_covered_whole(made, copy):
     assert ledger.verify().entries == 1
 
 
-def test_a_copy_without_reports_is_whole(made, copy):
-    """As dvc.yaml tracks it."""
-    for name in REPORTS:
-        (copy / name).unlink()
-    assert all(check.passed for check in verification.verify(copy, made[0].context().ledger))
+def without_reports(folder, names=REPORTS):
+    for name in names:
+        (folder / name).unlink()
+    return folder
+
+
+def test_reports_that_the_ledger_noted_are_missed(made, copy):
+    """One that failed its suite looks like one that nobody validated."""
+    ledger = made[0].context().ledger
+    checks = {check.name: check for check in verification.verify(without_reports(copy), ledger)}
+    assert [name for name, check in checks.items() if check.passed is False] == [
+        "validation reports"
+    ]
+    assert checks["validation reports"].detail == f"missing: {', '.join(sorted(REPORTS))}"
+    assert not verification.covers_reports(copy, ledger)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_one_report_that_the_ledger_noted_is_missed(made, copy, name):
+    without_reports(copy, [name])
+    assert "validation reports" in failed(copy, made[0].context().ledger)
+
+
+def test_without_a_note_missing_reports_are_named_as_not_checked(made, copy, monkeypatch):
+    ledger = made[0].context().ledger
+    rows = [row for row in ledger.history(made[1].id) if row.change != VALIDATED]
+    monkeypatch.setattr(type(ledger), "history", lambda self, release: rows)
+    without_reports(copy)
+    for book, names in ((None, ["report"]), (ledger, ["report", "validation reports"])):
+        checks = {check.name: check for check in verification.verify(copy, book)}
+        assert [name for name in checks if name in names and checks[name].passed is None] == names
+        assert "not checked" in checks["report"].detail
+        assert failed(copy, book) == []
 
 
 @pytest.mark.parametrize("name", COVERED)
@@ -145,12 +174,13 @@ def test_reports_of_another_certificate_are_seen(copy):
     assert (check.name, check.detail) == ("report", "of another certificate")
 
 
-def test_a_page_of_another_version_is_covered_by_its_digest_and_not_made_again(copy, monkeypatch):
-    monkeypatch.setattr(verification, "__version__", "0.0.1")
+def test_a_page_in_other_words_is_covered_by_its_digest_and_not_made_again(copy, monkeypatch):
+    """A release still verifies where the templates of its page changed."""
+    monkeypatch.setattr(document, "wording", lambda: "0.1.0+other")
     checks = {check.name: check for check in verification.verify(copy, None)}
     assert checks["report"].passed is True
     assert checks["page"].passed is None
-    assert "and this is 0.0.1" in checks["page"].detail
+    assert "this privsyn has 0.1.0+other" in checks["page"].detail
     (copy / "report.html").write_bytes((copy / "report.html").read_bytes() + b" ")
     assert failed(copy, None) == ["report"]
 
