@@ -31,10 +31,10 @@ from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
-from privsyn.evaluation.classifiers import REPLICATES, Interval, Scores, near
+from privsyn.evaluation.classifiers import REPLICATES, Interval, split_holdout
 from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
-from privsyn.evaluation.judge import compare
+from privsyn.evaluation.judge import NEARNESS, Case, compare, judge
 from privsyn.evaluation.language_model import _interval as token_interval
 from privsyn.evaluation.language_model import in_context, perplexity_gap
 from privsyn.evaluation.metrics import wilson
@@ -97,7 +97,7 @@ Labeled = tuple[NDArray[np.float32], NDArray[np.str_]]
 
 def scored(
     own: Labeled, test: Labeled, replicates: int = REPLICATES, other: Labeled | None = None
-) -> Scores:
+) -> dict[str, Interval]:
     """A release, and beside it the public model alone."""
     sets = {"release": [(*own, test[0])]} | ({"public": [(*other, test[0])]} if other else {})
     return compare(sets, test[1], replicates)
@@ -116,7 +116,7 @@ def mean_accuracy(size: int) -> float:
     rng = np.random.default_rng(2)
     test = sample(rng, 5_000)
     values: NDArray[np.float64] = np.array(
-        [scored(sample(rng, size), test, 0).value["release"].value for _ in range(60)]
+        [scored(sample(rng, size), test, 0)["release"].value for _ in range(60)]
     )
     return float(values.mean())
 
@@ -124,7 +124,7 @@ def mean_accuracy(size: int) -> float:
 def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     """Share of intervals that hold the mean accuracy, and their median width."""
     rng, truth = np.random.default_rng(3), mean_accuracy(size)
-    found = [scored(sample(rng, size), sample(rng, tested)).value["release"] for _ in range(runs)]
+    found = [scored(sample(rng, size), sample(rng, tested))["release"] for _ in range(runs)]
     held = np.mean([own.low <= truth <= own.high for own in found])
     return float(held), float(np.median([own.high - own.low for own in found]))
 
@@ -153,7 +153,7 @@ def gains(size: int, tested: int, mixed: float, runs: int) -> tuple[float, float
 
     def gain(rng: np.random.Generator, test: Labeled, replicates: int = REPLICATES) -> Interval:
         own, other = both(rng)
-        return scored(own, test, replicates, other).gain["public"]
+        return scored(own, test, replicates, other)["gain"]
 
     rng, often = np.random.default_rng(9), np.random.default_rng(10)
     test = sample(often, 5_000, FEW)
@@ -395,10 +395,12 @@ def nearness(runs: int) -> Iterator[Sequence[object]]:
         found = []
         for seed in range(runs):
             rng = np.random.default_rng(seed)
-            alone = [written(rng, texts, width, 12 - missing) for _ in range(2)]
+            alone = written(rng, 2 * texts, width, 12 - missing)
             ours, real = written(rng, texts, width, 12), written(rng, 300, width, 12)
-            measured = {one.name: one.value for one in near(ours, real, alone, embed, "")}
-            found.append([measured[f"nearness.gain{end}"] for end in ("", "_low", "_high")])
+            known, tested = split_holdout(real, texts)
+            sides = ([(text, "") for text in part] for part in (ours, tested, known, alone))
+            gain = judge(Case(*sides), {NEARNESS: embed})[NEARNESS, "gain"]
+            found.append([gain.value, gain.low, gain.high])
         gain, low, high = np.array(found).T
         truth = float(gain.mean()) if missing else 0.0
         held = float(np.mean((low <= truth) & (truth <= high)))

@@ -265,7 +265,7 @@ class Bench:
         by_words = downstream(*zip(*made, strict=True), *zip(*test, strict=True))
         count = min(len(own), len(vectors))
         return {
-            "accuracy": round(found.value["release"].value, 4),
+            "accuracy": round(found["release"].value, 4),
             "tfidf": round(by_words[0].value, 4),
             "mauve": round(mauve(own[:count], vectors[:count]), 4),
             "words": round(float(np.mean([len(text.split()) for text, _ in made])), 1),

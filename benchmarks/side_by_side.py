@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from privsyn.data.sample import LABELS, write_sample
-from privsyn.evaluation.judge import ENCODER, best_free, rivals_in
+from privsyn.evaluation.judge import ENCODER, FREE
 from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import open_context
@@ -295,11 +295,14 @@ _WORDS = ("words.accuracy", "downstream.accuracy")
 
 
 def best(found: Mapping[str, float]) -> str:
-    """The best rival that is free, by the encoder that took no part."""
-    rivals = rivals_in(found, ENCODER)
-    if "words.gain" not in found or not rivals:
+    """The best rival that is free, by the encoder that took no part.
+
+    Runs of before the user's examples were rivals have ``candidates``, all public texts, instead.
+    """
+    rivals = {name: found.get(f"{ENCODER}.{name}", 0.0) for name in (*FREE, "candidates")}
+    name = max(rivals, key=rivals.__getitem__)
+    if "words.gain" not in found or not rivals[name]:
         return "-"
-    name = best_free(rivals)
     return f"{rivals[name]:.3f} {name}".replace("0.", ".", 1)
 
 

@@ -1,10 +1,11 @@
 """What synthetic texts are worth: classifiers trained on them, tested on real ones.
 
-    python benchmarks/utility.py --judge FOLDER [--epsilon 3] [--document "a news item"] [--coded]
+    python benchmarks/utility.py --judge FOLDER [--document "a news item"] [--coded]
 
-FOLDER holds release.jsonl, train.jsonl and test.jsonl, and public.jsonl where there are candidates
-of the public model: a text and a label a line. The table has every ruler and every rival of
-privsyn/evaluation/judge.py. ``--coded`` names the labels by numbers, which mean nothing to a model.
+FOLDER holds release.jsonl, train.jsonl and test.jsonl, public.jsonl where there are candidates of
+the public model, and examples.jsonl where there are invented texts: a text and a label a line. The
+table has every ruler and every rival of privsyn/evaluation/judge.py. ``--coded`` names the labels
+by numbers, which mean nothing to a model.
 
     python benchmarks/utility.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 10] [--batch 8]
         [--guidance 4] [--temperature .8] [--texts 800] [--model tiny] [--public-only]
@@ -31,9 +32,19 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.evaluation.classifiers import Interval, Scores, downstream
+from privsyn.evaluation.classifiers import Interval, downstream
 from privsyn.evaluation.embeddings import EmbeddedOnce
-from privsyn.evaluation.judge import ENCODER, VOTER, Case, ClassMeans, judge, likeness, table
+from privsyn.evaluation.judge import (
+    ENCODER,
+    GAIN,
+    RELEASE,
+    RIVALS,
+    VOTER,
+    Case,
+    Scores,
+    judge,
+    likeness,
+)
 from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
@@ -135,13 +146,11 @@ class Judge:
         public: Sequence[tuple[str, str]],
         train: Sequence[tuple[str, str]],
         test: Sequence[tuple[str, str]],
+        examples: Sequence[tuple[str, str]] = (),
         *,
-        epsilon: float | None = 3.0,
-        delta: float = 1e-6,
         names: Mapping[str, str] | None = None,
         document: str | None = None,
-        records: float = 1.0,
-    ) -> tuple[dict[str, Scores], dict[str, Interval]]:
+    ) -> tuple[Scores, dict[str, Interval]]:
         """Rulers and rivals, and likeness, with 95% intervals; ``table`` prints both.
 
         Args:
@@ -149,14 +158,11 @@ class Judge:
             public: Candidates of the public model alone.
             train: Real records that rivals are trained on, in an order that says nothing.
             test: Other real records, which none of them has seen.
-            epsilon: Of the paid rival; None leaves it out.
-            delta: The same.
+            examples: Invented texts.
             names: Words for the labels, where the labels are not words.
             document: What a record is called.
-            records: How many times as many records as ``train`` the release was made from.
         """
-        paid = None if epsilon is None else ClassMeans(epsilon, delta, records=records)
-        case = Case(release, test, train, public, names or {}, document, paid)
+        case = Case(release, test, train, public, examples, names or {}, document)
         encoders = {ENCODER: self._measures.embed, VOTER: self._votes.embed}
         return judge(case, encoders, chooser=self._votes.embed), likeness(
             case, self._measures.embed
@@ -170,19 +176,35 @@ def judged(folder: Path, arguments: argparse.Namespace) -> str:
             (row["text"], str(row["label"]))
             for row in map(json.loads, (folder / f"{name}.jsonl").read_text("utf-8").splitlines())
         ]
-        if name != "public" or (folder / "public.jsonl").exists()
+        if name in ("release", "train", "test") or (folder / f"{name}.jsonl").exists()
         else []
-        for name in ("release", "public", "train", "test")
+        for name in ("release", "public", "train", "test", "examples")
     }
     codes = sorted({label for pairs in parts.values() for _, label in pairs})
     names = {label: f"Q{7919 * (place + 3) % 997}" for place, label in enumerate(codes)}
     scores, like = Judge()(
         *parts.values(),
-        epsilon=arguments.epsilon,
         names=names if arguments.coded else {code: " ".join(code.split("_")) for code in codes},
         document=arguments.document,
     )
     return table(scores, like)
+
+
+def table(scores: Scores, like: Mapping[str, Interval]) -> str:
+    """Rulers and rivals in Markdown, with 95% intervals."""
+    lines = [["", *(ruler.words for ruler in scores.rulers)], ["---"] * (len(scores.rulers) + 1)]
+    for column in (RELEASE, *(rival.name for rival in RIVALS), GAIN):
+        lines.append(
+            [column, *(_cell(scores.table.get((one.name, column))) for one in scores.rulers)]
+        )
+    out = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join([*out, *(f"{name}: {_cell(value)}" for name, value in like.items())])
+
+
+def _cell(value: Interval | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def main() -> None:

@@ -22,8 +22,9 @@ from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.judge import ENCODER, FREE, WORDS, rivals_in, verdict, weigh
+from privsyn.evaluation.judge import RELEASE, RIVALS, WORDS, Scores
 from privsyn.evaluation.plots import draw_choice
+from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import in_git, is_ignored
 from privsyn.release import layout, signature
@@ -36,7 +37,7 @@ from privsyn.stages.check import counts_line
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import preview
 from privsyn.stages.publish import published_revision
-from privsyn.stages.report import comparison_text, failures_text
+from privsyn.stages.report import failures_text
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 
@@ -199,10 +200,7 @@ def _utility(ctx: Context, plan: Plan) -> str:
     rest = ", ".join(
         text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics
     )
-    head = verdict(metrics)
-    if head is None and "downstream.accuracy" in metrics:
-        head = comparison_text(metrics).removesuffix(".")
-    return ". ".join(part for part in (head, rest) if part) or f"in {short(file)}"
+    return " ".join(filter(None, (verdict(metrics), rest))) or f"in {short(file)}"
 
 
 def short(path: Path) -> Path:
@@ -227,17 +225,18 @@ SAMPLES, LONGEST = 3, 240
 
 @dataclass(frozen=True)
 class Utility:
-    """An internal number of a release, and the numbers to read it against.
+    """What was measured of a release, to read against what stands in its place. Internal.
 
     Attributes:
-        value: Accuracy on held-out real records of a classifier that learned from the release, or,
-            without labels, their nearness.
+        value: The headline: accuracy on held-out real records of a classifier that learned from
+            the release, or, without labels, their nearness.
         low: Lower end of its 95% interval; None without an interval.
         high: Upper end.
         by: How it was measured.
-        rivals: The same of what stands in the release's place, by the names of evaluation/judge.py.
+        rivals: The same of each rival, by the names of evaluation/judge.py.
         words: Accuracy by words; None where that was not measured beside another ruler.
-        added: What the records added, in a sentence; empty where it is not known.
+        free: The best of what is free; None where nothing of it was measured.
+        verdict: How useful it is and what the records added, in sentences.
     """
 
     value: float
@@ -246,12 +245,29 @@ class Utility:
     by: str
     rivals: Mapping[str, float] = field(default_factory=dict)
     words: float | None = None
-    added: str = ""
+    free: float | None = None
+    verdict: str = ""
 
-    @property
-    def free(self) -> float | None:
-        """The best of what is free; None where nothing of it was measured."""
-        return max((self.rivals[name] for name in FREE if name in self.rivals), default=None)
+    @classmethod
+    def read(cls, values: Mapping[str, float]) -> Utility | None:
+        """From metrics by name; None where nothing was measured."""
+        scores = Scores.read(values)
+        if not scores.rulers:
+            return None
+        ruler = scores.rulers[0]
+        own, rivals = scores[ruler.name, RELEASE], scores.rivals(ruler.name)
+        no_interval = own.low == own.value == own.high
+        free = scores.rivals(ruler.name, free=True)
+        return cls(
+            own.value,
+            None if no_interval else own.low,
+            None if no_interval else own.high,
+            f"{ruler.number} by {ruler.words}",
+            {one.name: scores.value(ruler.name, one.name) for one in rivals},
+            scores.value(WORDS, RELEASE) if (WORDS, RELEASE) in scores else None,
+            scores.value(ruler.name, scores.best_free(ruler.name).name) if free else None,
+            verdict(values) or "",
+        )
 
     def __str__(self) -> str:
         interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
@@ -321,15 +337,17 @@ class Comparison(Displayable):
         cost = Table("", ("release", "epsilon", "delta", "account", "rows"), costs)
         if not self.internal:
             return (replace(cost, notes=self._notes()),)
-        worth = tuple(
-            (one.name, str(one.utility or "not measured"), *_cells(one.utility, ("free", "words")))
-            for one in self.releases
-        )
-        rivals = tuple((one.name, *_cells(one.utility, tuple(_RIVALS))) for one in self.releases)
+        worth, rivals = [], []
+        for one in self.releases:
+            found = one.utility
+            numbers = (found.free, found.words) if found else (None, None)
+            worth.append((one.name, str(found or "not measured"), *map(_cell, numbers)))
+            beside = found.rivals if found else {}
+            rivals.append((one.name, *(_cell(beside.get(name)) for name in _COLUMNS)))
         return (
             cost,
-            Table("", ("release", "utility (internal)", "free", "words"), worth),
-            Table("", ("release", *_RIVALS.values()), rivals, self._notes()),
+            Table("", ("release", "utility (internal)", "free", "words"), tuple(worth)),
+            Table("", ("release", *_COLUMNS), tuple(rivals), self._notes()),
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -337,14 +355,15 @@ class Comparison(Displayable):
         # The advice to compare on public data stands on every page that shows an internal number.
         notes = [NOTE] if self.internal else [HIDDEN] if measures else []
         if self.internal and measures:
+            columns = "; ".join(
+                f"{one.name}: {one.words}" for one in RIVALS if one.name in _COLUMNS
+            )
+            columns = columns.replace("{real_records} ", "")
             notes.append(
                 f"Utility is {' or '.join(measures)}; free: the best of what costs nothing; words: "
-                "accuracy by TF-IDF. By the same ruler, public: the public model alone; all: all "
-                "of its texts; chosen: those that lean to their label's words; zero: label words "
-                "without a text; means: noisy class means at the same epsilon, simulated; real: "
-                "as many real records."
+                f"accuracy by words. By the same ruler, {columns}."
             )
-            notes += [f"{one.name}: {u.added}" for one, u in self._with_utility if u.added]
+            notes += [f"{one.name}: {u.verdict}" for one, u in self._with_utility if u.verdict]
         versions = sorted({release.version for release in self.releases})
         if len(versions) > 1:
             notes.append(
@@ -469,9 +488,7 @@ def _comparison(ctx: Context, parent: Parent) -> Compared:
         delta=plan.delta,
         takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
         rows=parent.facts.rows,
-        utility=_measured_utility(
-            ctx.workspace.internal(plan.id) / layout.EVALUATION, modality_of(plan.dataset).name
-        ),
+        utility=_measured_utility(ctx.workspace.internal(plan.id) / layout.EVALUATION),
         samples=_samples(parent),
     )
 
@@ -488,49 +505,19 @@ def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _measured_utility(file: Path, modality: str) -> Utility | None:
-    """What evaluate measured: over sentence vectors, or else over words or pixels."""
+def _measured_utility(file: Path) -> Utility | None:
+    """What evaluate measured."""
     try:
         measured = json.loads(file.read_bytes())["metrics"]
-        values = {str(metric["name"]): float(metric["value"]) for metric in measured}
+        return Utility.read({str(metric["name"]): float(metric["value"]) for metric in measured})
     # Not measured here, or not readable: a comparison goes on without the number.
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    simple = "by TF-IDF" if modality == "text" else "by pixels"
-    judgment = weigh(values)
-    for name, by in (
-        ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
-        (f"{ENCODER}.accuracy", "accuracy by an encoder that took no part"),
-        (f"{WORDS}.accuracy", "accuracy by words"),
-        ("downstream.accuracy", f"accuracy {simple}"),
-    ):
-        if name in values:
-            section = name.partition(".")[0]
-            rivals = rivals_in(values, section)
-            if section == "downstream" and "downstream.majority" in values:
-                rivals["chance"] = values["downstream.majority"]
-            return Utility(
-                value=values[name],
-                low=values.get(f"{name}_low"),
-                high=values.get(f"{name}_high"),
-                by=by,
-                rivals=rivals,
-                words=values.get(f"{WORDS}.accuracy"),
-                added="" if judgment is None else judgment.sentence,
-            )
-    return None
 
 
-_RIVALS = {
-    "public": "public", "candidates": "all", "chosen": "chosen", "zero_shot": "zero",
-    "means": "means", "real": "real",
-}  # fmt: skip
-"""Columns of the rivals."""
+_COLUMNS = tuple(one.name for one in RIVALS if one.name not in ("chance", "all_real"))
+"""Rivals in the table of a comparison."""
 
 
-def _cells(utility: Utility | None, names: Sequence[str]) -> tuple[str, ...]:
-    """Numbers of a release's utility and its rivals, as a table shows them."""
-    if utility is None:
-        return ("-",) * len(names)
-    values = (utility.rivals.get(name, getattr(utility, name, None)) for name in names)
-    return tuple("-" if value is None else f"{value:.3f}" for value in values)
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,10 +1,10 @@
-"""Accuracy and nearness of a release on held-out real records, compared with baselines."""
+"""A simple classifier of words on held-out real records, and what all judges share."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,19 +28,6 @@ class Interval:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Accuracy or nearness on held-out real records, one number for each training set.
-
-    Attributes:
-        value: The number of each set.
-        gain: The release's value minus that of each other set, on the same bootstrap samples.
-    """
-
-    value: Mapping[str, Interval]
-    gain: Mapping[str, Interval]
 
 
 def split_holdout(real: Sequence[T], count: int) -> tuple[list[T], list[T]]:
@@ -84,7 +71,7 @@ def downstream(
 
     Returns:
         ``downstream.accuracy`` and its interval, ``downstream.macro_f1`` (mean over the labels that
-        occur among the held-out records), ``downstream.majority`` (accuracy of always answering the
+        occur among the held-out records), ``downstream.chance`` (accuracy of always answering the
         most frequent of these), ``downstream.records`` and one ``downstream.recall.<label>``; all
         internal.
         Empty where one side has no labeled text.
@@ -148,7 +135,7 @@ def score(
         _metric("accuracy_low", low, "lower end of its 95% interval over test records (Wilson)"),
         _metric("accuracy_high", high, "upper end"),
         _metric("macro_f1", sum(f1) / len(f1), "mean F1 over labels on held-out real records"),
-        _metric("majority", max(support.values()) / len(truth), "accuracy of the commonest label"),
+        _metric("chance", max(support.values()) / len(truth), "accuracy of the commonest label"),
         _metric("records", len(truth), "held-out real records tested on"),
         *(
             _metric(
@@ -210,142 +197,6 @@ def _fit(train: Sequence[tuple[str, str]]) -> Callable[[Sequence[str]], list[str
 
 FEWEST_A_SIDE = 10
 """Texts a side below which nothing is measured."""
-
-_NEARNESS_SEED = 20240615
-
-
-def near(
-    synthetic: Sequence[str],
-    real: Sequence[str],
-    public: Sequence[Sequence[str]],
-    embed: Callable[[Sequence[str]], NDArray[np.float32]],
-    called: str,
-) -> list[Metric]:
-    """How close real records are to their nearest text of a release.
-
-    Some of the held-out records are a baseline (``split_holdout``); the rest are measured.
-
-    Args:
-        synthetic: The release.
-        real: Held-out real records.
-        public: Texts of the public model alone, as many per draw; the report shows the mean over
-            draws. Empty if the public model is not available here.
-        embed: Vectors of texts, shape (texts, width).
-        called: The embedder's name, for the notes.
-
-    Returns:
-        ``nearness.*``; empty if one side has fewer than 10 texts.
-    """
-    if min(len(synthetic), len(real) // 2) < FEWEST_A_SIDE:
-        return []
-    known, measured = split_holdout(real, len(synthetic))
-    sets: dict[str, Sequence[Sequence[str]]] = {"synthetic": [synthetic], "real": [known]}
-    if public:
-        sets["public"] = public
-    of = _unit(embed(measured))
-    # cosines of shape (measured records, texts of a set), one array for each draw
-    scores = _nearness_scores(
-        {name: [of @ _unit(embed(texts)).T for texts in draws] for name, draws in sets.items()}
-    )
-    return _metrics(scores, len(measured), len(known), called, len(public))
-
-
-def nearness_in_words(metrics: Mapping[str, float]) -> str:
-    """The numbers in words, and the gain over the public model alone where it was measured."""
-    low, high = metrics["nearness.cosine_low"], metrics["nearness.cosine_high"]
-    summary = (
-        f"nearness {metrics['nearness.cosine']:.3f} [{low:.3f}, {high:.3f}], the mean cosine of "
-        f"{metrics['nearness.records']:.0f} held-out real records to the nearest text; "
-    )
-    if "nearness.public" in metrics:
-        summary += f"public model alone {metrics['nearness.public']:.3f}, "
-    summary += f"{metrics['nearness.real_records']:.0f} real records {metrics['nearness.real']:.3f}"
-    if "nearness.gain" not in metrics:
-        return summary
-    return f"{summary}; {_over_public(metrics)}"
-
-
-def _over_public(metrics: Mapping[str, float]) -> str:
-    """The gain over the public model alone, and whether its interval excludes zero."""
-    gain, low, high = (metrics[f"nearness.gain{end}"] for end in ("", "_low", "_high"))
-    summary = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] over the public model alone"
-    if low > 0:
-        return summary
-    return (
-        f"{summary}, which is NOT significant: by this measure the release is not worth its epsilon"
-    )
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays zero."""
-    exact = vectors.astype(np.float64)
-    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
-    return np.asarray(exact / np.where(lengths > 0, lengths, 1.0))
-
-
-def _nearness_scores(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Scores:
-    """Nearness of each set, and the gain of the first over the others.
-
-    A bootstrap sample redraws the texts of every set and the records.
-
-    Args:
-        cosines: One array for each draw of a set, shape (records, texts).
-    """
-    rng = np.random.default_rng(_NEARNESS_SEED)
-    points = {
-        name: float(np.mean([cosine.max(axis=1).mean() for cosine in draws]))
-        for name, draws in cosines.items()
-    }
-    samples: dict[str, list[float]] = {name: [] for name in cosines}
-    for _ in range(REPLICATES):
-        rows: NDArray[np.int64] | None = None
-        for name, draws in cosines.items():
-            drawn = []
-            for cosine in draws:
-                # the same records for every set, so that gains are paired
-                rows = rng.integers(0, len(cosine), len(cosine)) if rows is None else rows
-                columns = rng.integers(0, cosine.shape[1], cosine.shape[1])
-                drawn.append(float(cosine[:, columns].max(axis=1)[rows].mean()))
-            samples[name].append(float(np.mean(drawn)))
-    arrays = {name: np.array(values) for name, values in samples.items()}
-    first, *others = cosines
-    return Scores(
-        {name: spread(points[name], arrays[name], least=-1) for name in cosines},
-        {
-            name: spread(points[first] - points[name], arrays[first] - arrays[name], least=-2)
-            for name in others
-        },
-    )
-
-
-def _metrics(scores: Scores, records: int, real: int, called: str, draws: int) -> list[Metric]:
-    ours = scores.value["synthetic"]
-    interval = "95% bootstrap interval over texts and records"
-    numbers = {
-        "cosine": (ours.value, f"mean cosine of a real record to the nearest text, by {called}"),
-        "cosine_low": (ours.low, f"its {interval}, lower end"),
-        "cosine_high": (ours.high, f"its {interval}, upper end"),
-        "real": (scores.value["real"].value, f"the same for {real} other held-out real records"),
-        "records": (float(records), "held-out real records measured"),
-        "real_records": (float(real), "held-out real records in the baseline"),
-    }
-    if "public" in scores.value:
-        gain = scores.gain["public"]
-        numbers |= {
-            "public": (
-                scores.value["public"].value,
-                f"the same for texts of the public model alone; mean of {draws} draw(s) of as "
-                "many texts",
-            ),
-            "gain": (gain.value, "nearness over that of the public model alone"),
-            "gain_low": (gain.low, f"its {interval}, lower end"),
-            "gain_high": (gain.high, f"its {interval}, upper end"),
-        }
-    return [
-        Metric(f"nearness.{name}", float(value), "internal", note)
-        for name, (value, note) in numbers.items()
-    ]
-
 
 Texts = Sequence[tuple[str, str]]
 """Text and label."""

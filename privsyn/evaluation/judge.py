@@ -1,32 +1,32 @@
-"""Judge labeled texts: by rulers that did not choose them, beside rivals that are free.
+"""Judge synthetic texts: by rulers that did not choose them, beside rivals that are free.
 
-A ruler is a kind of classifier: it is trained on texts and tested on held-out real records. A
-rival is what stands in the place of the release: texts of the public model, the words of the
-labels alone, real records. What a release is worth is its gain over the best rival that is free.
+A ruler trains on texts, or compares them, and is tested on held-out real records. A rival stands in
+the place of the release: texts of the public model, the user's own examples, the words of the
+labels, real records. What the records added is the gain over the best rival that is free.
+
+A new ruler is a row of RULERS, and where it needs a model, the tool that stages/measure.py loads
+for it. A new rival is a row of RIVALS. Metrics, reports and comparisons read these lists.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.words import TOKEN, word_count
 from privsyn.data.words import words as words_of
-from privsyn.dp.filters import gaussian_budget
 from privsyn.evaluation.classifiers import (
     MAX_FEATURES,
     REPLICATES,
     Interval,
-    Scores,
     Texts,
     has_word,
-    nearness_in_words,
     spread,
 )
 from privsyn.evaluation.metrics import Metric, evenly_spaced
@@ -36,68 +36,15 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 Answer = Callable[[Texts, Sequence[str]], NDArray[np.str_]]
 """Trains on labeled texts and names the label of others; shape (seeds, others)."""
 
-ENCODER, CLASSIFIER, WORDS, VOTER = "vectors", "classifier", "words", "voter"
-"""Rulers, which are also the first part of their metrics' names."""
-COUNTED = (ENCODER, CLASSIFIER, WORDS)
-"""Rulers that decide. One that cast votes or ranked candidates is shown, and decides nothing."""
-
-HOW: Mapping[str, str] = {
-    ENCODER: "an encoder that took no part",
-    CLASSIFIER: "a fine-tuned model",
-    WORDS: "words",
-    VOTER: "the encoder that took part",
-}
-"""What the rulers are, in words."""
-
-RELEASE = "release"
-FREE: Mapping[str, str] = {
-    "chance": "the commonest label",
-    "public": "the public model alone",
-    "candidates": "all texts of the public model",
-    "chosen": "public texts chosen by label words",
-    "zero_shot": "label words without a text",
-}
-"""Rivals that cost nothing, and what they are called."""
-OTHERS: Mapping[str, str] = {
-    "means": "noisy class means, paid",
-    "real": "as many real records",
-    "all_real": "all real records",
-}
-"""Rivals that cost an epsilon, or privacy."""
+RELEASE, GAIN = "release", "gain"
+"""Columns of a table of scores, beside the rivals': the release, and its gain over the best rival
+that is free."""
+COUNTS = {"records": "records tested on", "real_records": "real records drawn, for comparison"}
+"""Further columns: numbers of records."""
 
 _SEED = 20240615
 _STRENGTH = 10.0
 _MOST_DRAWS = 4
-_NOISES = 20
-"""Draws of noise on which the paid rival's accuracy is a mean."""
-
-
-@dataclass(frozen=True)
-class ClassMeans:
-    """The paid rival: noisy sums of the unit vectors of each label, which classify by themselves.
-
-    privacy: simulated on held-out records, internal, never a release. Each record adds one vector
-    of length 1 to the sum of one label, and vectors are centered by public label words alone. Over
-    all labels the L2 sensitivity is m records where units are added or removed, and 2 m where one
-    replaces another. One Gaussian mechanism at (epsilon, delta).
-
-    Attributes:
-        epsilon: Of the release.
-        delta: Of the release.
-        sensitivity: In records.
-        records: How many times as many records train a release as the simulation has. Its noise is
-            divided by that.
-    """
-
-    epsilon: float
-    delta: float
-    sensitivity: float = 1.0
-    records: float = 1.0
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise in each coordinate of each sum."""
-        return float(self.sensitivity / gaussian_budget(self.epsilon, self.delta) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -105,117 +52,99 @@ class Case:
     """What is judged, and beside what.
 
     Attributes:
-        release: Synthetic texts and their labels, at least two labels.
+        release: Synthetic texts and their labels. Texts without labels have the label "".
         tested: Held-out real records to test on.
         known: Other real records, to train rivals on.
-        public: Candidates of the public model, if any.
+        public: Texts of the public model, if any.
+        examples: The user's invented texts. Free, since they were there before any record was read.
         names: The words that stand for each label. Labels that are missing stand for themselves.
         document: What a record is called, or None.
-        paid: The paid rival, or None.
     """
 
     release: Texts
     tested: Texts
     known: Texts = ()
     public: Texts = ()
+    examples: Texts = ()
     names: Mapping[str, str] = field(default_factory=dict)
     document: str | None = None
-    paid: ClassMeans | None = None
 
     @property
     def labels(self) -> list[str]:
         """Labels of the release and of the real records."""
         return sorted({label for part in (self.release, self.tested) for _, label in part})
 
+    @property
+    def is_labeled(self) -> bool:
+        """Whether there are labels to tell apart."""
+        return self.labels != [""]
+
+    @property
+    def sizes(self) -> Counter[str]:
+        """Texts of each label in the release."""
+        return Counter(label for _, label in self.release)
+
 
 @dataclass(frozen=True)
-class _Answers:
-    """Which test records a rival names rightly.
+class Answers:
+    """How well each test record is answered: 1 or 0 for its label, or a cosine.
 
     Attributes:
         points: Shape (draws, tested).
-        drawn: With other training texts or noise, shape (samples, tested).
+        drawn: With other training texts, shape (samples, tested).
     """
 
-    points: NDArray[np.bool_]
-    drawn: NDArray[np.bool_]
+    points: NDArray[Any]
+    drawn: NDArray[Any]
 
 
-def judge(
-    case: Case,
-    encoders: Mapping[str, Embed],
-    *,
-    chooser: Embed | None = None,
-    classifier: Answer | None = None,
-    replicates: int = REPLICATES,
-) -> dict[str, Scores]:
-    """Accuracy on held-out real records of the release and its rivals, by every ruler.
+Sets = Mapping[str, Sequence[Texts]]
+"""Texts that rulers train on, by column; several draws of the same thing."""
 
-    A bootstrap sample redraws the test records, and the training texts of the release and of free
-    rivals, within each label. The interval therefore covers another release of the same size and
-    other test records.
 
-    Args:
-        case: Texts and rivals.
-        encoders: Vectors by ruler: ``vectors`` of one that took no part, ``voter`` of one that did.
-        chooser: The vectors by which the rival ``chosen`` compares candidates with label words. The
-            one that cast the votes, so that neither side was chosen by its judge. None: an encoder.
-        classifier: A model that is fine-tuned on the texts, or None.
-        replicates: Bootstrap samples.
+@dataclass(frozen=True)
+class Ruler:
+    """A way to measure what texts teach.
 
-    Returns:
-        Scores by ruler. ``value`` has the release and its rivals; ``gain`` the release less each of
-        them, and ``free``: less the best of the free ones, on the same samples.
+    Attributes:
+        name: First part of the names of its metrics.
+        words: What it is.
+        decides: Whether grades follow it. One that cast votes or ranked texts flatters them.
+        train: Answers by column, from its tool, the case, the sets and the bootstrap samples.
+        adds: What a gain by it says that the records added.
+        required: Whether a release can be called good without it.
+        labeled: Whether it measures texts with labels, or those without.
+        number: Name of the release's own metric.
+        least: Lowest value there is.
     """
-    import sklearn.linear_model  # noqa: F401  # before the limit, which covers what is loaded
-    from threadpoolctl import threadpool_limits
 
-    chooser = chooser or next(iter(encoders.values()), None)
-    with threadpool_limits(limits=1):  # with so few rows more threads only wait
-        sets = _training_sets(case, chooser)
-        rulers = {
-            name: _by_vectors(case, sets, embed, replicates if name in COUNTED else 0)
-            for name, embed in encoders.items()
-        }
-        if classifier is not None:
-            rulers[CLASSIFIER] = _by_model(case, sets, classifier)
-        rulers[WORDS] = _by_words(case, sets, replicates)
-        truth = _labels(case.tested)
-        order = [name for name in (*COUNTED, VOTER) if name in rulers]
-        return {name: _scores(rulers[name], truth, replicates) for name in order}
+    name: str
+    words: str
+    decides: bool
+    train: Callable[[Any, Case, Sets, int], dict[str, Answers]]
+    adds: str = "topics"
+    required: bool = False
+    labeled: bool = True
+    number: str = "accuracy"
+    least: int = 0
 
 
-def compare(
-    sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
-    truth: NDArray[np.str_],
-    replicates: int = REPLICATES,
-) -> Scores:
-    """As ``judge``, of sets of features by one ruler.
+@dataclass(frozen=True)
+class Rival:
+    """What stands in the place of the release.
 
-    Args:
-        sets: By rival, ``release`` among them: features, labels and features of the test records of
-            each draw. Features have the shape (texts, width).
-        truth: Labels of the test records.
-        replicates: Bootstrap samples.
+    Attributes:
+        name: Last part of the names of its metrics.
+        words: What it is; ``{real_records}`` stands for the number of real records.
+        free: Whether it needs no record.
+        texts: Draws of the texts it trains on, from the case and the encoder that compares texts
+            with label words, if there is one. None: it has no text.
     """
-    return _scores(_fits(sets, truth, replicates), truth, replicates)
 
-
-def _training_sets(case: Case, chooser: Embed | None) -> dict[str, list[Texts]]:
-    """Texts that classifiers are trained on, by rival; several draws of the same thing."""
-    sizes = Counter(label for _, label in case.release)
-    sets: dict[str, list[Texts]] = {RELEASE: [case.release]}
-    if case.public:
-        sets["public"] = draws_of(case.public, sizes)
-        if len(case.public) > len(case.release):
-            sets["candidates"] = [case.public]
-            if chooser is not None:
-                sets["chosen"] = [chosen(case, sizes, chooser)]
-    if case.known:
-        sets["real"] = [case.known[: len(case.release)]]
-        if len(case.known) > len(case.release):
-            sets["all_real"] = [case.known]
-    return sets
+    name: str
+    words: str
+    free: bool
+    texts: Callable[[Case, Embed | None], list[Texts]] | None = None
 
 
 def draws_of(texts: Texts, sizes: Mapping[str, int]) -> list[Texts]:
@@ -228,33 +157,29 @@ def draws_of(texts: Texts, sizes: Mapping[str, int]) -> list[Texts]:
     ]
 
 
-def chosen(case: Case, sizes: Mapping[str, int], embed: Embed) -> Texts:
-    """The candidates of each label that lean most to its words: what a public model gives freely.
-
-    Args:
-        case: With candidates.
-        sizes: Texts of each label.
-        embed: Vectors of texts.
-    """
-    labels, directions = _label_words(case, embed)
+def chosen(case: Case, embed: Embed | None) -> list[Texts]:
+    """The public texts of each label that lean most to it, as many as the release has."""
+    if embed is None or not case.is_labeled or len(case.public) <= len(case.release):
+        return []
+    labels, toward = case.labels, directions(case, embed)
     picked: list[tuple[str, str]] = []
-    for label, size in sizes.items():
+    for label, size in case.sizes.items():
         group = [pair for pair in case.public if pair[1] == label]
-        if not group or label not in labels:
+        if not group:
             continue
-        scores = _unit(embed([text for text, _ in group])) @ directions.T  # (group, labels)
+        scores = _unit(embed([text for text, _ in group])) @ toward.T  # (group, labels)
         place = labels.index(label)
         others = np.delete(scores, place, axis=1).max(axis=1) if len(labels) > 1 else 0.0
         best = np.argsort(-(scores[:, place] - others), kind="stable")[:size]
         picked += [group[i] for i in best]
-    return picked
+    return [picked]
 
 
-def _label_words(case: Case, embed: Embed) -> tuple[list[str], NDArray[np.float64]]:
-    """Labels, and the direction of the words of each: (labels, width), rows of length 1.
+def directions(case: Case, embed: Embed) -> NDArray[np.float64]:
+    """The direction of each label by its words and its examples: (labels, width), of length 1.
 
-    The mean over wordings, as zero-shot classifiers of images do, so that no wording is chosen by
-    test records. The mean of all labels is taken off: it says nothing of any.
+    The words' is the mean over wordings, as zero-shot classifiers of images do, so that no wording
+    is chosen by test records. The mean of all labels is taken off: it says nothing of any.
     """
     labels, document = case.labels, case.document or "text"
     names = [case.names.get(label, label) for label in labels]
@@ -262,63 +187,58 @@ def _label_words(case: Case, embed: Embed) -> tuple[list[str], NDArray[np.float6
     wordings = [[form.format(name=name, document=document) for name in names] for form in forms]
     # (wordings, labels, width)
     means = _unit(np.sum([_unit(embed(wording)) for wording in wordings], axis=0))
-    return labels, _unit(means - means.mean(axis=0))
+    toward = _unit(means - means.mean(axis=0))
+    texts = {of: [text for text, label in case.examples if label == of] for of in labels}
+    there = [place for place, label in enumerate(labels) if texts[label]]
+    if len(there) > 1:  # one label's examples differ from no other's
+        means = _unit(np.array([_unit(embed(texts[labels[i]])).sum(axis=0) for i in there]))
+        # Texts and words lie apart in every encoder, so each is centered by itself.
+        toward[there] = _unit(toward[there] + _unit(means - means.mean(axis=0)))
+    return toward
 
 
-def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays zero."""
-    exact = np.asarray(vectors, np.float64)
-    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
-    return np.asarray(exact / np.where(lengths > 0, lengths, 1.0))
+RIVALS = (
+    Rival("chance", "the commonest label, always", free=True),
+    Rival(
+        "public", "as many texts of the public model", free=True,
+        texts=lambda case, _: draws_of(case.public, case.sizes) if case.public else [],
+    ),
+    Rival(
+        "examples", "your own examples", free=True,
+        texts=lambda case, _: [case.examples] if case.examples else [],
+    ),
+    Rival(
+        "everything", "your examples and all texts of the public model", free=True,
+        texts=lambda case, _: [[*case.examples, *case.public]] if case.public else [],
+    ),
+    Rival("chosen", "texts of the public model that lean to their label", free=True, texts=chosen),
+    Rival("zero_shot", "label words and your examples, without a classifier", free=True),
+    Rival(
+        "real", "{real_records} real records, as many of each label", free=False,
+        texts=lambda case, _: draws_of(case.known, case.sizes) if case.known else [],
+    ),
+    Rival(
+        "all_real", "all real records", free=False,
+        texts=lambda case, _: [case.known] if len(case.known) > len(case.release) else [],
+    ),
+)  # fmt: skip
+FREE = tuple(rival.name for rival in RIVALS if rival.free)
 
 
-def _by_vectors(
-    case: Case, sets: Mapping[str, Sequence[Texts]], embed: Embed, replicates: int
-) -> dict[str, _Answers]:
-    """Answers of logistic regression over vectors, of label words, and of noisy class means."""
+def _by_vectors(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
+    """Logistic regression over vectors; and the labels that words and examples name."""
     tested, truth = embed([text for text, _ in case.tested]), _labels(case.tested)
-    answers = _fits(
-        {
-            name: [(embed([text for text, _ in pairs]), _labels(pairs), tested) for pairs in draws]
-            for name, draws in sets.items()
-        },
-        truth,
-        replicates,
-    )
-    labels, directions = _label_words(case, embed)
-    named = np.array(labels)[(_unit(tested) @ directions.T).argmax(axis=1)]
-    answers["zero_shot"] = _fixed(named == truth)
-    if case.paid is not None and case.known:
-        center = _unit(embed([case.names.get(label, label) for label in labels])).mean(axis=0)
-        answers["means"] = _by_means(case, case.paid, embed, _unit(tested - center), center)
-    return answers
+    features = {
+        name: [(embed([text for text, _ in pairs]), _labels(pairs), tested) for pairs in draws]
+        for name, draws in sets.items()
+    }
+    nearest = (_unit(tested) @ directions(case, embed).T).argmax(axis=1)
+    named = _fixed(np.array(case.labels)[nearest] == truth)
+    return _fits(features, truth, replicates) | {"zero_shot": named}
 
 
-def _by_means(
-    case: Case,
-    paid: ClassMeans,
-    embed: Embed,
-    tested: NDArray[np.float64],
-    center: NDArray[np.float64],
-) -> _Answers:
-    """Answers of the paid rival, one for each draw of noise."""
-    labels, known, truth = case.labels, _labels(case.known), _labels(case.tested)
-    vectors = _unit(embed([text for text, _ in case.known]) - center)
-    # (labels, width): each record is in one sum, with length 1
-    sums = np.stack([vectors[known == label].sum(axis=0) for label in labels])
-    # Not for a release: numpy's noise is neither exact nor secret.
-    rng, sigma = np.random.default_rng(_SEED), paid.sigma / paid.records
-    hits = []
-    for _ in range(_NOISES):
-        noisy = _unit(sums + rng.normal(0.0, sigma, sums.shape))
-        hits.append(np.array(labels)[(tested @ noisy.T).argmax(axis=1)] == truth)
-    return _Answers(np.array(hits), np.array(hits))
-
-
-def _by_words(
-    case: Case, sets: Mapping[str, Sequence[Texts]], replicates: int
-) -> dict[str, _Answers]:
-    """Answers of logistic regression over words and word pairs."""
+def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
+    """Logistic regression over words and word pairs."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     tested = [text for text, _ in case.tested]
@@ -344,33 +264,254 @@ def _by_words(
     return _fits(features, _labels(case.tested), replicates)
 
 
-def _by_model(
-    case: Case, sets: Mapping[str, Sequence[Texts]], classifier: Answer
-) -> dict[str, _Answers]:
-    """Answers of a fine-tuned model, once for each seed."""
+def _by_model(classifier: Answer, case: Case, sets: Sets, _: int) -> dict[str, Answers]:
+    """A fine-tuned model, once for each seed."""
     tested, truth = [text for text, _ in case.tested], _labels(case.tested)
+    # All real records are many texts, and no grade hangs on them.
+    return {
+        name: _fixed(classifier(draws[0], tested) == truth)
+        for name, draws in sets.items()
+        if name != "all_real"
+    }
+
+
+def _by_nearness(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
+    """The cosine of each real record to the nearest text."""
+    rng, of = np.random.default_rng(_SEED), _unit(embed([text for text, _ in case.tested]))
     answers = {}
     for name, draws in sets.items():
-        if name == "all_real":  # many texts, and no verdict hangs on them
+        # More texts lie nearer whatever they say, so a rival has no more than the release.
+        if max(map(len, draws)) > len(case.release):
             continue
-        hits = classifier(draws[0], tested) == truth
-        answers[name] = _Answers(hits, hits)
+        # (tested, texts), one for each draw
+        cosines = [of @ _unit(embed([text for text, _ in pairs])).T for pairs in draws]
+        points = np.array([cosine.max(axis=1) for cosine in cosines])
+        drawn = []
+        for k in range(replicates):
+            cosine = cosines[k % len(cosines)]
+            drawn.append(cosine[:, rng.integers(0, cosine.shape[1], cosine.shape[1])].max(axis=1))
+        answers[name] = Answers(points, np.array(drawn) if drawn else points)
     return answers
+
+
+RULERS = (
+    Ruler("vectors", "an encoder that took no part", True, _by_vectors, required=True),
+    Ruler("classifier", "a fine-tuned model", True, _by_model),
+    Ruler("words", "words", True, _by_words, adds="words", required=True),
+    Ruler("voter", "the encoder that took part, which flatters", False, _by_vectors),
+    Ruler(
+        "nearness", "the cosine of a real record to the nearest text", True, _by_nearness,
+        adds="nearness", required=True, labeled=False, number="cosine", least=-1,
+    ),
+    # Measured of all records with labels, by evaluation/classifiers.py and images.py.
+    Ruler("downstream", "a simple classifier of words or pixels", False, lambda *_: {}),
+)  # fmt: skip
+ENCODER, CLASSIFIER, WORDS, VOTER, NEARNESS, SIMPLE = (ruler.name for ruler in RULERS)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What was measured: a number and its 95% interval for each ruler and each column.
+
+    Attributes:
+        table: By (ruler, column). Columns are the release, rivals, the gain, and counts of records.
+    """
+
+    table: Mapping[tuple[str, str], Interval]
+
+    @classmethod
+    def read(cls, values: Mapping[str, float]) -> Scores:
+        """From metrics by name."""
+        table = {}
+        for ruler in RULERS:
+            for column in (RELEASE, *(rival.name for rival in RIVALS), GAIN, *COUNTS):
+                name = _metric_name(ruler, column)
+                if (value := values.get(name)) is not None:
+                    ends = (values.get(f"{name}_{end}", value) for end in ("low", "high"))
+                    table[ruler.name, column] = Interval(value, *ends)
+        return cls(table)
+
+    def __getitem__(self, place: tuple[str, str]) -> Interval:
+        return self.table[place]
+
+    def __contains__(self, place: tuple[str, str]) -> bool:
+        return place in self.table
+
+    def value(self, ruler: str, column: str, default: float = 0.0) -> float:
+        """A number without its interval."""
+        return self.table[ruler, column].value if (ruler, column) in self.table else default
+
+    @property
+    def rulers(self) -> list[Ruler]:
+        """Those that measured the release, in the order of RULERS: the first is the headline."""
+        found = [ruler for ruler in RULERS if (ruler.name, RELEASE) in self.table]
+        return [ruler for ruler in found if ruler.name != SIMPLE] or found
+
+    @property
+    def deciding(self) -> list[Ruler]:
+        """Those that grades follow."""
+        return [ruler for ruler in self.rulers if ruler.decides and (ruler.name, GAIN) in self]
+
+    def rivals(self, ruler: str, free: bool | None = None) -> list[Rival]:
+        """Rivals that a ruler measured; those that are free, or that are not."""
+        return [
+            one for one in RIVALS if (ruler, one.name) in self and free in (None, one.free)
+        ]  # fmt: skip
+
+    def best_free(self, ruler: str) -> Rival:
+        """The free rival with the highest number."""
+        return max(self.rivals(ruler, free=True), key=lambda one: self.value(ruler, one.name))
+
+    def words_for(self, ruler: str, rival: Rival) -> str:
+        """What a rival is called."""
+        return rival.words.format(real_records=f"{self.value(ruler, 'real_records'):.0f}")
+
+    def metrics(self, called: Mapping[str, str]) -> Iterator[Metric]:
+        """The numbers, all internal.
+
+        Args:
+            called: What rulers are called, where that is more than their words.
+        """
+        for ruler in self.rulers:
+            by = called.get(ruler.name, ruler.words)
+            rivals = self.rivals(ruler.name)
+            notes = {
+                RELEASE: f"{ruler.number} by {by}, of the release",
+                **{
+                    one.name: f"{ruler.number} by {by}, of {self.words_for(ruler.name, one)}"
+                    for one in rivals
+                },
+            }
+            if (ruler.name, GAIN) in self:
+                best = self.best_free(ruler.name).words
+                notes[GAIN] = f"{ruler.number} over the best of what is free: {best}"
+            for column, note in notes.items():
+                yield from ends(_metric_name(ruler, column), self[ruler.name, column], note)
+            for column, note in COUNTS.items():
+                value = self.value(ruler.name, column)
+                yield Metric(f"{ruler.name}.{column}", value, "internal", note)
+
+
+def _metric_name(ruler: Ruler, column: str) -> str:
+    return f"{ruler.name}.{ruler.number if column == RELEASE else column}"
+
+
+def ends(name: str, interval: Interval, note: str) -> list[Metric]:
+    """A metric, and its 95% interval."""
+    return [
+        Metric(name, interval.value, "internal", note),
+        Metric(f"{name}_low", interval.low, "internal", "lower end of its 95% bootstrap interval"),
+        Metric(f"{name}_high", interval.high, "internal", "upper end"),
+    ]
+
+
+def judge(
+    case: Case,
+    tools: Mapping[str, Any],
+    *,
+    chooser: Embed | None = None,
+    replicates: int = REPLICATES,
+) -> Scores:
+    """The release and its rivals on held-out real records, by every ruler that has its tool.
+
+    A bootstrap sample redraws the test records, and the training texts of the release and of free
+    rivals, within each label. The interval therefore covers another release of the same size and
+    other test records.
+
+    Args:
+        case: Texts and rivals.
+        tools: What rulers measure with, by name: ``Embed`` or ``Answer``, None for words.
+        chooser: The vectors by which the rival ``chosen`` compares texts with label words. The one
+            that cast the votes, so that neither side was chosen by its judge. None: an encoder.
+        replicates: Bootstrap samples.
+    """
+    import sklearn.linear_model  # noqa: F401  # before the limit, which covers what is loaded
+    from threadpoolctl import threadpool_limits
+
+    tools = {WORDS: None, **tools}
+    chooser = chooser or tools.get(ENCODER) or tools.get(VOTER)
+    table: dict[tuple[str, str], Interval] = {}
+    with threadpool_limits(limits=1):  # with so few rows more threads only wait
+        drawn = {one.name: one.texts(case, chooser) for one in RIVALS if one.texts is not None}
+        sets = {RELEASE: [case.release], **{name: draws for name, draws in drawn.items() if draws}}
+        for ruler in RULERS:
+            if ruler.name not in tools or ruler.labeled != case.is_labeled:
+                continue
+            again = replicates if ruler.decides else 0
+            answers = ruler.train(tools[ruler.name], case, sets, again)
+            if ruler.labeled:
+                truth = _labels(case.tested)
+                commonest = Counter(truth.tolist()).most_common(1)[0][0]
+                answers["chance"] = _fixed(truth == commonest)
+            columns = intervals(answers, again, ruler.least)
+            counts = len(case.tested), len(drawn["real"][0]) if drawn["real"] else 0
+            columns |= {
+                name: Interval(n, n, n)
+                for name, n in zip(COUNTS, map(float, counts), strict=True)
+            }  # fmt: skip
+            table |= {(ruler.name, column): found for column, found in columns.items()}
+    return Scores(table)
+
+
+def compare(
+    sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
+    truth: NDArray[np.str_],
+    replicates: int = REPLICATES,
+) -> dict[str, Interval]:
+    """As ``judge``, of sets of features by one ruler: benchmarks have their own.
+
+    Args:
+        sets: By column, ``release`` among them: features, labels and features of the test records
+            of each draw. Features have the shape (texts, width).
+        truth: Labels of the test records.
+        replicates: Bootstrap samples.
+    """
+    return intervals(_fits(sets, truth, replicates), replicates)
+
+
+def intervals(
+    answers: Mapping[str, Answers], replicates: int, least: int = 0
+) -> dict[str, Interval]:
+    """Means and the gain over the best free rival, on the same samples of test records."""
+    rng = np.random.default_rng(_SEED)
+    tested = answers[RELEASE].points.shape[1]
+    # (samples, tested): one sample for all rivals, so that gains are on the same records
+    rows = rng.integers(0, tested, (max(1, replicates), tested))
+    points = {name: float(each.points.mean()) for name, each in answers.items()}
+    samples = {
+        name: np.array(
+            [each.drawn[k % len(each.drawn)][picked].mean() for k, picked in enumerate(rows)]
+        )
+        for name, each in answers.items()
+    }
+    found = {name: spread(points[name], samples[name], least=least) for name in answers}
+    if free := [name for name in FREE if name in answers]:
+        best = max(points[name] for name in free)
+        over = samples[RELEASE] - np.max([samples[name] for name in free], axis=0)
+        found[GAIN] = spread(points[RELEASE] - best, over, least=least - 1)
+    return found
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows of length 1; a row of zeros stays zero."""
+    exact = np.asarray(vectors, np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    return np.asarray(exact / np.where(lengths > 0, lengths, 1.0))
 
 
 def _labels(pairs: Texts) -> NDArray[np.str_]:
     return np.array([label for _, label in pairs], dtype=np.str_)
 
 
-def _fixed(hits: NDArray[np.bool_]) -> _Answers:
-    return _Answers(hits[None], hits[None])
+def _fixed(hits: NDArray[np.bool_]) -> Answers:
+    return Answers(np.atleast_2d(hits), np.atleast_2d(hits))
 
 
 def _fits(
     sets: Mapping[str, Sequence[tuple[Any, NDArray[np.str_], Any]]],
     truth: NDArray[np.str_],
     replicates: int,
-) -> dict[str, _Answers]:
+) -> dict[str, Answers]:
     """Fit each set, and bootstrap samples of the release and of free rivals.
 
     Args:
@@ -383,10 +524,10 @@ def _fits(
     for name, draws in sets.items():
         models = [_Fitted(*draw) for draw in draws]
         points = np.array([model.answers() == truth for model in models])
-        # Intervals of real records cover the test records alone: no verdict hangs on them.
+        # Intervals of real records cover the test records alone: no grade hangs on them.
         again = replicates if name == RELEASE or name in FREE else 0
         drawn = [models[k % len(models)].answers(rng) == truth for k in range(again)]
-        answers[name] = _Answers(points, np.array(drawn) if drawn else points)
+        answers[name] = Answers(points, np.array(drawn) if drawn else points)
     return answers
 
 
@@ -421,117 +562,6 @@ class _Fitted:
         return np.asarray(self._model.predict(self._tested))
 
 
-def _scores(answers: Mapping[str, _Answers], truth: NDArray[np.str_], replicates: int) -> Scores:
-    """Accuracies and gains with their intervals, on the same samples of test records."""
-    commonest = Counter(truth.tolist()).most_common(1)[0][0]
-    answers = {**answers, "chance": _fixed(truth == commonest)}
-    rng = np.random.default_rng(_SEED)
-    # (samples, tested): one sample for all rivals, so that gains are on the same records
-    rows = rng.integers(0, len(truth), (max(1, replicates), len(truth)))
-    points = {name: float(each.points.mean()) for name, each in answers.items()}
-    samples = {
-        name: np.array(
-            [each.drawn[k % len(each.drawn)][picked].mean() for k, picked in enumerate(rows)]
-        )
-        for name, each in answers.items()
-    }
-    free = [name for name in FREE if name in answers]
-    best = max(points[name] for name in free)
-    ours, theirs = samples[RELEASE], np.max([samples[name] for name in free], axis=0)
-    return Scores(
-        {name: spread(points[name], samples[name], least=0) for name in answers},
-        {
-            name: spread(points[RELEASE] - points[name], ours - samples[name], least=-1)
-            for name in answers
-            if name != RELEASE
-        }
-        | {"free": spread(points[RELEASE] - best, ours - theirs, least=-1)},
-    )
-
-
-def best_free(values: Mapping[str, float]) -> str:
-    """The free rival with the highest of these accuracies, by name."""
-    return max((name for name in FREE if name in values), key=values.__getitem__)
-
-
-def metrics_of(
-    scores: Mapping[str, Scores],
-    like: Mapping[str, Interval],
-    case: Case,
-    called: Mapping[str, str],
-) -> list[Metric]:
-    """The numbers of a judgment, all internal.
-
-    Args:
-        scores: Of ``judge``.
-        like: Of ``likeness``.
-        case: What was judged.
-        called: What the encoders are called, by ruler.
-    """
-    sizes = {
-        "public": f"as many texts of the public model, of {len(case.public)}",
-        "candidates": f"all {len(case.public)} texts of the public model that were written",
-        "chosen": "as many texts of the public model, those that lean most to their label's words",
-        "zero_shot": "no text: the label whose words are nearest",
-        "means": _NOTE_ON_MEANS,
-        "real": f"{min(len(case.known), len(case.release))} other held-out real records",
-        "all_real": f"{len(case.known)} other held-out real records",
-        "chance": "the commonest label, always",
-    }
-    if case.paid is not None:
-        sizes["means"] = _NOTE_ON_MEANS.format(
-            epsilon=case.paid.epsilon, sensitivity=case.paid.sensitivity
-        )
-    metrics = []
-    for ruler, measured in scores.items():
-        by = called.get(ruler, HOW[ruler])
-        best = best_free({name: each.value for name, each in measured.value.items()})
-        numbers = {
-            f"{ruler}.accuracy": (measured.value[RELEASE], f"accuracy by {by}, of the release")
-        }
-        numbers |= {
-            f"{ruler}.{name}": (measured.value[name], f"accuracy by {by}, of {what}")
-            for name, what in sizes.items()
-            if name in measured.value
-        }
-        numbers[f"{ruler}.gain"] = (
-            measured.gain["free"],
-            f"accuracy over the best of what is free, {FREE[best]}",
-        )
-        for name, (interval, note) in numbers.items():
-            metrics += _ends(name, interval, note)
-        metrics += [
-            Metric(f"{ruler}.records", float(len(case.tested)), "internal", "records tested on"),
-            Metric(
-                f"{ruler}.real_records",
-                float(min(len(case.known), len(case.release))),
-                "internal",
-                "real records trained on, for comparison",
-            ),
-        ]
-    for name, interval in like.items():
-        ends = _ends(f"likeness.{name}", interval, _note_on(name))
-        metrics += (
-            ends if name.startswith(("auc", "style")) else ends[:1]
-        )  # shares have no interval
-    return metrics
-
-
-_NOTE_ON_MEANS = (
-    "no text: noisy sums of the vectors of each label, one Gaussian mechanism at epsilon "
-    "{epsilon:g}, L2 sensitivity {sensitivity:g}; simulated on held-out records, and never released"
-)
-
-
-def _ends(name: str, interval: Interval, note: str) -> list[Metric]:
-    """A metric, and its 95% interval."""
-    return [
-        Metric(name, interval.value, "internal", note),
-        Metric(f"{name}_low", interval.low, "internal", "lower end of its 95% bootstrap interval"),
-        Metric(f"{name}_high", interval.high, "internal", "upper end"),
-    ]
-
-
 _LIKE = {
     "auc_style": "how well length, marks and frequent words tell it from real texts: .5 not at all",
     "auc_vectors": "how well vectors tell it from real texts: .5 not at all",
@@ -542,161 +572,16 @@ _LIKE = {
     "first_person": "share of texts in the first person",
     "marks": "punctuation marks a word",
 }
+_OF = {"_public": " (texts of the public model alone)", "_real": " (other real texts)"}
 
 
-def _note_on(name: str) -> str:
-    base = name.removesuffix("_public").removesuffix("_real")
-    of = " (texts of the public model alone)" if name.endswith("_public") else ""
-    return _LIKE[base] + (" (other real texts)" if name.endswith("_real") else of)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the records added to a release.
-
-    Attributes:
-        grade: good, fair or poor.
-        sentence: What they added, in a sentence: topics, words, style, or nothing.
-        why: What the grade rests on.
-    """
-
-    grade: Literal["good", "fair", "poor"]
-    sentence: str
-    why: str
-
-
-def weigh(value: Mapping[str, float]) -> Verdict | None:
-    """The verdict on a release against the best free rival, by all rulers that count together.
-
-    ``good`` needs a gain that is shown by each of them, the encoder that took no part and words
-    among them, and half of the way from the best free rival to as many real records. A ruler that
-    is missing, or shows nothing, leaves ``fair`` at best.
-
-    Args:
-        value: Metrics by name.
-
-    Returns:
-        None where no ruler that counts was measured.
-    """
-    counted = [ruler for ruler in COUNTED if f"{ruler}.gain_low" in value]
-    if not counted:
-        return None
-    shown = [ruler for ruler in counted if value[f"{ruler}.gain_low"] > 0]
-    missing = [ruler for ruler in (ENCODER, WORDS) if ruler not in counted]
-    parts = {
-        "topics": (ENCODER in counted or CLASSIFIER in counted, {ENCODER, CLASSIFIER} & {*shown}),
-        "words": (WORDS in counted, {WORDS} & {*shown}),
-        "style": (
-            "likeness.style_gain_low" in value,
-            value.get("likeness.style_gain_low", 0.0) > 0,
-        ),
-    }
-    there = [name for name, (_, more) in parts.items() if more]
-    absent = [name for name, (known, more) in parts.items() if known and not more]
-    unknown = [name for name, (known, _) in parts.items() if not known]
-    sentence = _added_text(there, absent, unknown)
-    why = [_of_ruler(value, ruler) for ruler in counted]
-    if missing:
-        why.append(f"{' and '.join(HOW[ruler] for ruler in missing)}: UNAVAILABLE")
-    if not shown:
-        grade: Literal["good", "fair", "poor"] = "fair" if there else "poor"
-    elif len(shown) < len(counted) or missing:
-        grade = "fair"
-    else:
-        grade = "good" if all(_half_way(value, ruler) for ruler in counted) else "fair"
-    if is_coded(value):
-        why.append("the labels mean nothing to the public model, so that what is free is at chance")
-    return Verdict(grade, sentence, ". ".join(part[:1].upper() + part[1:] for part in why))
-
-
-def _added_text(there: Sequence[str], absent: Sequence[str], unknown: Sequence[str]) -> str:
-    rest = f" Of {_join_names(unknown)} it is not known: UNAVAILABLE." if unknown else ""
-    if not there:
-        if unknown and absent != ["topics", "words"]:
-            return f"The records are not shown to have added anything.{rest}"
-        return f"No gain over what is free could be shown.{'' if 'topics' in absent else rest}"
-    lacks = f", not {_join_names(absent, 'or')}" if absent else ""
-    return f"The records added {_join_names(there)}{lacks}.{rest}"
-
-
-def _join_names(names: Sequence[str], word: str = "and") -> str:
-    *most, last = names
-    return f"{', '.join(most)} {word} {last}" if most else last
-
-
-def rivals_in(value: Mapping[str, float], ruler: str) -> dict[str, float]:
-    """Accuracies of the rivals by a ruler, from metrics by name."""
-    rivals = {name: value.get(f"{ruler}.{name}") for name in (*FREE, *OTHERS)}
-    return {name: number for name, number in rivals.items() if number is not None}
-
-
-def _of_ruler(value: Mapping[str, float], ruler: str) -> str:
-    rivals = rivals_in(value, ruler)
-    best = best_free(rivals)
-    gain, low, high = (value[f"{ruler}.gain{end}"] for end in ("", "_low", "_high"))
-    real = ""
-    if "real" in rivals:
-        real = f", {value[f'{ruler}.real_records']:.0f} real records {rivals['real']:.3f}"
-    return (
-        f"accuracy by {HOW[ruler]}: release {value[f'{ruler}.accuracy']:.3f}, best that is free "
-        f"{rivals[best]:.3f} ({FREE[best]}){real}; gain {gain:+.3f} [{low:+.3f}, {high:+.3f}]"
-    )
-
-
-def _half_way(value: Mapping[str, float], ruler: str) -> bool:
-    """Whether the gain is half of what as many real records gain."""
-    rivals = rivals_in(value, ruler)
-    real = rivals.get("real")
-    return real is not None and value[f"{ruler}.gain"] >= (real - rivals[best_free(rivals)]) / 2
-
-
-def is_coded(value: Mapping[str, float]) -> bool:
-    """Whether the labels mean nothing to the public model: by their words it is at chance."""
-    chance = value.get(f"{ENCODER}.chance")
-    if chance is None or f"{ENCODER}.zero_shot" not in value:
-        return False
-    words = value.get(f"{ENCODER}.zero_shot_low", value[f"{ENCODER}.zero_shot"])
-    public = value.get(f"{ENCODER}.public_low", value.get(f"{ENCODER}.public", 0.0))
-    return words <= chance and public <= chance
-
-
-def verdict(value: Mapping[str, float]) -> str | None:
-    """The headline in words; None if it was not measured.
-
-    Args:
-        value: Metrics by name.
-    """
-    if "nearness.cosine" in value:
-        return nearness_in_words(value)
-    judgment = weigh(value)
-    return None if judgment is None else f"{judgment.sentence} {judgment.why}"
-
-
-def table(scores: Mapping[str, Scores], like: Mapping[str, Interval] | None = None) -> str:
-    """Rulers and rivals in Markdown, with 95% intervals."""
-    rivals = [RELEASE, *FREE, *OTHERS]
-    lines = [["", *scores], ["---"] * (len(scores) + 1)]
-    for rival in rivals:
-        if any(rival in each.value for each in scores.values()):
-            called = FREE.get(rival) or OTHERS.get(rival, rival)
-            lines.append([called, *(_cell(each.value.get(rival)) for each in scores.values())])
-    best = [best_free({n: i.value for n, i in each.value.items()}) for each in scores.values()]
-    gains = [
-        f"{_cell(each.gain['free'], '+')} {name}"
-        for each, name in zip(scores.values(), best, strict=True)
-    ]
-    lines.append(["gain over the best free rival", *gains])
-    out = ["| " + " | ".join(cells) + " |" for cells in lines]
-    out += [f"{name}: {_cell(value)}" for name, value in (like or {}).items()]
-    return "\n".join(out)
-
-
-def _cell(value: Interval | None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    if value.low == value.high == value.value:
-        return f"{value.value:{sign}.3f}"
-    return f"{value.value:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
+def likeness_metrics(like: Mapping[str, Interval]) -> Iterator[Metric]:
+    """The numbers of ``likeness``, all internal. Shares have no interval."""
+    for name, interval in like.items():
+        end = next((end for end in _OF if name.endswith(end)), "")
+        note = _LIKE[name.removesuffix(end)] + _OF.get(end, "")
+        found = ends(f"likeness.{name}", interval, note)
+        yield from found if name.startswith(("auc", "style")) else found[:1]
 
 
 _FOLDS = 5

@@ -1,25 +1,25 @@
 """Utility of a release compared with real records: graded sections of the internal report.
 
-The numbers read held-out real records, so every section is internal.
+The numbers read held-out real records, so every section is internal. A grade is the first row of
+its table whose condition holds. A sentence is a template, here in one piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
 from privsyn.evaluation.judge import (
-    COUNTED,
     ENCODER,
-    FREE,
-    HOW,
-    OTHERS,
-    VOTER,
-    best_free,
-    rivals_in,
-    weigh,
+    GAIN,
+    NEARNESS,
+    RELEASE,
+    RULERS,
+    Ruler,
+    Scores,
 )
 from privsyn.report.document import (
     STAYS,
@@ -33,6 +33,8 @@ from privsyn.report.document import (
 )
 
 CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
+Metrics = Sequence[Mapping[str, Any]]
+"""As Metric.to_json writes them."""
 
 
 @dataclass(frozen=True)
@@ -92,43 +94,225 @@ class Availability:
         return self.why_never or (None if self.measured else CUT_OFF)
 
 
-def _more_advice(advice: str, about: Availability) -> str:
-    """Advice that names ``about.first`` before the method's settings, and ``about.aside`` last."""
-    if about.first:
-        summary, mark, settings = advice.partition(" Raise ")
-        advice = f"{summary} First: {about.first}.{mark}{settings}"
-    return f"{advice} And {about.aside}." if about.aside else advice
+@dataclass(frozen=True)
+class Row:
+    """A row of a table of grades.
+
+    Attributes:
+        holds: Whether it is the row, by the facts.
+        grade: The grade; None for none.
+        sentence: What it means: a template over the facts.
+        step: What to do: the same; empty for nothing.
+    """
+
+    holds: Callable[[Any], bool]
+    grade: Grade | None
+    sentence: str
+    step: str = ""
 
 
-def graded_section(
-    key: str,
-    title: str,
-    grade: Grade | None,
-    advice: str,
-    bars: Sequence[Bar] = (),
-    numbers: Sequence[Number] = (),
-    missing: Sequence[str] = (),
-    of: str = "Accuracy of a classifier on held-out real records",
-) -> ReportSection:
-    """An internal section: what is missing, then bars, then numbers."""
-    blocks: list[Block] = []
-    if missing:
-        blocks.append(Block("missing", *missing))
-    if bars:
-        blocks.append(Block("bars", *bars, of=of))
-    if numbers:
-        blocks.append(Block("numbers", *numbers))
-    return ReportSection(key, title, STAYS, tuple(blocks), grade, advice)
+def _otherwise(_: Any) -> bool:
+    return True
 
 
-def _bar(
-    value: Mapping[str, float], key: str, name: str = "this release", *, ours: bool = True
-) -> Bar:
-    """A metric as a bar, with its interval if it has one."""
-    return Bar(name, value[key], value.get(f"{key}_low"), value.get(f"{key}_high"), ours=ours)
+Decided = tuple[Grade | None, tuple[str, ...]]
+"""A grade, and the sentences of what it means and what to do."""
 
 
-def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[ReportSection]:
+def _decide(rows: Sequence[Row], facts: Mapping[str, Any]) -> Decided:
+    row = next(row for row in rows if row.holds(SimpleNamespace(**facts)))
+    return row.grade, tuple(part.format_map(facts) for part in (row.sentence, row.step) if part)
+
+
+def _advice(decided: Decided, about: Availability, *more: str) -> str:
+    """What a grade means, what helps first, what to do, and what else may be the reason."""
+    grade, (summary, *steps) = decided
+    if grade in (None, "good"):
+        return " ".join([summary, *steps])
+    first = f"First: {about.first}." if about.first else ""
+    aside = f"And {about.aside}." if about.aside else ""
+    return " ".join(filter(None, [summary, first, *steps, *more, aside]))
+
+
+# --- what it teaches, and what the records added --------------------------------------------------
+
+_CLOSE, _HALF = 0.9, 0.5
+"""Shares of what real records teach beyond the commonest label. A tenth is about what 300 test
+records can tell: two standard errors of such an accuracy are .04 to .06. Half is a convention."""
+_TAUGHT = 0.05
+"""Accuracy over the commonest label from which on real records teach something: the same errors."""
+_NEAR_ALL = 0.95
+"""Above this accuracy of what is free no release can show a gain: the interval reaches 1."""
+
+_TEACHES = (
+    "A classifier that learned from it is right about {value:.0%} of real records. One that "
+    "learned from {reference} is right about {ref:.0%}."
+)
+USEFUL = (
+    Row(lambda f: f.ruler is None, None, "Not measured."),
+    Row(lambda f: f.ruler.name == NEARNESS, None,
+        "Not graded: nearness has no scale of its own. Compare the bars."),
+    Row(lambda f: f.low <= f.chance, "poor",
+        "It was not shown to teach more than always naming the commonest label ({chance:.0%}).",
+        "Raise {levers}."),
+    Row(lambda f: f.ref is None, None,
+        "Not graded: no classifier that learned from real records was measured."),
+    Row(lambda f: f.ref - f.chance <= _TAUGHT, None,
+        "Not graded: real records teach hardly more than the commonest label."),
+    Row(lambda f: f.reached >= _CLOSE, "good", _TEACHES),
+    Row(lambda f: f.reached >= _HALF, "fair", _TEACHES, "Raise {levers}."),
+    Row(_otherwise, "poor", _TEACHES, "Raise {levers}."),
+)  # fmt: skip
+"""How useful a release is, whatever else is as useful."""
+
+_NOTHING = "No gain over what is free could be shown ({aspects})."
+_SOMETHING = "The records added to what is free ({aspects})."
+ADDED = (
+    Row(lambda f: not f.deciding, None, "Not measured."),
+    Row(lambda f: f.every and f.complete and f.halfway, "good", _SOMETHING,
+        "Every ruler puts it above what is free, of which the best is: {best}."),
+    Row(lambda f: f.some, "fair", _SOMETHING,
+        "The best of what is free: {best} ({free:.2f}). Raise {levers}."),
+    Row(lambda f: f.free > _NEAR_ALL or (f.free >= f.real and f.real - f.chance > _TAUGHT), "poor",
+        _NOTHING,
+        "What is free teaches about as much ({free:.2f}: {best}) as {real_records} real records "
+        "({real:.2f}). Take what costs nothing: no epsilon is needed."),
+    Row(_otherwise, "poor", _NOTHING,
+        "What is free gives {free:.2f} ({best}). Raise {levers}, or spend more epsilon, or take "
+        "what costs nothing."),
+)  # fmt: skip
+"""What the records added. Good: every ruler shows a gain, and of at least half of the way from the
+best that is free to as many real records. Fair: one shows a gain."""
+
+_STATES = {True: "yes", False: "not shown", None: "not measured"}
+_CODED = (
+    "The labels mean nothing to the public model, so that what is free is at chance. "
+    "dataset.label_descriptions gives them words."
+)
+LINES = (
+    Row(lambda f: f.gain is not None and f.real is not None, None,
+        "By {words}: release {value:.3f}, best that is free {free:.3f} ({best}), {real_records} "
+        "real records {real:.3f}; gain {gain:+.3f} [{gain_low:+.3f}, {gain_high:+.3f}]."),
+    Row(lambda f: f.gain is not None, None,
+        "By {words}: release {value:.3f}, best that is free {free:.3f} ({best}); gain {gain:+.3f} "
+        "[{gain_low:+.3f}, {gain_high:+.3f}]."),
+    Row(lambda f: not f.ruler.labeled, None,
+        "By {words}: release {value:.3f}, {real_records} real records {real:.3f}."),
+    Row(lambda f: f.real is not None, None,
+        "By {words}: release {value:.3f}, {real_records} real records {real:.3f}, the commonest "
+        "label {chance:.3f}."),
+    Row(_otherwise, None, "By {words}: release {value:.3f}, the commonest label {chance:.3f}."),
+)  # fmt: skip
+"""What one ruler measured, in a line."""
+
+
+def _facts(scores: Scores, ruler: Ruler, **more: Any) -> dict[str, Any]:
+    """What the templates and conditions know of one ruler."""
+    name = ruler.name
+    gain = scores.table.get((name, GAIN))
+    best = scores.best_free(name) if scores.rivals(name, free=True) else None
+    return {
+        "ruler": ruler,
+        "words": ruler.words,
+        "value": scores.value(name, RELEASE),
+        "low": scores[name, RELEASE].low,
+        "chance": scores.value(name, "chance"),
+        "real": scores.value(name, "real") if (name, "real") in scores else None,
+        "real_records": f"{scores.value(name, 'real_records'):.0f}",
+        "best": best and best.words,
+        "free": best and scores.value(name, best.name),
+        "gain": gain and gain.value,
+        "gain_low": gain and gain.low,
+        "gain_high": gain and gain.high,
+        **more,
+    }
+
+
+def usefulness(scores: Scores, levers: str = "") -> Decided:
+    """How useful a release is, by the first ruler that measured it."""
+    ruler = next(iter(scores.rulers), None)
+    if ruler is None:
+        return _decide(USEFUL, {"ruler": None})
+    facts = _facts(scores, ruler, levers=levers, ref=None)
+    if paid := scores.rivals(ruler.name, free=False):
+        ref = scores.value(ruler.name, paid[-1].name)  # all real records, where they are more
+        reached = (facts["value"] - facts["chance"]) / max(ref - facts["chance"], 1e-9)
+        facts |= {"ref": ref, "reached": reached}
+        facts["reference"] = scores.words_for(ruler.name, paid[-1])
+    return _decide(USEFUL, facts)
+
+
+def gains(scores: Scores, style: float | None, levers: str = "") -> Decided:
+    """What the records added, by all rulers that decide together.
+
+    Args:
+        scores: Of the release.
+        style: Lower end of its gain in style; None where it was not measured.
+        levers: The settings that raise utility.
+    """
+    deciding = scores.deciding
+    if not deciding:
+        return _decide(ADDED, {"deciding": ()})
+    of_kind = [one for one in RULERS if one.decides and one.labeled == deciding[0].labeled]
+    shown = {ruler.name: scores[ruler.name, GAIN].low > 0 for ruler in deciding}
+    aspects: dict[str, bool | None] = {}
+    for ruler in of_kind:
+        before, state = aspects.get(ruler.adds), shown.get(ruler.name)
+        aspects[ruler.adds] = before if state is None else bool(before or state)
+    if deciding[0].labeled:
+        aspects["style"] = None if style is None else style > 0
+    facts = _facts(
+        scores,
+        deciding[0],
+        levers=levers,
+        deciding=deciding,
+        every=all(shown.values()),
+        some=any(aspects.values()),
+        complete=all(ruler.name in shown for ruler in of_kind if ruler.required),
+        halfway=all(_is_halfway(scores, ruler.name) for ruler in deciding),
+        aspects=", ".join(f"{name}: {_STATES[state]}" for name, state in aspects.items()),
+    )
+    facts["real"] = 1.0 if facts["real"] is None else facts["real"]
+    return _decide(ADDED, facts)
+
+
+def _is_halfway(scores: Scores, ruler: str) -> bool:
+    """Whether the gain is half of what as many real records gain."""
+    possible = scores.value(ruler, "real") - scores.value(ruler, scores.best_free(ruler).name)
+    return (ruler, "real") in scores and scores.value(ruler, GAIN) >= possible / 2
+
+
+def is_coded(scores: Scores) -> bool:
+    """Whether the labels mean nothing to the public model: by their words it is at chance."""
+    if not {(ENCODER, "chance"), (ENCODER, "zero_shot")} <= scores.table.keys():
+        return False
+    by = [(ENCODER, name) for name in ("zero_shot", "public") if (ENCODER, name) in scores]
+    return max(scores[place].low for place in by) <= scores.value(ENCODER, "chance")
+
+
+def comparison(scores: Scores) -> str:
+    """A line for each ruler that decides, or else for each; empty where nothing was measured."""
+    rulers = scores.deciding or scores.rulers
+    lines = [_decide(LINES, _facts(scores, ruler))[1][0] for ruler in rulers]
+    return " ".join([*lines, *([_CODED] if is_coded(scores) else [])])
+
+
+def verdict(value: Mapping[str, float]) -> str | None:
+    """How useful a release is, what the records added, and by which numbers; None for nothing.
+
+    Args:
+        value: Metrics by name.
+    """
+    scores = Scores.read(value)
+    decided = usefulness(scores), gains(scores, value.get(_STYLE))
+    sentences = [parts[0] for grade, parts in decided if grade is not None]
+    return " ".join([*sentences, comparison(scores)]) if scores.rulers else None
+
+
+_STYLE = "likeness.style_gain_low"
+
+
+def sections(metrics: Metrics, about: Availability) -> list[ReportSection]:
     """The report's sections from the metrics of evaluation.json.
 
     Args:
@@ -136,374 +320,303 @@ def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[
         about: What is available.
     """
     value = {str(metric["name"]): float(metric["value"]) for metric in metrics}
+    scores = Scores.read(value)
     return [
-        downstream(value, metrics, about),
+        _useful_section(scores, metrics, about),
+        _added_section(scores, value.get(_STYLE), about),
         _likeness(value, metrics, about),
-        *_reading(value, metrics, about),
+        *([_reading(value, metrics, about)] if about.texts else []),
     ]
 
 
-def downstream(
-    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
+def graded_section(
+    key: str,
+    title: str,
+    grade: Grade | None,
+    advice: str,
+    missing: Sequence[str] = (),
+    *blocks: Block,
 ) -> ReportSection:
-    """Does a classifier trained on the release work on real records?"""
-    if "nearness.cosine" in value:
-        return _nearness(value, about)
-    title = "Does what it teaches hold on real records?"
+    """An internal section: what is missing, then the blocks that hold something."""
+    first = (Block("missing", *missing),) if missing else ()
+    shown = (*first, *(block for block in blocks if block.items))
+    return ReportSection(key, title, STAYS, shown, grade, advice)
+
+
+def _bars(scores: Scores, ruler: Ruler, *, free: bool) -> Block:
+    """The release and its rivals by a ruler: those that are free, or real records."""
+    rivals = [one for one in scores.rivals(ruler.name) if one.free == free or one.name == "chance"]
+    bars = [Bar("this release", *_ends(scores, ruler, RELEASE), ours=True)]
+    bars += [
+        Bar(scores.words_for(ruler.name, one), *_ends(scores, ruler, one.name)) for one in rivals
+    ]  # fmt: skip
+    return Block("bars", *bars, of=f"{ruler.number.capitalize()} on real records, by {ruler.words}")
+
+
+def _ends(scores: Scores, ruler: Ruler, column: str) -> tuple[float, float | None, float | None]:
+    found = scores[ruler.name, column]
+    if found.low == found.value == found.high:
+        return found.value, None, None
+    return found.value, found.low, found.high
+
+
+def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> ReportSection:
+    """How good is a classifier that learned from the release?"""
     recalls = tuple(
         Number(str(metric["label"]), float(metric["value"]), str(metric["note"]))
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
-    by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
-    if (judged := _verdict_section(value, metrics, about, recalls)) is not None:
-        return judged
-    missing = _why_no_headline(about)
-    words = tuple(
-        Number(name, value[key], note, value.get(f"{key}_low"), value.get(f"{key}_high"))
-        for key, name, note in (
-            (
-                "downstream.accuracy",
-                by,
-                f"accuracy {how}, trained on the release; its 95% interval over test records",
-            ),
-            ("downstream.majority", "commonest label", "accuracy of naming it always"),
-        )
-        if key in value
-    )
-    rough = tuple(
-        _bar(value, key, name, ours=key == "downstream.accuracy")
-        for key, name in (
-            ("downstream.accuracy", "this release"),
-            ("downstream.majority", "commonest label"),
-            ("downstream.real", f"{value.get('downstream.real_records', 0):.0f} real records"),
-        )
-        if key in value and (key != "downstream.real" or not about.texts)
-    )
-    graded: Grade | None = None
-    advice = "Not graded." if rough else "Not measured."
-    if rough and not about.texts:
-        missing = (_NO_GENERATOR,)
-        if "downstream.real" in value:
-            graded, advice = _by_pixels(value, about.tuning_hint)
-            advice += _least_found(recalls, metrics) if graded != "good" else ""
-    section = graded_section("downstream", title, graded, advice, rough, words, missing)
-    return _with_recalls(section, recalls, by)
-
-
-def _verdict_section(
-    value: Mapping[str, float],
-    metrics: Sequence[Mapping[str, Any]],
-    about: Availability,
-    recalls: Sequence[Number],
-) -> ReportSection | None:
-    """The verdict of evaluation/judge.py: the release and its rivals, a chart a ruler."""
-    judgment = weigh(value)
-    if judgment is None:
-        return None
-    blocks: list[Block] = []
-    if missing := _missing_rulers(value, about):
-        blocks.append(Block("missing", *missing))
-    notes = {str(metric["name"]): str(metric.get("note", "")) for metric in metrics}
-    for ruler in (*COUNTED, VOTER):
-        if f"{ruler}.accuracy" in value:
-            bars = [_bar(value, f"{ruler}.accuracy")]
-            bars += [
-                _bar(value, f"{ruler}.{name}", _rival(name, value, ruler), ours=False)
-                for name in rivals_in(value, ruler)
-            ]
-            by = HOW[ruler] + (": it flatters, and decides nothing" if ruler == VOTER else "")
-            blocks.append(Block("bars", *bars, of=f"Accuracy on held-out real records, by {by}"))
-    gains = [
-        Number(
-            f"gain by {HOW[ruler]}",
-            value[f"{ruler}.gain"],
-            notes.get(f"{ruler}.gain", ""),
-            value.get(f"{ruler}.gain_low"),
-            value.get(f"{ruler}.gain_high"),
-        )
-        for ruler in COUNTED
-        if f"{ruler}.gain" in value
-    ]
-    blocks.append(Block("numbers", *gains))
-    advice = f"{judgment.sentence} {_next_step(value, judgment.grade, about)}"
-    if judgment.grade != "good":
-        help_ = " Describe in dataset.label_descriptions how they differ."
-        if recalls and (weakest := _least_found(recalls, metrics, help_)):
-            advice += f" By words:{weakest}"
-        advice = _more_advice(advice, about)
-    title = "Does what it teaches hold on real records?"
-    section = ReportSection("downstream", title, STAYS, tuple(blocks), judgment.grade, advice)
-    return _with_recalls(section, recalls, "by words")
-
-
-def _rival(name: str, value: Mapping[str, float], ruler: str) -> str:
-    """What a rival is called, in a chart."""
-    if name == "real":
-        return f"{value.get(f'{ruler}.real_records', 0):.0f} real records"
-    return FREE.get(name) or OTHERS[name]
-
-
-def _missing_rulers(value: Mapping[str, float], about: Availability) -> list[str]:
-    """Why a ruler or a rival is not there."""
-    why = []
-    if f"{ENCODER}.accuracy" not in value:
-        because = about.encoder or "it was not here when the release was measured: run it again"
-        why.append(f"An encoder that took no part: UNAVAILABLE, since {because.rstrip('.')}.")
-    if not any(f"{ruler}.public" in value for ruler in (*COUNTED, VOTER)):
-        why.append("The public model alone was not measured.")
-    if about.failed:
-        why.append(f"Measuring failed ({about.failed}).")
-    return why
-
-
-def _next_step(value: Mapping[str, float], grade: Grade, about: Availability) -> str:
-    """What to do about a grade."""
-    first = next(ruler for ruler in COUNTED if f"{ruler}.gain" in value)
-    rivals = rivals_in(value, first)
-    name = best_free(rivals)
-    called, free, real = FREE[name], rivals[name], rivals.get("real", 1.0)
-    if grade == "good":
-        steps = f"Every ruler puts it above what is free, of which {called} is the best."
-    elif grade == "poor" and (
-        free > _NEAR_ALL or (free >= real and real - rivals.get("chance", 0.0) > _TAUGHT)
-    ):
-        steps = (
-            f"Not worth any epsilon: what is free ({called}) does about as well ({free:.2f}) as "
-            f"{value.get(f'{first}.real_records', 0):.0f} real records ({real:.2f}). Take what "
-            "costs nothing."
-        )
-    elif grade == "poor":
-        steps = (
-            f"Not shown to be worth its epsilon: what is free ({called}) gives {free:.2f}. Raise "
-            f"{about.tuning_hint}, or spend more epsilon, or take what costs nothing."
-        )
-    else:
-        steps = f"The best of what is free is {called}. Raise {about.tuning_hint}."
-    if (means := rivals.get("means", 0.0)) > value.get(f"{first}.accuracy_high", 1.0):
-        steps += (
-            " For a classifier alone, without texts, noisy class means at the same epsilon do "
-            f"better ({means:.2f})."
-        )
-    return steps
-
-
-def _nearness(value: Mapping[str, float], about: Availability) -> ReportSection:
-    """Records without labels: are its texts close to real ones?"""
-    real = f"{value['nearness.real_records']:.0f} real records"
-    bars = [_bar(value, "nearness.cosine"), Bar(real, value["nearness.real"])]
-    missing: tuple[str, ...] = ("The public model alone was not measured.",)
-    grade: Grade | None = None
-    advice = "Not graded."
-    if "nearness.gain" in value:
-        bars.insert(1, Bar("public model alone", value["nearness.public"]))
-        missing, possible = (), value["nearness.real"] - value["nearness.public"]
-        grade, advice = "good", "Nearer than the public model alone."
-        if value["nearness.gain_low"] <= 0:
-            grade = "poor"
-            advice = (
-                "Not shown to be worth its epsilon: its gain over the public model alone is within "
-                f"the interval. Raise {about.tuning_hint}, or spend more epsilon."
-            )
-        elif value["nearness.gain"] < possible / 2:
-            grade = "fair"
-            advice += f" As many real records gain {possible:.3f}. Raise {about.tuning_hint}."
-        if grade != "good":
-            advice = _more_advice(advice, about)
-    of = "Mean cosine of a held-out real record to the nearest text"
-    title = "Are its texts close to real ones?"
-    return graded_section("downstream", title, grade, advice, bars, (), missing, of)
-
-
-_ALL = 0.99
-"""Recall that two digits print as 1.00, or nearly."""
-_DRAWN = 20
-"""Most labels whose recalls are bars; more labels become a table."""
-
-
-def _with_recalls(section: ReportSection, recalls: Sequence[Number], by: str) -> ReportSection:
-    """The section with the recall of each label: bars, or a table if there are many labels."""
-    if not recalls:
-        return section
-    of = f"Share of each label's real records that are found, {by}"
+    decided = usefulness(scores, about.tuning_hint)
+    missing = () if scores.deciding or not about.texts else _why_unmeasured(about)
+    if not (scores.rulers or about.texts):
+        missing = _why_unmeasured(about)
     block = Block("numbers", *recalls)
     if len(recalls) <= _DRAWN:
-        bars = [Bar(one.name, one.value, ours=True) for one in recalls]
-        block = Block("bars", *bars, of=of)
-    return replace(section, blocks=(*section.blocks, block))
+        of = "Share of each label's real records that are found, by a simple classifier"
+        block = Block("bars", *(Bar(one.name, one.value, ours=True) for one in recalls), of=of)
+    return graded_section(
+        "useful",
+        "How useful is it?",
+        decided[0],
+        _advice(decided, about, _least_found(recalls, metrics)),
+        missing,
+        *(_bars(scores, ruler, free=False) for ruler in scores.rulers),
+        block,
+    )
 
 
-def _least_found(
-    recalls: Sequence[Number], metrics: Sequence[Mapping[str, Any]], help_: str = ""
-) -> str:
-    """The label with the lowest recall, what it is confused with, and what may help."""
-    if not recalls:
-        return ""
-    least = min(recalls, key=lambda recall: recall.value)
-    if least.value > _ALL:
-        return ""
-    label = least.name
-    summary = f" The lowest recall is that of {label}, {least.value:.2f}"
-    for metric in metrics:
-        if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
-            other = str(metric["note"]).removeprefix(TAKEN_FOR)
-            summary += (
-                f", and {float(metric['value']):.2f} are taken for {other}: synthetic records "
-            )
-            return f"{summary}of the two look alike.{help_}"
-    return f"{summary}."
+def _added_section(scores: Scores, style: float | None, about: Availability) -> ReportSection:
+    """Is it better than what costs no privacy?"""
+    decided = gains(scores, style, about.tuning_hint)
+    numbers = [
+        Number(
+            f"gain by {ruler.words}",
+            scores.value(ruler.name, GAIN),
+            f"over the best of what is free: {scores.best_free(ruler.name).words}",
+            scores[ruler.name, GAIN].low,
+            scores[ruler.name, GAIN].high,
+        )
+        for ruler in scores.deciding
+    ]
+    return graded_section(
+        "added",
+        "Did your records add to what is free?",
+        decided[0],
+        _advice(decided, about, _CODED if is_coded(scores) else ""),
+        list(_not_beside(scores, about)),
+        *(
+            _bars(scores, ruler, free=True)
+            for ruler in scores.rulers
+            if (ruler.name, GAIN) in scores
+        ),
+        Block("numbers", *numbers),
+    )
 
 
-_NEAR_ALL = 0.95
-"""Above this accuracy of what is free no release can show a gain."""
-_TAUGHT = 0.05
-"""Accuracy over the commonest label from which on real records teach something."""
-
-
-def _why_no_headline(about: Availability) -> tuple[str, ...]:
-    least = FEWEST if about.labeled else FEWEST_A_SIDE
-    reasons = {
-        "evaluate.enabled is off": not about.enabled,
-        CUT_OFF: about.enabled and about.held_out and not about.measured,
-        "it is measured for texts only": not about.texts,
-        "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
-        "evaluate.embeddings is off": not about.embedded,
-        f"the release holds {about.rows} records, fewer than {least}": about.rows < least,
-    }
-    why = [reason for reason, holds in reasons.items() if holds]
+def _not_beside(scores: Scores, about: Availability) -> Iterator[str]:
+    """Which rulers and rivals are not there, and why."""
+    if not about.texts:
+        yield _NO_GENERATOR
+    elif not scores.deciding:
+        yield "What is free was not measured: see above."
+        return
+    elif about.labeled and (ENCODER, RELEASE) not in scores:
+        why = about.encoder or "it was not here when the release was measured: run it again"
+        yield f"An encoder that took no part: UNAVAILABLE, since {why.rstrip('.')}."
+    if about.texts and not any(column == "public" for _, column in scores.table):
+        yield "The public model alone was not measured."
     if about.failed:
-        why.append(f"measuring failed ({about.failed})")
-    why = why or [f"one side has fewer than {least}{' labeled' * about.labeled} records"]
-    if about.texts and not about.labeled and about.encoder and not about.failed:
-        why.append(about.encoder.rstrip("."))
-    what = "Accuracy" if about.labeled else "Nearness"
-    what += ", with an interval, beside what is free"
-    return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
+        yield f"Measuring failed ({about.failed})."
 
 
 _NO_GENERATOR = (
     "The public model alone: UNAVAILABLE, since it is not measured for images. Its images are "
     "shown if the release has its first population."
 )
+_ALL = 0.99
+"""Recall that two digits print as 1.00, or nearly."""
+_DRAWN = 20
+"""Most labels whose recalls are bars; more labels become a table."""
+_LEAST = "The label that is found least is {label} ({share:.0%})."
+_CONFUSED = (
+    "The label that is found least is {label} ({share:.0%}); {other_share:.0%} are taken for "
+    "{other}: synthetic records of the two look alike. Describe in dataset.label_descriptions how "
+    "they differ."
+)
 
 
-def _by_pixels(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
-    """Grade and advice for images, beside the commonest label and real images."""
-    behind = value["downstream.real"] - value["downstream.accuracy"]
-    if value["downstream.accuracy_low"] <= value["downstream.majority"]:
-        return "poor", f"Not shown to beat the commonest label. Raise {hint}."
-    real = f"{value['downstream.real_records']:.0f} real images"
-    if behind > 0.1:
-        return "fair", f"{behind:.2f} behind {real}. Raise {hint}."
-    return "good", f"Within {max(behind, 0.0):.2f} of {real}."
+def _least_found(recalls: Sequence[Number], metrics: Metrics) -> str:
+    """The label with the lowest recall, what it is confused with, and what may help."""
+    least = min(recalls, key=lambda recall: recall.value, default=None)
+    if least is None or least.value > _ALL:
+        return ""
+    for metric in metrics:
+        if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == least.name:
+            other, share = str(metric["note"]).removeprefix(TAKEN_FOR), float(metric["value"])
+            return _CONFUSED.format(
+                label=least.name, share=least.value, other=other, other_share=share
+            )  # fmt: skip
+    return _LEAST.format(label=least.name, share=least.value)
 
 
-_ALIKE: Mapping[str, tuple[str, float, float]] = {
-    "likeness.auc": ("at most", 0.7, 0.85),
-    "mauve": ("at least", 0.9, 0.6),
-    "length_ks": ("at most", 0.1, 0.3),
-    "labels_apart": ("at most", 0.1, 0.3),
-    "precision": ("at least", 0.8, 0.5),
-    "recall": ("at least", 0.6, 0.3),
-}
-"""Graded numbers: direction, limit of good, limit of fair. Precision and recall are graded relative
-to those of other real images, where these were measured."""
-
-
-def _likeness(
-    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
-) -> ReportSection:
-    """Do the records look like real ones?"""
-    title = "Does it look like the real records?"
-    shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
-    numbers = [
-        Number(
-            _display_name(str(m["name"])),
-            float(m["value"]),
-            str(m["note"]),
-            *(value.get(f"{m['name']}{end}") for end in _ENDS if _has_ends(str(m["name"]))),
-        )
-        for m in shown
-    ]
-    graded = {
-        name: _grade_of(name, value[name] / (value.get(f"{name}_real", 1.0) or 1.0))
-        for name in _ALIKE
-        if name in value
+def _why_unmeasured(about: Availability) -> tuple[str, ...]:
+    least = FEWEST if about.labeled else FEWEST_A_SIDE
+    reasons = {
+        "evaluate.enabled is off": not about.enabled,
+        CUT_OFF: about.enabled and about.held_out and not about.measured,
+        "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
+        "evaluate.embeddings is off": about.texts and not about.embedded,
+        f"the release holds {about.rows} records, fewer than {least}": about.rows < least,
+        f"measuring failed ({about.failed})": bool(about.failed),
     }
-    missing = _of_images(metrics, about)
+    why = [reason for reason, holds in reasons.items() if holds]
+    why = why or [f"one side has fewer than {least}{' labeled' * about.labeled} records"]
+    if about.texts and not about.labeled and about.encoder and not about.failed:
+        why.append(about.encoder.rstrip("."))
+    what = "Accuracy" if about.labeled else "Nearness"
+    return (
+        f"{what}, with an interval, beside what is free: UNAVAILABLE, since {' and '.join(why)}.",
+    )
+
+
+# --- likeness -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A number of likeness that is graded.
+
+    Attributes:
+        name: Of the metric.
+        better: Which way is better.
+        good: Limit of good.
+        fair: Limit of fair.
+        step: What to know, or to do, where it is the weakest: a template.
+    """
+
+    name: str
+    better: Literal["less", "more"]
+    good: float
+    fair: float
+    step: str
+
+    def grade(self, value: float) -> Grade:
+        """The grade of a value."""
+        sign = 1 if self.better == "more" else -1
+        good, fair = sign * value >= sign * self.good, sign * value >= sign * self.fair
+        return "good" if good else "fair" if fair else "poor"
+
+
+ALIKE = (
+    Alike("likeness.auc", "less", 0.7, 0.85, "A classifier tells it from real texts by its words."),
+    Alike(
+        "mauve", "more", 0.9, 0.6,
+        "Raise {levers}. MAUVE of fewer than some hundred texts says little.",
+    ),
+    Alike("length_ks", "less", 0.1, 0.3, "{lengths}"),
+    Alike(
+        "labels_apart", "less", 0.1, 0.3,
+        "Label proportions differ from those of the real records. {proportions}",
+    ),
+    Alike("precision", "more", 0.8, 0.5, "Many do not look like real images: raise {levers}."),
+    Alike(
+        "recall", "more", 0.6, 0.3,
+        "Many real images have no similar synthetic one: generate more.",
+    ),
+)  # fmt: skip
+"""Limits are conventions of this project. Precision and recall are graded relative to those of
+other real images, where these were measured."""
+LENGTHS = (
+    Row(lambda f: f.shift is None, None, "Lengths differ: look at {longest} and at the prompt."),
+    Row(lambda f: abs(f.shift) < 1, None,
+        "Lengths differ, but not their median: look at {longest} and at the prompt."),
+    Row(lambda f: f.shift < 0, None,
+        "Its texts are shorter than real ones, by {words:g} words in the median: raise {longest} "
+        "if they are cut off, else ask for longer ones in the method's prompt."),
+    Row(_otherwise, None,
+        "Its texts are longer than real ones, by {words:g} words in the median: lower {longest}, "
+        "or ask for shorter ones in the method's prompt."),
+)  # fmt: skip
+
+
+def _likeness(value: Mapping[str, float], metrics: Metrics, about: Availability) -> ReportSection:
+    """Do the records look like real ones?"""
+    title, shift = "Does it look like real records?", value.get("length_shift")
+    numbers = Block("numbers", *_numbers(value, (m for m in metrics if _is_likeness(m["name"]))))
+    graded = {
+        one: one.grade(value[one.name] / (value.get(f"{one.name}_real", 1.0) or 1.0))
+        for one in ALIKE
+        if one.name in value
+    }
+    missing = _images_unmeasured(metrics, about)
     if about.texts and about.encoder and "mauve" not in value and graded:
         missing = (f"MAUVE: UNAVAILABLE, since {about.encoder.rstrip('.')}.",)
     if not graded:
         why = about.why_not or "there are too few records"
         missing = missing or (f"UNAVAILABLE, since {why}.",)
-        return graded_section("likeness", title, None, "Not measured.", (), numbers, missing)
+        return graded_section("likeness", title, None, "Not measured.", missing, numbers)
     order: tuple[Grade, ...] = ("poor", "fair", "good")
-    worst = min(graded.values(), key=order.index)
-    weak = [name for name, grade in graded.items() if grade == worst]
-    if worst == "good":
-        verdict = "By every number measured."
-        return graded_section("likeness", title, worst, verdict, (), numbers, missing)
-    advice = f"The weakest numbers: {', '.join(map(_display_name, weak))}."
-    if "likeness.auc" in weak:
-        advice += " A classifier tells it from real texts by its words."
-    if "labels_apart" in weak:
-        advice += " Label proportions differ from those of the real records."
-        advice += f" {about.proportions}" if about.proportions else ""
-    if "length_ks" in weak:
-        advice += _of_lengths(value.get("length_shift"), about.longest)
-    if "mauve" in weak:
-        advice += f" Raise {about.tuning_hint}; MAUVE of fewer than some hundred texts says little."
-    if "precision" in weak:
-        advice += f" Many do not look like real images: raise {about.tuning_hint}."
-    if "recall" in weak:
-        advice += " Many real images have no similar synthetic one: generate more."
-    advice = _more_advice(advice, about)
-    return graded_section("likeness", title, worst, advice, (), numbers, missing)
+    worst = next(grade for grade in order if grade in graded.values())
+    weak = [one for one, grade in graded.items() if grade == worst]
+    lengths = {"shift": shift, "words": abs(shift or 0), "longest": about.longest}
+    facts = {
+        "levers": about.tuning_hint,
+        "proportions": about.proportions,
+        "lengths": _decide(LENGTHS, lengths)[1][0],
+    }
+    decided: Decided = ("good", ("It does, by every number measured.",))
+    if worst != "good":
+        names = ", ".join(_display_name(one.name) for one in weak)
+        steps = [one.step.format_map(facts).strip() for one in weak]
+        decided = (worst, (f"The weakest numbers: {names}.", *steps))
+    advice = _advice(decided, about)
+    return graded_section("likeness", title, worst, advice, missing, numbers)
 
 
-def _of_lengths(shift: float | None, longest: str) -> str:
-    """How lengths differ, and the next step. ``shift`` is in words; None if unknown."""
-    if shift is None or abs(shift) < 1:
-        how = "differ" if shift is None else "differ, but not their median"
-        return f" Lengths {how}: look at {longest} and at the method's prompt."
-    than = f"than real ones, by {abs(shift):g} words in the median"
-    if shift < 0:
-        return (
-            f" Its texts are shorter {than}: raise {longest} if they are cut off, else ask for "
-            "longer ones in the method's prompt."
-        )
-    return (
-        f" Its texts are longer {than}: lower {longest}, or ask for shorter ones in the method's "
-        "prompt."
-    )
-
-
-def _of_images(metrics: Sequence[Mapping[str, Any]], about: Availability) -> tuple[str, ...]:
+def _images_unmeasured(metrics: Metrics, about: Availability) -> tuple[str, ...]:
     """Why distances between images are missing or biased; empty if they are sound."""
     if about.texts:
         return ()
     what = "FID, KID, precision and recall"
     if notes := [str(metric["note"]) for metric in metrics if metric["name"] == "fid"]:
-        if _VOTER not in notes[0]:
+        if _VOTER_NOTE not in notes[0]:
             return ()
         return (
             f"{what} are in features of models.image_embedder: where it cast the votes of the "
             "release they are too good. Run evaluate again to measure with evaluate.image_encoder.",
         )
     why = (
-        f"{about.why_not}."
-        if about.why_not
-        else "evaluate.embeddings is off."
-        if not about.embedded
-        else about.encoder
+        (f"{about.why_not}." if about.why_not else None)
+        or (None if about.embedded else "evaluate.embeddings is off.")
+        or about.encoder
         or f"a side had fewer than {FEWEST} images, or the encoder was not here when the release "
         "was measured: run evaluate again."
     )
     return (f"{what}: UNAVAILABLE, since {why}",)
 
 
-_VOTER = "models.image_embedder="
+_VOTER_NOTE = "models.image_embedder="
 """Marks the notes of metrics that used the encoder which cast the votes."""
+
+
+def _numbers(value: Mapping[str, float], metrics: Iterator[Mapping[str, Any]]) -> Iterator[Number]:
+    """Metrics as rows of a table. Some have their ends in the row, others in rows of their own."""
+    for metric in metrics:
+        name = str(metric["name"])
+        at = (f"{name}_{end}" for end in ("low", "high"))
+        ends = map(value.get, at) if name.startswith(_WITH_ENDS) else (None, None)
+        yield Number(_display_name(name), float(metric["value"]), str(metric["note"]), *ends)
+
+
+_READ = ("perplexity.", "in_context.")
+_WITH_ENDS = ("likeness.", *_READ)
+_ELSEWHERE = ("downstream.", "audit.", "fields.", *_READ, *(f"{ruler.name}." for ruler in RULERS))
+
+
+def _is_likeness(name: str) -> bool:
+    is_end = name.startswith(_WITH_ENDS) and name.endswith(("_low", "_high"))
+    return not (is_end or name.startswith(_ELSEWHERE))
 
 
 def _display_name(name: str) -> str:
@@ -538,57 +651,61 @@ _WRITTEN = {
 }
 
 
-_ENDS = ("_low", "_high")
+# --- reading --------------------------------------------------------------------------------------
+
+_WIDE = 0.5
+"""Largest gap, in nats a token, that is not poor: a convention."""
+_FEW = "Too few texts to tell whether synthetic or real ones surprise it more."
+_MORE = "Synthetic texts are more surprising to it than real ones: they may be broken."
+_LESS = "Synthetic texts are less surprising to it than real ones: it writes such texts anyway."
+READS = (
+    Row(lambda f: f.gap is None, None, "Not measured."),
+    # A wide interval around 0 says that there are too few texts.
+    Row(lambda f: f.low <= 0 <= f.high and max(-f.low, f.high) <= _WIDE, "good",
+        "The model finds synthetic and real texts about equally surprising."),
+    Row(lambda f: f.low <= 0 <= f.high and f.rows > f.texts, "fair", _FEW,
+        "Raise evaluate.perplexity_texts."),
+    Row(lambda f: f.low <= 0 <= f.high, "fair", _FEW,
+        "The release, of {rows}, is too small: have more texts written."),
+    Row(lambda f: 0 < f.gap <= _WIDE, "fair", _MORE,
+        "Read some; lower the method's temperature, or raise {levers}."),
+    Row(lambda f: f.gap > 0, "poor", _MORE,
+        "Read some; lower the method's temperature, or raise {levers}."),
+    Row(lambda f: -f.gap <= _WIDE, "fair", _LESS, "Raise {levers}."),
+    Row(_otherwise, "poor", _LESS, "Raise {levers}."),
+)  # fmt: skip
 
 
-def _has_ends(name: str) -> bool:
-    """Whether the ends of a number's interval stand beside it, and not in rows of their own."""
-    return name.startswith("likeness.")
-
-
-def _of_likeness(name: str) -> bool:
-    rulers = tuple(f"{ruler}." for ruler in HOW)
-    if name.startswith(("downstream.", *rulers, "nearness.", "audit.", "fields.", *_READ)):
-        return False
-    return not (_has_ends(name) and name.endswith(_ENDS))
-
-
-_READ = ("perplexity.", "in_context.")
-
-
-def _reading(
-    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
-) -> list[ReportSection]:
-    """Perplexity and in-context accuracy under the public language model. Texts only."""
-    if not about.texts:
-        return []
-    title = "How does the public model read it?"
-    numbers = [
-        Number(
-            _display_name(str(m["name"])),
-            float(m["value"]),
-            str(m["note"]),
-            value.get(f"{m['name']}_low"),
-            value.get(f"{m['name']}_high"),
-        )
-        for m in metrics
-        if str(m["name"]).startswith(_READ) and not str(m["name"]).endswith(("_low", "_high"))
-    ]
+def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) -> ReportSection:
+    """Perplexity and in-context accuracy under the public language model."""
+    shown = (
+        metric
+        for metric in metrics
+        if str(metric["name"]).startswith(_READ)
+        and not str(metric["name"]).endswith(("_low", "_high"))
+    )
     missing = [
-        f"{what}: UNAVAILABLE, since {why}."
-        for name, what, why in (
-            ("perplexity.gap", "Perplexity", _why_unread(about, "perplexity_texts")),
+        f"{what}: UNAVAILABLE, since {_why_unread(about, setting)}."
+        for name, what, setting in (
+            ("perplexity.gap", "Perplexity", "perplexity_texts"),
             (
                 "in_context.synthetic",
                 "Accuracy with examples in the prompt",
-                _why_unread(about, "in_context_records"),
+                "in_context_records",
             ),
         )
         if name not in value
     ]
-    grade, advice = (
-        _surprise(value, about) if "perplexity.gap" in value else (None, "Not measured.")
-    )
+    gap, low, high = (value.get(f"perplexity.gap{end}") for end in ("", "_low", "_high"))
+    facts = {
+        "gap": gap,
+        "low": low,
+        "high": high,
+        "rows": about.rows,
+        "texts": about.perplexity_texts,
+        "levers": about.tuning_hint,
+    }
+    grade, sentences = _decide(READS, facts)
     names = {
         "synthetic": "this release",
         "chance": "commonest label",
@@ -596,88 +713,75 @@ def _reading(
         "real": "real records",
     }
     bars = [
-        Bar(
-            label,
-            value[f"in_context.{name}"],
-            value.get("in_context.low") if name == "synthetic" else None,
-            value.get("in_context.high") if name == "synthetic" else None,
-            ours=name == "synthetic",
-        )
+        Bar(label, value[f"in_context.{name}"], *ends, ours=name == "synthetic")
         for name, label in names.items()
         if f"in_context.{name}" in value
+        for ends in [
+            (value.get("in_context.low"), value.get("in_context.high"))
+            if name == "synthetic"
+            else (None, None)
+        ]
     ]
     of = "Accuracy of the model on real records, with labeled examples in its prompt"
-    return [graded_section("reading", title, grade, advice, bars, numbers, missing, of)]
-
-
-def _surprise(value: Mapping[str, float], about: Availability) -> tuple[Grade, str]:
-    """Grade and advice, by the interval of the gap between synthetic and real texts."""
-    low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
-    small = abs(value["perplexity.gap"]) <= _WIDE
-    if low <= 0 <= high:
-        # A wide interval around 0 says that there are too few texts.
-        if max(-low, high) <= _WIDE:
-            return "good", "The model finds synthetic and real texts about equally surprising."
-        advice = "Too few texts to tell whether synthetic or real ones surprise it more"
-        if about.rows > about.perplexity_texts:
-            return "fair", f"{advice}. Raise evaluate.perplexity_texts."
-        few = f"the release, of {about.rows}, is too small. Have more texts written."
-        return "fair", f"{advice}: {few}"
-    advice = (
-        "more surprising to it than real ones: they may be broken. Read some; lower the method's "
-        "temperature, or raise"
-        if low > 0
-        else "less surprising to it than real ones: they are closer to what it writes anyway. Raise"
+    return graded_section(
+        "reading",
+        "How does the public model read it?",
+        grade,
+        " ".join(sentences),
+        missing,
+        Block("bars", *bars, of=of),
+        Block("numbers", *_numbers(value, shown)),
     )
-    return "fair" if small else "poor", f"Synthetic texts are {advice} {about.tuning_hint}."
 
 
-_WIDE = 0.5
-"""Largest gap, in nats a token, that is not poor."""
-
-
-def _why_unread(
-    about: Availability, setting: Literal["perplexity_texts", "in_context_records"]
-) -> str:
+def _why_unread(about: Availability, setting: str) -> str:
     """Why the public model did not read the release."""
-    if about.why_not:
-        return about.why_not
-    requested = (
-        about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
-    )
-    if not requested:
-        return f"evaluate.{setting} is 0"
-    if not about.reader:
-        return "models.language is not read on this machine (models.server is set)"
-    if setting == "in_context_records":
-        if not about.labeled:
-            return "the records have fewer than two labels"
-        few = f"fewer than {2 * FEWEST} real records with a label are held out"
-    elif requested < FEWEST:
-        return f"evaluate.{setting}={requested} is fewer than {FEWEST}"
-    elif about.rows < FEWEST:
-        return f"the release holds {about.rows} records, fewer than {FEWEST}"
-    else:
-        few = f"fewer than {FEWEST} real records are held out"
-    return f"{few}, or evaluate ran with other settings: run it again"
+    requested, in_context = getattr(about, setting), setting == "in_context_records"
+    few = 2 * FEWEST if in_context else FEWEST
+    reasons = {
+        str(about.why_not): about.why_not is not None,
+        f"evaluate.{setting} is 0": not requested,
+        "models.language is not read on this machine (models.server is set)": not about.reader,
+        "the records have fewer than two labels": in_context and not about.labeled,
+        f"evaluate.{setting}={requested} is fewer than {FEWEST}": (
+            not in_context and requested < FEWEST
+        ),
+        f"the release holds {about.rows} records, fewer than {FEWEST}": (
+            not in_context and about.rows < FEWEST
+        ),
+        f"fewer than {few} real records {'with a label ' * in_context}are held out, or evaluate "
+        "ran with other settings: run it again": True,
+    }
+    return next(reason for reason, holds in reasons.items() if holds)
 
 
-def _grade_of(name: str, value: float) -> Grade:
-    which, good, fair = _ALIKE[name]
-    value, good, fair = (-value, -good, -fair) if which == "at most" else (value, good, fair)
-    return "good" if value >= good else "fair" if value >= fair else "poor"
-
+# --- students -------------------------------------------------------------------------------------
 
 MOST_STUDENTS = 4
 """Most students that are shown."""
 
 _ACCURACY = "next_token_accuracy"
+_STUDENT, _COMMONEST = f"student.{_ACCURACY}", "student.commonest_token"
 _STUDENT_BASELINES = {
     "public": "public model alone",
     "private": "DP-SGD on the records",
     "non_private": "real records",
 }
 """Baselines of a student by the first part of a metric's name."""
+STUDENTS = (
+    Row(lambda f: f.low <= f.least, "poor",
+        "{name}: {value:.3f} of next tokens right, no more than always naming the most frequent "
+        "token: it learned almost nothing."),
+    Row(lambda f: f.public is None, "fair",
+        "{name}: {value:.3f} of next tokens right, more than always naming the most frequent "
+        "token."),
+    Row(lambda f: f.low > f.public, "good",
+        "{name}: {value:.3f} of next tokens right, more than the public model alone "
+        "({public:.3f})."),
+    Row(_otherwise, "fair",
+        "{name}: {value:.3f} of next tokens right, not shown to be more than the public model "
+        "alone ({public:.3f}), which may be far larger."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -705,38 +809,41 @@ def student_section(
         release_id: The release.
         why: Why no student can be measured; None if one can.
     """
-    ordered = sorted(students, key=lambda student: _student(_ACCURACY) not in student.values)
-    blocks: list[Block] = []
-    advice: list[str] = []
-    grades: list[Grade] = []
-    for student in ordered[:MOST_STUDENTS]:
-        if _student(_ACCURACY) in student.values:
-            blocks += _student_blocks(student)
-            grade, summary = _student_worth(student)
-            grades.append(grade)
-            advice.append(summary)
-    if not advice:
-        blocks.append(Block("missing", _no_student(students, release_id, why)))
-    if len(students) > len(advice) > 0:
-        rest = f"{len(students) - len(advice)} more of its students are here and not shown."
-        blocks.append(Block("missing", rest))
-    title = "What does a small model learn from it?"
-    order: tuple[Grade, ...] = ("good", "fair", "poor")
-    best = next((grade for grade in order if grade in grades), None)
-    summary = " ".join(advice) or "Not measured."
-    if grades and best != "good":
-        summary += f" {_HELP}"
-    return ReportSection("students", title, STAYS, tuple(blocks), best, summary)
-
-
-def _student(name: str) -> str:
-    return f"student.{name}"
+    measured = [student for student in students if _STUDENT in student.values][:MOST_STUDENTS]
+    decided = [
+        _decide(
+            STUDENTS,
+            {
+                "name": student.name.rpartition(".")[2],
+                "value": student.values[_STUDENT],
+                "low": student.values.get(f"{_STUDENT}_low", 0.0),
+                "least": student.values.get(_COMMONEST, 0.0),
+                "public": student.values.get(f"public.{_ACCURACY}"),
+            },
+        )
+        for student in measured
+    ]
+    grades = [grade for grade, _ in decided]
+    best = next((grade for grade in ("good", "fair", "poor") if grade in grades), None)
+    advice = [sentences[0] for _, sentences in decided] or ["Not measured."]
+    missing = [] if measured else [_no_student(students, release_id, why)]
+    if measured and len(students) > len(measured):
+        missing = [f"{len(students) - len(measured)} more of its students are here and not shown."]
+    return graded_section(
+        "students",
+        "What does a small model learn from it?",
+        best,
+        " ".join([*advice, *([_HELP] if best in ("fair", "poor") else [])]),
+        missing,
+        *(block for student in measured for block in _student_blocks(student)),
+    )
 
 
 def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
     value = student.values
-    bars = [_bar(value, _student(_ACCURACY))]
-    if (commonest := value.get(_student("commonest_token"))) is not None:
+    ends = value.get(f"{_STUDENT}_low"), value.get(f"{_STUDENT}_high")
+    bars = [Bar("this release", value[_STUDENT], *ends, ours=True)]
+    if (commonest := value.get(_COMMONEST)) is not None:
         bars.append(Bar("commonest token", commonest))
     bars += [
         Bar(called, value[f"{name}.{_ACCURACY}"])
@@ -760,48 +867,25 @@ _NO_PUBLIC = (
     "The public model alone: UNAVAILABLE, since methods.distill.baselines does not name public, or "
     "the config does not name the student's models any more, or they are not here."
 )
-
-
 _HELP = (
     "More texts help: privsyn more, or more rows of the method; then raise "
     "methods.distill.epochs, or start from methods.distill.init: tiny."
 )
 
 
-def _student_worth(student: StudentMetrics) -> tuple[Grade, str]:
-    """Grade and summary, compared with the most frequent token and the public model alone."""
-    value = student.values
-    low = value.get(_student(f"{_ACCURACY}_low"), 0.0)
-    least, name = value.get(_student("commonest_token"), 0.0), student.name.rpartition(".")[2]
-    summary = f"{name}: {value[_student(_ACCURACY)]:.3f} of next tokens right"
-    if low <= least:
-        return (
-            "poor",
-            f"{summary}, no more than always naming the most frequent token: it learned almost "
-            "nothing.",
-        )
-    public = value.get(f"public.{_ACCURACY}")
-    if public is None:
-        return "fair", f"{summary}, more than always naming the most frequent token."
-    if low > public:
-        return "good", f"{summary}, more than the public model alone ({public:.3f})."
-    return "fair", (
-        f"{summary}, not shown to be more than the public model alone ({public:.3f}), which may be "
-        "far larger."
-    )
-
-
 def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | None) -> str:
-    what = "Next-token accuracy of a small student: UNAVAILABLE, since"
-    if why is not None:
-        return f"{what} {why}."
-    if not students:
-        return f"{what} this release has no student. Train one: privsyn distill {release_id}"
-    return (
-        f"{what} {students[0].name} was not measured, or there was no text to measure it by: "
-        f"privsyn distill {release_id}"
-    )
+    if why is None:
+        why = f"this release has no student. Train one: privsyn distill {release_id}"
+        if students:
+            why = (
+                f"{students[0].name} was not measured, or there was no text to measure it by: "
+                f"privsyn distill {release_id}"
+            )
+        return f"Next-token accuracy of a small student: UNAVAILABLE, since {why}"
+    return f"Next-token accuracy of a small student: UNAVAILABLE, since {why}."
 
+
+# --- the document ---------------------------------------------------------------------------------
 
 WARNING = (
     'Sections marked "internal" read held-out real records and are not differentially '
@@ -821,24 +905,22 @@ RISK = frozenset({"disclosure"})
 def inside(
     outward: Document,
     graded: Sequence[ReportSection],
-    comparison: str,
+    beside: str,
     plots: Sequence[Block] = (),
-    added: str = "",
 ) -> Document:
     """The report that stays inside.
 
     Args:
         outward: The one that may leave the room.
         graded: Internal sections.
-        comparison: What the release was compared with, in a sentence.
+        beside: What the release was compared with, in sentences; empty for nothing.
         plots: Pictures that evaluate drew.
-        added: What the records added to the release, in a sentence.
     """
     short, *others = outward.sections
     (answers,) = (block for block in short.blocks if block.kind == "answers")
     internal = {
-        "How good is it?": f"{added} {_grades(graded)}".strip(),
-        "Compared with what?": comparison,
+        "How good is it?": _grades(graded),
+        "Compared with what?": beside or "With nothing: the comparison was not measured.",
     }
     items = tuple(
         replace(item, answer=internal[item.question], tone="plain")

@@ -16,7 +16,7 @@ from privsyn import __version__
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import AuditResult
-from privsyn.evaluation.judge import verdict
+from privsyn.evaluation.report import verdict
 from privsyn.methods.base import Backends
 from privsyn.release import layout
 from privsyn.release.plan import Plan

@@ -22,7 +22,6 @@ from privsyn.evaluation.classifiers import (
     FEWEST_A_SIDE,
     downstream,
     labeled_texts,
-    near,
     split_holdout,
 )
 from privsyn.evaluation.embeddings import (
@@ -33,15 +32,15 @@ from privsyn.evaluation.embeddings import (
 )
 from privsyn.evaluation.images import compare_images, downstream_beside
 from privsyn.evaluation.judge import (
+    CLASSIFIER,
     ENCODER,
+    NEARNESS,
     VOTER,
-    Answer,
     Case,
-    ClassMeans,
-    Embed,
+    Scores,
     judge,
     likeness,
-    metrics_of,
+    likeness_metrics,
 )
 from privsyn.evaluation.language_model import (
     compare_labels,
@@ -76,6 +75,7 @@ from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
+from privsyn.stages.partition import examples
 from privsyn.validation.profile import load_images, profile_images, read_image_rows, read_rows
 from privsyn.validation.profile import sample_sheet as sheet_of
 from privsyn.validation.suite import read_schema
@@ -285,11 +285,11 @@ def _no_plots(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Rulers:
+class _Encoders:
     """Encoders of texts.
 
     Attributes:
-        voter: The sentence embedder, which compares candidates with label words.
+        voter: The sentence embedder, which compares texts of the public model with label words.
         judge: One that took no part in the release; None where there is none.
         took_part: Whether the embedder did.
         called: What the judge is called.
@@ -300,14 +300,8 @@ class _Rulers:
     took_part: bool
     called: str
 
-    @property
-    def encoders(self) -> dict[str, Embed]:
-        """By the names of their rulers."""
-        judges = {} if self.judge is None else {ENCODER: self.judge.embed}
-        return judges | ({VOTER: self.voter.embed} if self.took_part else {})
 
-
-def _rulers(ctx: Context, plan: Plan, backends: Backends | None) -> _Rulers:
+def _encoders(ctx: Context, plan: Plan, backends: Backends | None) -> _Encoders:
     """The encoders of a release, loaded whether there is a record to measure or not."""
     config, cache = ctx.config, ctx.workspace.cache
     load = partial(load_embedder, config.models, config.performance, cache)
@@ -315,15 +309,30 @@ def _rulers(ctx: Context, plan: Plan, backends: Backends | None) -> _Rulers:
     voter.load()
     called = f"models.embedder={config.models.embedder}"
     if backends is not None:  # handed in: as for images, whoever does it vouches for them
-        return _Rulers(voter, voter, False, called)
+        return _Encoders(voter, voter, False, called)
     took_part, name = _TEXT_VOTER in plan.models, config.evaluate.encoder
     if why_no_judge(ctx, plan) is not None:
-        return _Rulers(voter, None, took_part, "")
+        return _Encoders(voter, None, took_part, "")
     if name is None and not is_installed(embed_e5.PACKAGE):
-        return _Rulers(voter, voter, False, called)
+        return _Encoders(voter, voter, False, called)
     judge = EmbeddedOnce(partial(load_measuring_encoder, name, config.performance, cache))
     judge.load()
-    return _Rulers(voter, judge, took_part, name or embed_e5.NAME)
+    return _Encoders(voter, judge, took_part, name or embed_e5.NAME)
+
+
+def _tools(ctx: Context, encoders: _Encoders) -> dict[str, object]:
+    """What rulers measure with, by their names. A new ruler that needs a model has a line here."""
+    tools: dict[str, object] = {}
+    if encoders.judge is not None:
+        tools |= {ENCODER: encoders.judge.embed, NEARNESS: encoders.judge.embed}
+    if encoders.took_part:
+        tools[VOTER] = encoders.voter.embed
+    if (name := ctx.config.evaluate.classifier) is not None:
+        from privsyn.models.training.text_classifier import predict_fine_tuned
+
+        folder = _classifier_folder(name)
+        tools[CLASSIFIER] = partial(predict_fine_tuned, folder, ctx.config.performance)
+    return tools
 
 
 def _texts(
@@ -347,8 +356,10 @@ def _texts(
         "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
     }
     if settings.embeddings:
-        rulers = _rulers(ctx, plan, backends)
-        parts["beside what is free"] = lambda: _beside(ctx, plan, synthetic, theirs, public, rulers)
+        encoders = _encoders(ctx, plan, backends)
+        parts["beside what is free"] = lambda: _beside(
+            ctx, plan, synthetic, theirs, public, encoders
+        )  # fmt: skip
     metrics: list[Metric] = []
     for done, (name, part) in enumerate(parts.items(), start=1):
         _begins(ctx, name, done, total)
@@ -389,81 +400,55 @@ def _beside(
     synthetic: Labeled,
     real: Labeled,
     public: _Public,
-    rulers: _Rulers,
+    encoders: _Encoders,
 ) -> list[Metric]:
     """The release beside its rivals, and MAUVE. See evaluation.judge.
 
     Every ruler reads the same texts, so each is embedded once.
     """
     settings = ctx.config.evaluate
-    most = settings.embedded_texts
-    speaking = len(plan.dataset.labels) > 1
+    labeled = len(plan.dataset.labels) > 1
     # Without labels to tell apart all have the same one, for what compares texts alone.
     ours, theirs = (
-        labeled_texts(texts, labels if speaking else [""] * len(texts), most)
+        labeled_texts(texts, labels if labeled else [""] * len(texts), settings.embedded_texts)
         for texts, labels in (synthetic, real)
     )
-    # Rivals are trained on as many as the release, or a third; all others test.
-    known, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3))
+    # Rivals are trained on as many as the release, or a third; all others test. Nearness has no use
+    # for more than the release has.
+    known, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3 if labeled else 0))
     case = Case(
         ours,
         tested[:_TESTED],
         known,
         [(text, label or "") for text, label in public],
+        _invented(ctx, plan, labeled=labeled),
         dict(plan.dataset.subject.descriptions),
         plan.dataset.document,
-        _paid_rival(plan, len(known), len(real[0])),
     )
-    embed = None if rulers.judge is None else rulers.judge.embed
-    metrics: list[Metric] = []
-    scores = {}
-    if speaking and min(len(ours), len(theirs)) >= FEWEST:
-        classifier = _classifier(ctx)
-        scores = judge(case, rulers.encoders, chooser=rulers.voter.embed, classifier=classifier)
-    elif not speaking and embed is not None and min(len(ours), len(theirs) // 2) >= FEWEST_A_SIDE:
-        texts = [text for text, _ in ours]
-        draws = [
-            [text for text, _ in public[start : start + len(texts)]]
-            for start in range(0, len(public) - len(texts) + 1, len(texts))
-        ]
-        read = [text for text, _ in (*known[: len(texts)], *case.tested)]
-        metrics += near(texts, read, draws[:_MOST_DRAWS], embed, rulers.called)
-    called = {ENCODER: f"logistic regression over vectors of {rulers.called}"}
-    metrics += metrics_of(scores, likeness(case, embed), case, called)
-    if embed is not None and rulers.judge is not None:
-        judged = rulers.judge
-        both = embed_both(
-            [text for text, _ in ours], [text for text, _ in case.tested], lambda: judged, most
-        )
-        metrics += (
-            []
-            if both is None
-            else compare_embeddings(
-                *both, rulers.called, settings.mauve_scale, settings.mauve_texts_per_cluster
-            )
-        )
-    return metrics
+    side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
+    scores = Scores({})
+    if side >= (FEWEST if labeled else FEWEST_A_SIDE):
+        scores = judge(case, _tools(ctx, encoders), chooser=encoders.voter.embed)
+    called = {
+        ENCODER: f"logistic regression over vectors of {encoders.called}",
+        NEARNESS: f"vectors of {encoders.called}",
+    }
+    judged = encoders.judge
+    embed = None if judged is None else judged.embed
+    metrics = [*scores.metrics(called), *likeness_metrics(likeness(case, embed))]
+    if judged is None:
+        return metrics
+    texts, others = ([text for text, _ in part] for part in (ours, case.tested))
+    both = embed_both(texts, others, lambda: judged, settings.embedded_texts)
+    clusters = settings.mauve_scale, settings.mauve_texts_per_cluster
+    return metrics + ([] if both is None else compare_embeddings(*both, encoders.called, *clusters))
 
 
-def _paid_rival(plan: Plan, known: int, held_out: int) -> ClassMeans | None:
-    """Noisy class means at the release's epsilon, as from as many records as trained it."""
-    if plan.delta <= 0 or not known:
-        return None
-    # Each record adds a vector of length 1 to one sum; where one replaces another, it may turn.
-    sensitivity = float(plan.max_records_per_unit * plan.adjacency.moves)
-    share = plan.dataset.holdout
-    records = held_out * (1 - share) / share / known if share else 1.0
-    return ClassMeans(plan.epsilon, plan.delta, sensitivity, max(1.0, records))
-
-
-def _classifier(ctx: Context) -> Answer | None:
-    """The model that is fine-tuned on the texts, if the settings name one."""
-    name = ctx.config.evaluate.classifier
-    if name is None:
-        return None
-    from privsyn.models.training.text_classifier import predict_fine_tuned
-
-    return partial(predict_fine_tuned, _classifier_folder(name), ctx.config.performance)
+def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str]]:
+    """The user's examples, with the label that classifiers learn: public, and free."""
+    found = examples((plan.dataset, open_plan(ctx, plan).settings))
+    pairs = [(one.text, (one.label or "") if labeled else "") for one in found]
+    return [pair for pair in dict.fromkeys(pairs) if pair[1] or not labeled]
 
 
 def _classifier_folder(name: str) -> ModelReference:

@@ -132,8 +132,8 @@ def _refuse_private_text(release: OpenPlan) -> None:
     """
     ctx, plan = release.ctx, release.plan
     read = [item for item in ctx.public_files(plan.method) if item[2].kind == "file"]
-    examples = set(_examples((plan.dataset, release.settings)))
-    if not (read or examples):
+    invented = {one.text for one in examples((plan.dataset, release.settings))}
+    if not (read or invented):
         return
     source = release.source
     files = [source.path] + ([source.test_path] if source.test_path else [])
@@ -153,7 +153,7 @@ def _refuse_private_text(release: OpenPlan) -> None:
             "the private file, so it is not public.",
             hint="Name a file that was not made from the records. Nothing was drawn.",
         )
-    if examples and is_shared(" ".join(text.split()).encode() for text in examples):
+    if invented and is_shared(" ".join(text.split()).encode() for text in invented):
         raise ConfigError(
             "dataset.examples, or the method's examples, shares text with the private file, so "
             "it is not public.",
@@ -161,13 +161,13 @@ def _refuse_private_text(release: OpenPlan) -> None:
         )
 
 
-def _examples(value: Any) -> Iterator[str]:
-    """Texts of all examples in sections of settings."""
+def examples(value: Any) -> Iterator[TextExample]:
+    """All examples in sections of settings."""
     if isinstance(value, TextExample):
-        yield value.text
+        yield value
     elif isinstance(value, Section | tuple):
         for part in value:  # a section yields pairs (field, value)
-            yield from _examples(part)
+            yield from examples(part)
 
 
 def _refuse_other_file(release: OpenPlan, hint: str) -> None:

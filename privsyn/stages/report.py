@@ -11,12 +11,13 @@ from typing import Any
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
-from privsyn.evaluation.judge import verdict, weigh
+from privsyn.evaluation.judge import Scores
 from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import (
     CUT_OFF,
     Availability,
     StudentMetrics,
+    comparison,
     inside,
     sections,
     student_section,
@@ -57,13 +58,12 @@ def report(
     folder, measured = ctx.workspace.internal(plan.id), _read_evaluation(ctx, plan.id)
     sections = internal_sections(ctx, plan) if sections is None else sections
     values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
-    words, found_worth = comparison_text(values), weigh(values)
     plots = [
         Block("picture", title=file.stem.replace("_", " "), png=file.read_bytes())
         for file in _plots(folder)
     ]
-    added = "" if found_worth is None else found_worth.sentence
-    document = inside(outward(find(ctx, plan)), sections, words, plots, added)
+    beside = comparison(Scores.read(values))
+    document = inside(outward(find(ctx, plan)), sections, beside, plots)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
@@ -173,23 +173,6 @@ def failures_text(measured: Mapping[str, Any]) -> str:
 def _plots(folder: Path) -> list[Path]:
     """Those that say what no chart of the page says."""
     return sorted(file for file in folder.glob("*.png") if file.name not in IN_REPORT)
-
-
-def comparison_text(metrics: Mapping[str, float]) -> str:
-    """How good a release is beside what, in a sentence."""
-    words = verdict(metrics)
-    if words is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):
-        words = (
-            "accuracy on held-out real records of a classifier trained on the release "
-            f"{metrics['downstream.accuracy']:.3f}, of the commonest label always "
-            f"{metrics['downstream.majority']:.3f}"
-        )
-        if {"downstream.real", "downstream.real_records"} <= set(metrics):
-            records = f"{metrics['downstream.real_records']:.0f} real records"
-            words += f", of one trained on {records} {metrics['downstream.real']:.3f}"
-    if words is None:
-        return "With nothing: the comparison was not measured."
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
 def in_words(section: ReportSection) -> str:

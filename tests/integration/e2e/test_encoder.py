@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
-from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import EXTRAS, ModelError
-from privsyn.evaluation.judge import weigh
+from privsyn.evaluation.judge import Scores
+from privsyn.evaluation.report import gains
 from privsyn.models.language.embed_e5 import E5Embedder, has_avx2, revision
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.stages.draw import _keep_public, public_file
-from privsyn.stages.measure import Failures, _paid_rival, beside, why_no_encoder, why_no_judge
+from privsyn.stages.measure import Failures, beside, why_no_encoder, why_no_judge
 from privsyn.stages.plan import plan
 from tests.integration.e2e.small_project import METHODS
 from tests.integration.e2e.test_modality import DIGITS
@@ -213,12 +213,12 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     value = {metric.name: metric.value for metric in metrics}
     assert {metric.cls for metric in metrics} == {"internal"}
     assert ("vectors.accuracy" in value) is ("mauve" in value) is here
-    assert {"voter.accuracy", "words.accuracy", "voter.zero_shot", "voter.means"} <= set(value)
+    assert {"voter.accuracy", "words.accuracy", "voter.zero_shot"} <= set(value)
     assert len(judge.seen) == len(set(judge.seen)), "each text is embedded once"
     assert (len(judge.seen) > 0) is here
-    found = weigh(value)
-    assert found is not None
-    assert found.grade != "good" or here
+    grade, _ = gains(Scores.read(value), None)
+    assert grade is not None
+    assert grade != "good" or here
     if here:
         [note] = [metric.note for metric in metrics if metric.name == "vectors.accuracy"]
         assert "multilingual-e5-small" in note
@@ -243,21 +243,38 @@ def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_p
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
     metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
     notes = {metric.name: metric.note for metric in metrics}
-    assert "all 120 texts of the public model" in notes["words.candidates"]
+    assert "all texts of the public model" in notes["words.everything"]
     assert "vectors.chosen" in notes
 
 
-def test_the_paid_rival_has_the_sensitivity_of_its_account(make_project):
-    ctx = make_project(methods=METHODS).context("dataset.holdout=0.2")
-    planned = plan(ctx, "invisible_ink")
-    paid = _paid_rival(planned, 100, 200)
-    assert paid.sensitivity == planned.max_records_per_unit * planned.adjacency.moves
-    assert paid.records == pytest.approx(200 * 4 / 100)
-    replaced = planned.model_copy(
-        update={"adjacency": Adjacency.REPLACE_ONE, "max_records_per_unit": 3}
+INVENTED = [
+    {"text": "a bill of last week", "label": "Billing"},
+    {"text": "my knee", "label": "Symptoms"},
+    {"text": "something else"},
+]
+
+
+@pytest.mark.parametrize("where", ["dataset.examples", "methods.private_evolution.text.examples"])
+def test_the_users_own_examples_are_rivals(make_project, tmp_path, monkeypatch, where):
+    """Wherever the settings have them; those without a label teach no label."""
+    seen = []
+    monkeypatch.setattr("privsyn.stages.measure.judge", lambda case, *_, **__: seen.append(case))
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
+    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: "none.")
+    ctx = make_project(methods=METHODS).context(
+        "evaluate.perplexity_texts=0", "evaluate.public_alone=false", f"{where}={INVENTED}"
     )
-    assert _paid_rival(replaced, 100, 200).sensitivity == 6
-    assert _paid_rival(planned.model_copy(update={"delta": 0.0}), 100, 200) is None
+    planned = plan(ctx, "private_evolution")
+    real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
+    beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    assert list(seen[0].examples) == [(one["text"], one["label"]) for one in INVENTED[:2]]
+    labels = dict.fromkeys(planned.dataset.labels[:1])
+    one = planned.model_copy(
+        update={"dataset": planned.dataset.model_copy(update={"labels": tuple(labels)})}
+    )
+    beside(ctx, one, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    assert len(seen) == 2
+    assert list(seen[1].examples) == [(one["text"], "") for one in INVENTED]
 
 
 def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():

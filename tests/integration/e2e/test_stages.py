@@ -605,7 +605,8 @@ def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake)
     assert {f"vectors.{name}" for name in wanted} <= set(metrics)
     assert {metric["class"] for metric in found["metrics"]} == {"internal"}
     shown = any(value > 0 for name, value in metrics.items() if name.endswith("gain_low"))
-    assert found["verdict"].startswith("The records added " if shown else "No gain over what is ")
+    added = "The records added to what is free" if shown else "No gain over what is free could be"
+    assert added in found["verdict"]
     assert "gain +" in found["verdict"] or "gain -" in found["verdict"]
     assert found["verdict"] in outcome(ctx, planned)["utility (internal)"]
     assert "verdict" not in "".join(path.read_text() for path in folder.glob("*.json"))
@@ -637,12 +638,12 @@ def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, 
     wanted = {"cosine", "public", "real", "gain", "gain_low", "gain_high"}
     assert {f"nearness.{name}" for name in wanted} <= set(metrics)
     assert not [name for name in metrics if name.startswith(("vectors.", "downstream."))]
-    assert found["verdict"].startswith("nearness ")
+    assert "By the cosine of a real record to the nearest text: release" in found["verdict"]
     said = outcome(ctx, planned)["utility (internal)"]
     assert found["verdict"] in said
     assert "TF-IDF" not in said
     page = (file.parent / "report.html").read_text()
-    assert "Are its texts close to real ones?" in page
+    assert "Cosine on real records, by the cosine of a real record to the nearest text" in page
     alone = "".join(path.read_text() for path in (ctx.workspace.cache / "alone").iterdir())
     assert CANARY not in alone + page + said + file.read_text()
     assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))

@@ -34,7 +34,7 @@ def test_a_useful_release_teaches_the_labels() -> None:
     assert measured["accuracy"] > 0.95
     assert measured["macro_f1"] > 0.95
     assert measured["records"] == 120
-    assert 1 / 3 <= measured["majority"] < 0.6
+    assert 1 / 3 <= measured["chance"] < 0.6
     assert {metric.label for metric in metrics if metric.label} == set(TOPICS)
     assert "recall.test_results" in measured
     assert values(downstream(*corpus(150, 1), *corpus(120, 2))) == measured
@@ -56,7 +56,7 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
             "accuracy_low": 0.150039,  # Wilson: 2 of 4
             "accuracy_high": 0.849961,
             "macro_f1": (0 + 2 / 3 + 0) / 3,
-            "majority": 1 / 2,
+            "chance": 1 / 2,
             "records": 4,
             "recall.billing": 0,
             "recall.symptoms": 1,

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from privsyn.evaluation.judge import (
+    CLASSIFIER,
     ENCODER,
+    FREE,
+    RIVALS,
+    RULERS,
     VOTER,
     WORDS,
     Case,
-    ClassMeans,
-    best_free,
+    Scores,
     chosen,
+    directions,
     draws_of,
     judge,
     likeness,
-    metrics_of,
-    table,
-    verdict,
-    weigh,
+    likeness_metrics,
 )
+from privsyn.evaluation.report import gains, usefulness, verdict
 
 NAMES = ("cat", "dog", "owl")
 
@@ -49,27 +53,91 @@ def case(release, public=(), **changed):
     return Case(release, pairs(150), pairs(120), public, **changed)
 
 
+EXAMPLES = [(f"{name} sat {i}", name) for name in NAMES for i in range(2)]
+
+
+def columns(scores, ruler):
+    return {rival.name for rival in scores.rivals(ruler)}
+
+
 def test_a_release_is_set_beside_every_rival_by_every_ruler():
     public = pairs(120, right=0.5)
     scores = judge(
-        case(pairs(30), public, paid=ClassMeans(3.0, 1e-6)), {ENCODER: embed}, replicates=20
+        case(pairs(30), public, examples=EXAMPLES), {ENCODER: embed, VOTER: embed}, replicates=20
     )
-    assert list(scores) == [ENCODER, WORDS]
-    rivals = {"release", "public", "candidates", "chosen", "real", "all_real", "chance"}
-    assert set(scores[WORDS].value) == rivals
-    assert set(scores[ENCODER].value) == rivals | {"zero_shot", "means"}
-    assert scores[ENCODER].value["release"].value == 1
-    assert scores[ENCODER].value["chance"].value == pytest.approx(1 / 3)
-    assert scores[ENCODER].gain["free"].value == 0  # the label's own words are as good
-    values = {name: each.value for name, each in scores[ENCODER].value.items()}
-    assert best_free(values) in ("chosen", "zero_shot")
-    assert "| release | 1.000 | 1.000 |" in table(scores)
+    assert [ruler.name for ruler in scores.rulers] == [ENCODER, WORDS, VOTER]
+    everyone = {rival.name for rival in RIVALS}
+    assert columns(scores, ENCODER) == columns(scores, VOTER) == everyone
+    assert columns(scores, WORDS) == everyone - {"zero_shot"}, "words have no direction"
+    assert scores.value(ENCODER, "release") == 1
+    assert scores.value(ENCODER, "chance") == pytest.approx(1 / 3)
+    assert scores.value(ENCODER, "gain") == 0  # the label's own words are as good
+    assert scores.best_free(ENCODER).name in ("examples", "chosen", "zero_shot")
 
 
 def test_rivals_without_texts_are_there_where_none_were_written():
-    scores = judge(case(pairs(30), paid=ClassMeans(3.0, 1e-6)), {ENCODER: embed}, replicates=5)
-    assert {"zero_shot", "means", "chance"} <= set(scores[ENCODER].value)
-    assert not {"public", "candidates", "chosen"} & set(scores[ENCODER].value)
+    scores = judge(case(pairs(30)), {ENCODER: embed}, replicates=5)
+    assert columns(scores, ENCODER) == {"chance", "zero_shot", "real", "all_real"}
+    scores = judge(case(pairs(30), examples=EXAMPLES), {ENCODER: embed}, replicates=5)
+    assert "examples" in columns(scores, ENCODER) & columns(scores, WORDS)
+
+
+def test_what_the_users_own_examples_teach_is_free():
+    """Label words say nothing here and no text was written; five examples tell it all."""
+    codes = dict(zip(NAMES, ("Q17", "Q4", "Q88"), strict=True))
+    coded = [(text, codes[label]) for text, label in pairs(150)]
+    release, known = coded[:30], coded[:60]
+    invented = [(text, codes[label]) for text, label in EXAMPLES]
+    without = judge(Case(release, coded, known), {ENCODER: embed}, replicates=20)
+    assert without[ENCODER, "gain"].low > 0.3
+    beside = judge(Case(release, coded, known, examples=invented), {ENCODER: embed}, replicates=20)
+    assert beside.value(ENCODER, "examples") == beside.value(ENCODER, "zero_shot") == 1
+    assert beside.value(ENCODER, "gain") == 0
+    public = [(text, codes[label]) for text, label in pairs(60, words="cat dog owl")]
+    texts = judge(Case(release, coded, known, public, invented), {ENCODER: embed}, replicates=5)
+    assert {"examples", "everything"} <= columns(texts, WORDS)
+
+
+def test_a_direction_is_of_words_and_examples_where_there_are_some():
+    words, half = directions(case(pairs(30)), embed), [EXAMPLES[0]]
+    np.testing.assert_allclose(np.linalg.norm(words, axis=1), 1)
+    one = directions(case(pairs(30), examples=half), embed)
+    np.testing.assert_array_equal(one, words)  # one label's examples differ from no other's
+    both = directions(case(pairs(30), examples=EXAMPLES[:4]), embed)
+    np.testing.assert_array_equal(both[2], words[2])
+    assert not np.allclose(both[:2], words[:2])
+
+
+def test_as_many_real_records_are_as_many_of_each_label():
+    """One label in ten records, and a third of the release: drawn blindly it would be missed."""
+    rare = [(text, label if label != "owl" or i % 30 == 2 else "dog")
+            for i, (text, label) in enumerate(pairs(300))]  # fmt: skip
+    (real,) = (rival for rival in RIVALS if rival.name == "real")
+    drawn = real.texts(Case(pairs(30), rare, rare), None)
+    for draw in drawn:
+        assert Counter(label for _, label in draw) == dict.fromkeys(NAMES, 10)
+    few = real.texts(Case(pairs(60), rare, rare), None)
+    assert [Counter(label for _, label in draw)["owl"] for draw in few] == [10], "all there are"
+    scores = judge(Case(pairs(60), rare, rare), {}, replicates=1)
+    assert scores.value(WORDS, "real_records") == 50
+
+
+def test_a_new_ruler_is_a_row():
+    """Every column, the metrics and the grades follow the lists: none of them names a ruler."""
+    public = pairs(120, right=0.5)
+
+    def answers(texts, tested):
+        return np.array([[text.split()[0] for text in tested]] * 3)
+
+    judged = case(pairs(30), public, examples=EXAMPLES)
+    scores = judge(judged, {ENCODER: embed, CLASSIFIER: answers}, replicates=2)
+    assert scores.value(CLASSIFIER, "release") == 1
+    assert "all_real" not in columns(scores, CLASSIFIER), "many texts, and no grade hangs on them"
+    values = {one.name: one.value for one in scores.metrics({})}
+    assert Scores.read(values) == scores
+    assert len({ruler.name for ruler in RULERS}) == len(RULERS)
+    assert "chance" in FREE
+    assert "real" not in FREE
 
 
 def test_label_words_say_nothing_where_labels_are_coded():
@@ -79,21 +147,21 @@ def test_label_words_say_nothing_where_labels_are_coded():
         Case([(text, codes[label]) for text, label in pairs(30)], coded, coded[:60]),
         {ENCODER: embed},
         replicates=20,
-    )[ENCODER]
-    assert scores.value["zero_shot"].value < 0.5
-    assert scores.gain["free"].low > 0.3
+    )
+    assert scores.value(ENCODER, "zero_shot") < 0.5
+    assert scores[ENCODER, "gain"].low > 0.3
 
 
 def test_names_stand_for_coded_labels():
     codes = dict(zip(NAMES, ("Q17", "Q4", "Q88"), strict=True))
     coded = [(text, codes[label]) for text, label in pairs(150)]
     names = {code: name for name, code in codes.items()}
-    scores = judge(Case(coded[:30], coded, names=names), {ENCODER: embed}, replicates=5)[ENCODER]
-    assert scores.value["zero_shot"].value == 1
+    scores = judge(Case(coded[:30], coded, names=names), {ENCODER: embed}, replicates=5)
+    assert scores.value(ENCODER, "zero_shot") == 1
 
 
 def test_label_words_choose_the_texts_that_lean_to_them():
-    picked = chosen(case(pairs(30), pairs(90, right=0.5)), dict.fromkeys(NAMES, 10), embed)
+    (picked,) = chosen(case(pairs(30), pairs(90, right=0.5)), embed)
     assert len(picked) == 30
     assert all(text.startswith(label) for text, label in picked)
 
@@ -107,26 +175,9 @@ def test_draws_share_no_text(count, draws):
     assert len(texts) == len(set(texts)) == min(count, 30 * draws)
 
 
-def test_the_paid_rival_gets_worse_with_less_epsilon_and_better_with_more_records():
-    def means(epsilon, records=1.0):
-        paid = ClassMeans(epsilon, 1e-6, records=records)
-        scores = judge(case(pairs(30), paid=paid), {ENCODER: embed}, replicates=1)
-        return scores[ENCODER].value["means"].value
-
-    assert means(10.0) == 1
-    assert means(0.01) < 0.7
-    assert means(0.01, records=1000.0) == 1
-
-
-def test_sigma_is_that_of_one_gaussian_mechanism():
-    # Balle and Wang 2018: mu = .64733 at epsilon 3, delta 1e-6 is sigma 1.5448
-    assert ClassMeans(3.0, 1e-6).sigma == pytest.approx(1.5448, abs=1e-3)
-    assert ClassMeans(3.0, 1e-6, 2.0).sigma == pytest.approx(2 * 1.5448, abs=2e-3)
-
-
 def test_texts_without_a_word_and_with_one_label_are_judged():
     scores = judge(Case([("!", "cat")] * 20, pairs(30), pairs(30)), {}, replicates=3)
-    assert scores[WORDS].value["release"].value == pytest.approx(1 / 3)
+    assert scores.value(WORDS, "release") == pytest.approx(1 / 3)
 
 
 def test_a_classifier_tells_other_words_from_real_ones_and_not_the_same():
@@ -173,73 +224,96 @@ NO_STYLE = {"likeness.style_gain": 0.01, "likeness.style_gain_low": -0.05}
 
 
 @pytest.mark.parametrize(
-    ("value", "grade", "sentence"),
+    ("value", "grade", "aspects"),
     [
-        (GOOD | STYLE, "good", "The records added topics, words and style."),
-        (GOOD | NO_STYLE, "good", "The records added topics and words, not style."),
+        (GOOD | STYLE, "good", "topics: yes, words: yes, style: yes"),
+        (GOOD | NO_STYLE, "good", "topics: yes, words: yes, style: not shown"),
         # good by one ruler alone
         (
             GOOD | ruled("words", 0.61, 0.01, -0.05) | NO_STYLE,
             "fair",
-            "The records added topics, not words or style.",
+            "topics: yes, words: not shown, style: not shown",
         ),
         (
             GOOD | ruled("vectors", 0.61, 0.01, -0.05) | NO_STYLE,
             "fair",
-            "The records added words, not topics or style.",
+            "topics: not shown, words: yes, style: not shown",
         ),
         # a third ruler shows nothing
-        (GOOD | ruled("classifier", 0.6, 0.0, -0.1) | STYLE, "fair", "topics, words and style"),
-        (GOOD | ruled("classifier", 0.75, 0.15, 0.05) | STYLE, "good", "topics, words and style"),
+        (GOOD | ruled("classifier", 0.6, 0.0, -0.1) | STYLE, "fair", "topics: yes, words: yes"),
+        (GOOD | ruled("classifier", 0.75, 0.15, 0.05) | STYLE, "good", "topics: yes, words: yes"),
         # gains that end at 0 are ties
         (
             ruled("vectors", 0.6, 0.0, 0.0) | ruled("words", 0.6, 0.0, 0.0) | NO_STYLE,
             "poor",
-            "No gain over what is free could be shown.",
+            "No gain over what is free could be shown (topics: not shown, words: not shown",
         ),
         (
             ruled("vectors", 0.5, -0.1, -0.2) | ruled("words", 0.7, 0.1, -0.001) | NO_STYLE,
             "poor",
-            "No gain over what is free could be shown.",
+            "No gain over what is free could be shown",
         ),
         (
             ruled("vectors", 0.6, 0.0, -0.1) | ruled("words", 0.6, 0.0, -0.1) | STYLE,
             "fair",
-            "The records added style, not topics or words.",
+            "topics: not shown, words: not shown, style: yes",
         ),
         # less than half of the way to real records by words
-        (GOOD | ruled("words", 0.65, 0.05, 0.01) | STYLE, "fair", "topics, words and style"),
+        (GOOD | ruled("words", 0.65, 0.05, 0.01) | STYLE, "fair", "topics: yes, words: yes"),
         # rulers that are missing
-        (ruled("words", 0.72, 0.12, 0.02), "fair", "The records added words. Of topics and style"),
-        (ruled("words", 0.6, 0.0, -0.1), "poor", "not shown to have added anything"),
-        (ruled("vectors", 0.75, 0.15, 0.05) | STYLE, "fair", "Of words it is not known"),
+        (ruled("words", 0.72, 0.12, 0.02), "fair", "topics: not measured, words: yes, style: not"),
+        (ruled("words", 0.6, 0.0, -0.1), "poor", "topics: not measured, words: not shown"),
+        (ruled("vectors", 0.75, 0.15, 0.05) | STYLE, "fair", "words: not measured"),
         # what voted decides nothing
         (
             ruled("voter", 0.9, 0.3, 0.2) | ruled("words", 0.6, 0.0, -0.1) | NO_STYLE,
             "poor",
-            "not shown to have added anything",
+            "topics: not measured",
         ),
     ],
 )  # fmt: skip
-def test_the_verdict_is_that_of_all_rulers_together(value, grade, sentence):
-    found = weigh(value)
-    assert found is not None
-    assert (found.grade, sentence in found.sentence) == (grade, True), found.sentence
+def test_what_the_records_added_is_said_by_all_rulers_together(value, grade, aspects):
+    found, sentences = gains(Scores.read(value), value.get("likeness.style_gain_low"))
+    assert (found, aspects in sentences[0]) == (grade, True), sentences
 
 
-def test_without_a_ruler_that_counts_there_is_no_verdict():
-    assert weigh({}) is None
-    assert weigh(ruled("voter", 0.9, 0.3, 0.2)) is None
-    assert verdict({"downstream.accuracy": 1.0}) is None
+@pytest.mark.parametrize(
+    ("accuracy", "low", "real", "all_real", "grade", "said"),
+    [
+        # a release that adds nothing to what is free and teaches as much as real records
+        (0.91, 0.88, 0.84, 0.87, "good", "right about 91% of real records"),
+        (0.80, 0.75, 0.81, 0.87, "fair", "all real records is right about 87%"),
+        (0.80, 0.75, 0.81, None, "good", "200 real records, as many of each label"),
+        (0.46, 0.40, 0.73, 0.80, "poor", "80%"),
+        (0.27, 0.22, 0.73, 0.80, "poor", "not shown to teach more than always naming"),
+        (0.27, 0.26, 0.28, 0.29, None, "real records teach hardly more"),
+        (0.70, 0.60, None, None, None, "no classifier that learned from real records"),
+    ],
+)
+def test_how_useful_a_release_is_is_said_by_what_real_records_teach(
+    accuracy, low, real, all_real, grade, said
+):
+    value = ruled("vectors", accuracy, -0.1, -0.2) | ruled("words", 0.1, -0.1, -0.2)
+    value |= {"vectors.accuracy_low": low, "vectors.real": real, "vectors.all_real": all_real}
+    value = {name: number for name, number in value.items() if number is not None}
+    found, sentences = usefulness(Scores.read(value), "the dial")
+    assert (found, said in sentences[0]) == (grade, True), sentences
+    assert ("Raise the dial." in sentences) == (found in ("fair", "poor"))
+    assert gains(Scores.read(value), None)[0] == "poor"
+
+
+def test_without_a_ruler_that_counts_nothing_is_graded():
+    assert verdict({}) is None
+    voter = Scores.read(ruled("voter", 0.9, 0.3, 0.2))
+    assert gains(voter, None)[0] is None
+    assert "By a simple classifier" in str(verdict({"downstream.accuracy": 1.0}))
 
 
 def test_the_verdict_names_the_best_of_what_is_free_and_what_is_missing():
     said = str(verdict(GOOD | ruled("vectors", 0.6, -0.1, -0.2, 0.7, rival="zero_shot")))
-    assert "best that is free 0.700 (label words without a text), 200 real records 0.800" in said
+    assert "free 0.700 (label words and your examples, without a classifier), 200 real" in said
     assert "gain -0.100 [-0.200, +0.000]" in said
-    assert "An encoder that took no part: UNAVAILABLE" in str(
-        verdict(ruled("words", 0.7, 0.1, 0.05))
-    )
+    assert "topics: not measured" in str(verdict(ruled("words", 0.7, 0.1, 0.05)))
 
 
 def test_codes_are_said_to_mean_nothing():
@@ -255,16 +329,21 @@ def test_an_interval_over_other_records_holds_the_difference_and_is_the_same_eve
         judge(case(pairs(30, right=0.8), public), {ENCODER: embed}, replicates=30) for _ in range(2)
     )
     assert first == again
-    for interval in (*first[ENCODER].value.values(), *first[ENCODER].gain.values()):
+    for interval in first.table.values():
         assert interval.low <= interval.value <= interval.high
 
 
 def test_metrics_are_named_by_ruler_and_rival():
-    judged = case(pairs(30), pairs(120, right=0.5), paid=ClassMeans(3.0, 1e-6, 2.0))
+    judged = case(pairs(30), pairs(120, right=0.5), examples=EXAMPLES)
     scores = judge(judged, {ENCODER: embed, VOTER: embed}, replicates=5)
-    found = {one.name: one for one in metrics_of(scores, likeness(judged), judged, {})}
+    every = [*scores.metrics({ENCODER: "an encoder here"}), *likeness_metrics(likeness(judged))]
+    found = {one.name: one for one in every}
+    assert {one.cls for one in every} == {"internal"}
+    assert len(found) == len(every)
     assert {f"{ruler}.accuracy" for ruler in (ENCODER, WORDS, VOTER)} <= set(found)
-    assert "L2 sensitivity 2" in found["vectors.means"].note
-    assert "of 120" in found["vectors.public"].note
+    assert found["vectors.public"].note == (
+        "accuracy by an encoder here, of as many texts of the public model"
+    )
+    assert "30 real records" in found["vectors.real"].note
     assert found["vectors.real_records"].value == 30
-    assert weigh({name: one.value for name, one in found.items()}) is not None
+    assert Scores.read({name: one.value for name, one in found.items()}) == scores

@@ -6,9 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.evaluation.classifiers import downstream, near
+from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
-from privsyn.evaluation.judge import ENCODER, VOTER, Case, ClassMeans, judge, likeness, metrics_of
+from privsyn.evaluation.judge import (
+    ENCODER,
+    NEARNESS,
+    VOTER,
+    Case,
+    judge,
+    likeness,
+    likeness_metrics,
+)
 from privsyn.evaluation.language_model import compare_labels
 from privsyn.evaluation.metrics import Metric
 
@@ -75,16 +83,12 @@ def test_every_number_beside_real_records_is_internal():
         return np.array([[len(text), text.count("a"), 1] for text in texts], np.float32)
 
     pairs = [("a" * (i % 7 + 1) + " b" * (i % 2), "xy"[i % 2]) for i in range(120)]
-    texts = [text for text, _ in pairs]
-    case = Case(pairs[:30], pairs[30:70], pairs[70:], pairs * 2, paid=ClassMeans(1.0, 1e-6))
+    case = Case(pairs[:30], pairs[30:70], pairs[70:], pairs * 2, pairs[:2])
+    unlabeled = Case(*([(text, "") for text, _ in part] for part in (pairs[:30], pairs[30:])))
     for found in (
-        metrics_of(
-            judge(case, {ENCODER: embed, VOTER: embed}, replicates=2),
-            likeness(case, embed),
-            case,
-            {},
-        ),
-        near(texts[:40], texts, [texts[:40]], embed, "e"),
+        list(judge(case, {ENCODER: embed, VOTER: embed}, replicates=2).metrics({})),
+        list(likeness_metrics(likeness(case, embed))),
+        list(judge(unlabeled, {NEARNESS: embed}, replicates=2).metrics({})),
         compare_labels(["a", "b"], ["b", "b"]),
     ):
         assert found
