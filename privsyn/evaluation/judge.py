@@ -186,15 +186,14 @@ def directions(case: Case, embed: Embed) -> NDArray[np.float64]:
     forms = ("{name}", "{name}: {document}", "{document} about {name}")
     wordings = [[form.format(name=name, document=document) for name in names] for form in forms]
     # (wordings, labels, width)
-    means = _unit(np.sum([_unit(embed(wording)) for wording in wordings], axis=0))
-    toward = _unit(means - means.mean(axis=0))
-    texts = {of: [text for text, label in case.examples if label == of] for of in labels}
-    there = [place for place, label in enumerate(labels) if texts[label]]
-    if len(there) > 1:  # one label's examples differ from no other's
-        means = _unit(np.array([_unit(embed(texts[labels[i]])).sum(axis=0) for i in there]))
-        # Texts and words lie apart in every encoder, so each is centered by itself.
-        toward[there] = _unit(toward[there] + _unit(means - means.mean(axis=0)))
-    return toward
+    toward = _unit(np.sum([_unit(embed(wording)) for wording in wordings], axis=0))
+    texts = [[text for text, label in case.examples if label == of] for of in labels]
+    if sum(map(bool, texts)) > 1:  # one label's examples differ from no other's
+        means = [_unit(_unit(embed(part)).sum(axis=0)[None])[0] if part else None for part in texts]
+        middle = np.mean([mean for mean in means if mean is not None], axis=0)
+        # A label without examples leans to none of the others'.
+        toward = _unit(toward + [middle if mean is None else mean for mean in means])
+    return _unit(toward - toward.mean(axis=0))
 
 
 RIVALS = (
