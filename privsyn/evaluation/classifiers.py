@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,6 +39,23 @@ def split_holdout(real: Sequence[T], count: int) -> tuple[list[T], list[T]]:
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
     count = min(count, len(real) // 2)
     return [real[i] for i in order[:count]], [real[i] for i in order[count:]]
+
+
+_MOST_DRAWS = 4
+
+
+def draws_of(pairs: Sequence[tuple[T, str]], sizes: Mapping[str, int]) -> list[list[tuple[T, str]]]:
+    """Disjoint draws with as many of each label, four at most; one of what there is.
+
+    A release has as many of each label as its settings say. Real records in their own proportions
+    would teach less of the rare labels, and flatter it.
+    """
+    groups = {label: [pair for pair in pairs if pair[1] == label] for label in sizes}
+    times = min((len(groups[label]) // size for label, size in sizes.items() if size), default=1)
+    return [
+        [pair for label, size in sizes.items() for pair in groups[label][k * size : (k + 1) * size]]
+        for k in range(max(1, min(times, _MOST_DRAWS)))
+    ]
 
 
 def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:

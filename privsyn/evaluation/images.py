@@ -6,6 +6,7 @@ both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.images import Pixels
-from privsyn.evaluation.classifiers import score
+from privsyn.evaluation.classifiers import draws_of, score, split_holdout
 from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
@@ -83,8 +84,9 @@ def downstream_beside(
 ) -> list[Metric]:
     """``downstream_images`` plus the same classifier trained on as many real images.
 
-    The held-out images are split without reading their labels: a training set of the release's
-    size, at most half, and a test set for both classifiers.
+    The held-out images are split without reading their labels: some to train on, as many as the
+    release has or a third, at most half, and a test set for both classifiers. Of the former as many
+    of each label are trained on as the release has.
 
     Returns:
         As ``downstream_images``, with ``downstream.real`` and ``downstream.real_records``. Fewer
@@ -93,19 +95,20 @@ def downstream_beside(
     ours, theirs = _pairs(synthetic, synthetic_labels), _pairs(real, real_labels)
     if len(theirs) < 2 * _FEWEST or not ours:
         return downstream_images(synthetic, synthetic_labels, real, real_labels)
-    order = np.random.default_rng(_SEED).permutation(len(theirs)).tolist()
-    count = min(len(ours), len(theirs) // 2)
-    known, tested = ([theirs[i] for i in part] for part in (order[:count], order[count:]))
+    pool, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3))
+    known, *_ = draws_of(pool, Counter(label for _, label in ours))
 
     def trained(on: Sequence[tuple[Pixels, str]]) -> list[Metric]:
         return downstream_images(*_columns(on), *_columns(tested))
 
     beside = next(one.value for one in trained(known) if one.name == "downstream.accuracy")
-    note = f"the same, trained on {count} other held-out real images"
+    note = f"the same, trained on {len(known)} other held-out real images"
     return [
         *trained(ours),
         Metric("downstream.real", beside, "internal", note),
-        Metric("downstream.real_records", float(count), "internal", "images trained on for that"),
+        Metric(
+            "downstream.real_records", float(len(known)), "internal", "images trained on for that"
+        ),
     ]
 
 

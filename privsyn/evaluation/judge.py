@@ -26,6 +26,7 @@ from privsyn.evaluation.classifiers import (
     REPLICATES,
     Interval,
     Texts,
+    draws_of,
     has_word,
     spread,
 )
@@ -44,7 +45,6 @@ COUNTS = {"records": "records tested on", "real_records": "real records drawn, f
 
 _SEED = 20240615
 _STRENGTH = 10.0
-_MOST_DRAWS = 4
 
 
 @dataclass(frozen=True)
@@ -144,20 +144,10 @@ class Rival:
     name: str
     words: str
     free: bool
-    texts: Callable[[Case, Embed | None], list[Texts]] | None = None
+    texts: Callable[[Case, Embed | None], Sequence[Texts]] | None = None
 
 
-def draws_of(texts: Texts, sizes: Mapping[str, int]) -> list[Texts]:
-    """Disjoint draws with as many texts of each label, four at most; one of what there is."""
-    groups = {label: [pair for pair in texts if pair[1] == label] for label in sizes}
-    times = min((len(groups[label]) // size for label, size in sizes.items() if size), default=1)
-    return [
-        [pair for label, size in sizes.items() for pair in groups[label][k * size : (k + 1) * size]]
-        for k in range(max(1, min(times, _MOST_DRAWS)))
-    ]
-
-
-def chosen(case: Case, embed: Embed | None) -> list[Texts]:
+def chosen(case: Case, embed: Embed | None) -> Sequence[Texts]:
     """The public texts of each label that lean most to it, as many as the release has."""
     if embed is None or not case.is_labeled or len(case.public) <= len(case.release):
         return []

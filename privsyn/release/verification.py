@@ -279,11 +279,11 @@ def _reports(
     """Whether the reports belong to the certificate, and are those that the ledger noted."""
     # exists() is False for a dangling link, which is a foreign file all the same.
     there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
-    none = Check(REPORT, None, "not checked: the folder holds no report of a validation")
-    sealed = _sealed_reports(folder, certificate) if there else [none]
-    if ledger is None:
-        return sealed
-    return [*sealed, _check_reports(folder, there, plan, certificate, ledger)]
+    sealed = _sealed_reports(folder, certificate) if there else []
+    noted = [] if ledger is None else [_check_reports(folder, there, plan, certificate, ledger)]
+    if there or any(check.passed is False for check in noted):
+        return [*sealed, *noted]
+    return [Check(REPORT, None, "not checked: the folder holds no report of a validation")]
 
 
 REPORT, NOTED = "report", "validation reports"
@@ -390,9 +390,7 @@ def _check_reports(
         and row.body["certificate_sha256"] == digest(certificate)
     ]
     if not notes:
-        return Check(
-            NOTED, None, f"not covered: {listed or 'none'}: the ledger noted no validation"
-        )
+        return Check(NOTED, None, f"not covered: {listed}: the ledger noted no validation")
     # The last note counts: a validation may be repeated with other bounds.
     noted = notes[-1].body["reports"]
     missing = [file for file in noted if file not in there]

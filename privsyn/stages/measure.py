@@ -420,7 +420,7 @@ def _beside(
         ours,
         tested[:_TESTED],
         known,
-        [(text, label or "") for text, label in public],
+        [(text, (label or "") if labeled else "") for text, label in public],
         _invented(ctx, plan, labeled=labeled),
         dict(plan.dataset.subject.descriptions),
         plan.dataset.document,

@@ -21,6 +21,7 @@ import yaml
 import privsyn
 from privsyn import cli
 from privsyn.config import load_config
+from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
     AccountMismatch,
     ConfigError,
@@ -482,8 +483,11 @@ def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
 
 def seal_reports(folder, **changes: object) -> None:
     """Change what validation wrote as another version of privsyn would have written it."""
+    page = folder / "report.json"
+    page.write_text(json.dumps(json.loads(page.read_text()) | {"wording": "99.1.0.dev3+other"}))
     said = json.loads((folder / "validation.json").read_text())
     said |= {**changes, "privsyn": "99.1.0.dev3"}
+    said["reports"]["report.json"] = sha256_file(page)
     del said["seal"]
     said["seal"] = certificate.seal_of(said)
     (folder / "validation.json").write_bytes(certificate.canonical(said))

@@ -67,7 +67,8 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     said = json.loads(numbers.read_text())
     assert said["release"]["release_id"] == planned.id
     assert {s["key"] for s in said["sections"] if s["grade"]} == {
-        "downstream",
+        "useful",
+        "added",
         "likeness",
         "disclosure",
     }

@@ -98,7 +98,8 @@ def test_a_release_is_whole_certified_and_settled(make_project, fake):
     assert [row["label"] for row in rows] == ["Billing"] * 3 + ["Symptoms"] * 3
     assert [row["id"] for row in rows] == [f"{planned.id}-{i:06d}" for i in range(6)]
     checks = verification.verify(folder, ctx.ledger)
-    assert all(check.passed for check in checks), checks
+    not_passed = [(check.name, check.passed) for check in checks if not check.passed]
+    assert not_passed == [("report", None)], "it is not validated yet"
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
     assert ctx.ledger.verify().entries == 1
@@ -339,7 +340,8 @@ def test_a_release_is_certified_by_one_process_at_a_time(make_project, fake, mon
     reserve(ctx, planned)
     folder = finish(ctx, planned, fake)
     assert refused == [True]
-    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    checks = verification.verify(folder, ctx.ledger)
+    assert all(check.passed is not False for check in checks)
 
 
 @pytest.mark.parametrize(
@@ -843,7 +845,8 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         (folder / "certificate.json").write_bytes(
             certificate.canonical(body | {"seal": certificate.seal_of(body)})
         )
-        return {check.name for check in verification.verify(folder, ctx.ledger) if not check.passed}
+        checks = verification.verify(folder, ctx.ledger)
+        return {check.name for check in checks if check.passed is False}
 
     def event(body):
         body["plan"]["event"]["events"][0]["range"] /= 2

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from privsyn.evaluation.classifiers import draws_of
 from privsyn.evaluation.judge import (
     CLASSIFIER,
     ENCODER,
@@ -19,7 +20,6 @@ from privsyn.evaluation.judge import (
     Scores,
     chosen,
     directions,
-    draws_of,
     judge,
     likeness,
     likeness_metrics,
