@@ -186,7 +186,7 @@ def test_images_beside_a_release_of_texts_do_not_verify(tmp_path):
         "media_type": "application/jsonl",
     }
     checks = verification._artifact(tmp_path, {"artifact": artifact})
-    assert [check.name for check in checks if not check.passed] == ["images are unchanged"]
+    assert [check.name for check in checks if check.passed is False] == ["images are unchanged"]
 
 
 def test_a_second_attempt_writes_the_same_folder(project):

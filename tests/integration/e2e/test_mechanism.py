@@ -55,7 +55,7 @@ def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkey
     times = 2 if name == "invisible_ink" else 1
     assert len(calls) == times
     checks = verification.verify(folder, ctx.ledger)
-    assert [check for check in checks if not check.passed] == []
+    assert [check for check in checks if check.passed is False] == []
     assert len(calls) == times + 1
 
 

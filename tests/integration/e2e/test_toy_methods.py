@@ -127,7 +127,7 @@ def test_it_makes_a_release_that_verifies_and_says_nothing_private(driven, metho
         "synthetic.jsonl", "certificate.json", "validation.json", "report.html", "report.json",
         "quality.json",
     }  # fmt: skip
-    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     assert folder.with_name(f"{folder.name}.dvc").is_file()
     assert CANARY not in "".join(printed)
     assert all(CANARY.encode() not in path.read_bytes() for path in folder.rglob("*.*"))
