@@ -60,7 +60,10 @@ if TYPE_CHECKING:
 SIGNED = "signature"
 """Name of the check of the signature."""
 NEWER, OTHER = "privsyn is as new", "privsyn reads it"
-_STORED = ("artifact", "images", "exhibits", "model", "nothing else", "ledger", "signature")
+_STORED = (
+    "artifact", "images", "exhibits", "model", "nothing else", "ledger", "report", "signature",
+    "validation reports",
+)  # fmt: skip
 """Beginnings of the checks that compare what is stored. The others compute it again, which another
 version may do in another way."""
 
