@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
+from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR, Interval
 from privsyn.evaluation.judge import (
     ENCODER,
     GAIN,
@@ -346,15 +346,14 @@ def graded_section(
 def _bars(scores: Scores, ruler: Ruler, *, free: bool) -> Block:
     """The release and its rivals by a ruler: those that are free, or real records."""
     rivals = [one for one in scores.rivals(ruler.name) if one.free == free or one.name == "chance"]
-    bars = [Bar("this release", *_ends(scores, ruler, RELEASE), ours=True)]
-    bars += [
-        Bar(scores.words_for(ruler.name, one), *_ends(scores, ruler, one.name)) for one in rivals
-    ]  # fmt: skip
+    name = ruler.name
+    bars = [Bar("this release", *_ends(scores[name, RELEASE]), ours=True)]
+    bars += [Bar(scores.words_for(name, one), *_ends(scores[name, one.name])) for one in rivals]
     return Block("bars", *bars, of=f"{ruler.number.capitalize()} on real records, by {ruler.words}")
 
 
-def _ends(scores: Scores, ruler: Ruler, column: str) -> tuple[float, float | None, float | None]:
-    found = scores[ruler.name, column]
+def _ends(found: Interval) -> tuple[float, float | None, float | None]:
+    """A number, and the ends of its interval if it has one."""
     if found.low == found.value == found.high:
         return found.value, None, None
     return found.value, found.low, found.high
@@ -368,9 +367,7 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
         if str(metric["name"]).startswith("downstream.recall.")
     )
     decided = usefulness(scores, about.tuning_hint)
-    missing = () if scores.deciding or not about.texts else _why_unmeasured(about)
-    if not (scores.rulers or about.texts):
-        missing = _why_unmeasured(about)
+    measured = scores.deciding or (scores.rulers and not about.texts)
     block = Block("numbers", *recalls)
     if len(recalls) <= _DRAWN:
         of = "Share of each label's real records that are found, by a simple classifier"
@@ -380,7 +377,7 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
         "How useful is it?",
         decided[0],
         _advice(decided, about, _least_found(recalls, metrics)),
-        missing,
+        () if measured else _why_unmeasured(about),
         *(_bars(scores, ruler, free=False) for ruler in scores.rulers),
         block,
     )
@@ -389,27 +386,18 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
 def _added_section(scores: Scores, style: float | None, about: Availability) -> ReportSection:
     """Is it better than what costs no privacy?"""
     decided = gains(scores, style, about.tuning_hint)
-    numbers = [
-        Number(
-            f"gain by {ruler.words}",
-            scores.value(ruler.name, GAIN),
-            f"over the best of what is free: {scores.best_free(ruler.name).words}",
-            scores[ruler.name, GAIN].low,
-            scores[ruler.name, GAIN].high,
-        )
-        for ruler in scores.deciding
-    ]
+    numbers = []
+    for ruler in scores.deciding:
+        gain, best = scores[ruler.name, GAIN], scores.best_free(ruler.name).words
+        note = f"over the best of what is free: {best}"
+        numbers.append(Number(f"gain by {ruler.words}", gain.value, note, gain.low, gain.high))
     return graded_section(
         "added",
         "Did your records add to what is free?",
         decided[0],
         _advice(decided, about, _CODED if is_coded(scores) else ""),
         list(_not_beside(scores, about)),
-        *(
-            _bars(scores, ruler, free=True)
-            for ruler in scores.rulers
-            if (ruler.name, GAIN) in scores
-        ),
+        *(_bars(scores, one, free=True) for one in scores.rulers if (one.name, GAIN) in scores),
         Block("numbers", *numbers),
     )
 
@@ -451,13 +439,12 @@ def _least_found(recalls: Sequence[Number], metrics: Metrics) -> str:
     least = min(recalls, key=lambda recall: recall.value, default=None)
     if least is None or least.value > _ALL:
         return ""
+    facts: dict[str, Any] = {"label": least.name, "share": least.value}
     for metric in metrics:
         if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == least.name:
-            other, share = str(metric["note"]).removeprefix(TAKEN_FOR), float(metric["value"])
-            return _CONFUSED.format(
-                label=least.name, share=least.value, other=other, other_share=share
-            )  # fmt: skip
-    return _LEAST.format(label=least.name, share=least.value)
+            other = str(metric["note"]).removeprefix(TAKEN_FOR)
+            return _CONFUSED.format(**facts, other=other, other_share=metric["value"])
+    return _LEAST.format(**facts)
 
 
 def _why_unmeasured(about: Availability) -> tuple[str, ...]:
@@ -510,20 +497,14 @@ class Alike:
 
 ALIKE = (
     Alike("likeness.auc", "less", 0.7, 0.85, "A classifier tells it from real texts by its words."),
-    Alike(
-        "mauve", "more", 0.9, 0.6,
-        "Raise {levers}. MAUVE of fewer than some hundred texts says little.",
-    ),
+    Alike("mauve", "more", 0.9, 0.6,
+          "Raise {levers}. MAUVE of fewer than some hundred texts says little."),
     Alike("length_ks", "less", 0.1, 0.3, "{lengths}"),
-    Alike(
-        "labels_apart", "less", 0.1, 0.3,
-        "Label proportions differ from those of the real records. {proportions}",
-    ),
+    Alike("labels_apart", "less", 0.1, 0.3,
+          "Label proportions differ from those of the real records. {proportions}"),
     Alike("precision", "more", 0.8, 0.5, "Many do not look like real images: raise {levers}."),
-    Alike(
-        "recall", "more", 0.6, 0.3,
-        "Many real images have no similar synthetic one: generate more.",
-    ),
+    Alike("recall", "more", 0.6, 0.3,
+          "Many real images have no similar synthetic one: generate more."),
 )  # fmt: skip
 """Limits are conventions of this project. Precision and recall are graded relative to those of
 other real images, where these were measured."""
@@ -676,24 +657,25 @@ READS = (
 )  # fmt: skip
 
 
+_READINGS = (
+    ("perplexity.gap", "Perplexity", "perplexity_texts"),
+    ("in_context.synthetic", "Accuracy with examples in the prompt", "in_context_records"),
+)
+_IN_CONTEXT = {
+    "synthetic": "this release",
+    "chance": "commonest label",
+    "public": "public model alone",
+    "real": "real records",
+}
+
+
 def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) -> ReportSection:
     """Perplexity and in-context accuracy under the public language model."""
-    shown = (
-        metric
-        for metric in metrics
-        if str(metric["name"]).startswith(_READ)
-        and not str(metric["name"]).endswith(("_low", "_high"))
-    )
+    read = (metric for metric in metrics if str(metric["name"]).startswith(_READ))
+    shown = (metric for metric in read if not str(metric["name"]).endswith(("_low", "_high")))
     missing = [
         f"{what}: UNAVAILABLE, since {_why_unread(about, setting)}."
-        for name, what, setting in (
-            ("perplexity.gap", "Perplexity", "perplexity_texts"),
-            (
-                "in_context.synthetic",
-                "Accuracy with examples in the prompt",
-                "in_context_records",
-            ),
-        )
+        for name, what, setting in _READINGS
         if name not in value
     ]
     gap, low, high = (value.get(f"perplexity.gap{end}") for end in ("", "_low", "_high"))
@@ -706,22 +688,13 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
         "levers": about.tuning_hint,
     }
     grade, sentences = _decide(READS, facts)
-    names = {
-        "synthetic": "this release",
-        "chance": "commonest label",
-        "public": "public model alone",
-        "real": "real records",
-    }
+    ends = value.get("in_context.low"), value.get("in_context.high")
     bars = [
-        Bar(label, value[f"in_context.{name}"], *ends, ours=name == "synthetic")
-        for name, label in names.items()
+        Bar(label, value[f"in_context.{name}"], *(ends if name == "synthetic" else ()),
+            ours=name == "synthetic")
+        for name, label in _IN_CONTEXT.items()
         if f"in_context.{name}" in value
-        for ends in [
-            (value.get("in_context.low"), value.get("in_context.high"))
-            if name == "synthetic"
-            else (None, None)
-        ]
-    ]
+    ]  # fmt: skip
     of = "Accuracy of the model on real records, with labeled examples in its prompt"
     return graded_section(
         "reading",
