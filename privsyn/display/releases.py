@@ -255,13 +255,13 @@ class Utility:
         if not scores.rulers:
             return None
         ruler = scores.rulers[0]
-        own, rivals = scores[ruler.name, RELEASE], scores.rivals(ruler.name)
-        no_interval = own.low == own.value == own.high
+        release, rivals = scores[ruler.name, RELEASE], scores.rivals(ruler.name)
+        no_interval = release.low == release.value == release.high
         free = scores.rivals(ruler.name, free=True)
         return cls(
-            own.value,
-            None if no_interval else own.low,
-            None if no_interval else own.high,
+            release.value,
+            None if no_interval else release.low,
+            None if no_interval else release.high,
             f"{ruler.number} by {ruler.words}",
             {one.name: scores.value(ruler.name, one.name) for one in rivals},
             scores.value(WORDS, RELEASE) if (WORDS, RELEASE) in scores else None,
@@ -339,10 +339,10 @@ class Comparison(Displayable):
             return (replace(cost, notes=self._notes()),)
         worth, rivals = [], []
         for one in self.releases:
-            found = one.utility
-            numbers = (found.free, found.words) if found else (None, None)
-            worth.append((one.name, str(found or "not measured"), *map(_cell, numbers)))
-            beside = found.rivals if found else {}
+            utility = one.utility
+            numbers = (utility.free, utility.words) if utility else (None, None)
+            worth.append((one.name, str(utility or "not measured"), *map(_cell, numbers)))
+            beside = utility.rivals if utility else {}
             rivals.append((one.name, *(_cell(beside.get(name)) for name in _COLUMNS)))
         return (
             cost,

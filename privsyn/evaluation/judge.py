@@ -333,8 +333,8 @@ class Scores:
     @property
     def rulers(self) -> list[Ruler]:
         """Those that measured the release, in the order of RULERS: the first is the headline."""
-        found = [ruler for ruler in RULERS if (ruler.name, RELEASE) in self.table]
-        return [ruler for ruler in found if ruler.name != SIMPLE] or found
+        every = [ruler for ruler in RULERS if (ruler.name, RELEASE) in self.table]
+        return [ruler for ruler in every if ruler.name != SIMPLE] or every
 
     @property
     def deciding(self) -> list[Ruler]:
@@ -438,7 +438,7 @@ def judge(
                 name: Interval(n, n, n)
                 for name, n in zip(COUNTS, map(float, counts), strict=True)
             }  # fmt: skip
-            table |= {(ruler.name, column): found for column, found in columns.items()}
+            table |= {(ruler.name, column): interval for column, interval in columns.items()}
     return Scores(table)
 
 
@@ -473,12 +473,12 @@ def intervals(
         )
         for name, each in answers.items()
     }
-    found = {name: spread(points[name], samples[name], least=least) for name in answers}
+    columns = {name: spread(points[name], samples[name], least=least) for name in answers}
     if free := [name for name in FREE if name in answers]:
         best = max(points[name] for name in free)
         over = samples[RELEASE] - np.max([samples[name] for name in free], axis=0)
-        found[GAIN] = spread(points[RELEASE] - best, over, least=least - 1)
-    return found
+        columns[GAIN] = spread(points[RELEASE] - best, over, least=least - 1)
+    return columns
 
 
 def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
@@ -569,8 +569,8 @@ def likeness_metrics(like: Mapping[str, Interval]) -> Iterator[Metric]:
     for name, interval in like.items():
         end = next((end for end in _OF if name.endswith(end)), "")
         note = _LIKE[name.removesuffix(end)] + _OF.get(end, "")
-        found = ends(f"likeness.{name}", interval, note)
-        yield from found if name.startswith(("auc", "style")) else found[:1]
+        metrics = ends(f"likeness.{name}", interval, note)
+        yield from metrics if name.startswith(("auc", "style")) else metrics[:1]
 
 
 _FOLDS = 5

@@ -95,8 +95,8 @@ class Availability:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table of grades.
+class Graded:
+    """A row of a table of grades: the first whose condition holds is taken.
 
     Attributes:
         holds: Whether it is the row, by the facts.
@@ -119,7 +119,7 @@ Decided = tuple[Grade | None, tuple[str, ...]]
 """A grade, and the sentences of what it means and what to do."""
 
 
-def _decide(rows: Sequence[Row], facts: Mapping[str, Any]) -> Decided:
+def _decide(rows: Sequence[Graded], facts: Mapping[str, Any]) -> Decided:
     row = next(row for row in rows if row.holds(SimpleNamespace(**facts)))
     return row.grade, tuple(part.format_map(facts) for part in (row.sentence, row.step) if part)
 
@@ -149,35 +149,35 @@ _TEACHES = (
     "learned from {reference} is right about {ref:.0%}."
 )
 USEFUL = (
-    Row(lambda f: f.ruler is None, None, "Not measured."),
-    Row(lambda f: f.ruler.name == NEARNESS, None,
+    Graded(lambda f: f.ruler is None, None, "Not measured."),
+    Graded(lambda f: f.ruler.name == NEARNESS, None,
         "Not graded: nearness has no scale of its own. Compare the bars."),
-    Row(lambda f: f.ref is None, None,
+    Graded(lambda f: f.ref is None, None,
         "Not graded: no classifier that learned from real records was measured."),
-    Row(lambda f: f.low <= f.chance, "poor",
+    Graded(lambda f: f.low <= f.chance, "poor",
         "It was not shown to teach more than always naming the commonest label ({chance:.0%}).",
         "Raise {levers}."),
-    Row(lambda f: f.ref - f.chance <= _TAUGHT, None,
+    Graded(lambda f: f.ref - f.chance <= _TAUGHT, None,
         "Not graded: real records teach hardly more than the commonest label."),
-    Row(lambda f: f.reached >= _CLOSE, "good", _TEACHES),
-    Row(lambda f: f.reached >= _HALF, "fair", _TEACHES, "Raise {levers}."),
-    Row(_otherwise, "poor", _TEACHES, "Raise {levers}."),
+    Graded(lambda f: f.reached >= _CLOSE, "good", _TEACHES),
+    Graded(lambda f: f.reached >= _HALF, "fair", _TEACHES, "Raise {levers}."),
+    Graded(_otherwise, "poor", _TEACHES, "Raise {levers}."),
 )  # fmt: skip
 """How useful a release is, whatever else is as useful."""
 
 _NOTHING = "No gain over what is free could be shown ({aspects})."
 _SOMETHING = "The records added to what is free ({aspects})."
 ADDED = (
-    Row(lambda f: not f.deciding, None, "Not measured."),
-    Row(lambda f: f.every and f.complete and f.halfway, "good", _SOMETHING,
+    Graded(lambda f: not f.deciding, None, "Not measured."),
+    Graded(lambda f: f.every and f.complete and f.halfway, "good", _SOMETHING,
         "Every ruler puts it above what is free, of which the best is: {best}."),
-    Row(lambda f: f.some, "fair", _SOMETHING,
+    Graded(lambda f: f.some, "fair", _SOMETHING,
         "The best of what is free: {best} ({free:.2f}). Raise {levers}."),
-    Row(lambda f: f.free > _NEAR_ALL or (f.free >= f.real and f.real - f.chance > _TAUGHT), "poor",
-        _NOTHING,
+    Graded(lambda f: f.free > _NEAR_ALL or (f.free >= f.real and f.real - f.chance > _TAUGHT),
+        "poor", _NOTHING,
         "What is free teaches about as much ({free:.2f}: {best}) as {real_records} real records "
         "({real:.2f}). Take what costs nothing: no epsilon is needed."),
-    Row(_otherwise, "poor", _NOTHING,
+    Graded(_otherwise, "poor", _NOTHING,
         "What is free gives {free:.2f} ({best}). Raise {levers}, or spend more epsilon, or take "
         "what costs nothing."),
 )  # fmt: skip
@@ -190,18 +190,18 @@ _CODED = (
     "dataset.label_descriptions gives them words."
 )
 LINES = (
-    Row(lambda f: f.gain is not None and f.real is not None, None,
+    Graded(lambda f: f.gain is not None and f.real is not None, None,
         "By {words}: release {value:.3f}, best that is free {free:.3f} ({best}), {real_records} "
         "real records {real:.3f}; gain {gain:+.3f} [{gain_low:+.3f}, {gain_high:+.3f}]."),
-    Row(lambda f: f.gain is not None, None,
+    Graded(lambda f: f.gain is not None, None,
         "By {words}: release {value:.3f}, best that is free {free:.3f} ({best}); gain {gain:+.3f} "
         "[{gain_low:+.3f}, {gain_high:+.3f}]."),
-    Row(lambda f: not f.ruler.labeled, None,
+    Graded(lambda f: not f.ruler.labeled, None,
         "By {words}: release {value:.3f}, {real_records} real records {real:.3f}."),
-    Row(lambda f: f.real is not None, None,
+    Graded(lambda f: f.real is not None, None,
         "By {words}: release {value:.3f}, {real_records} real records {real:.3f}, the commonest "
         "label {chance:.3f}."),
-    Row(_otherwise, None, "By {words}: release {value:.3f}, the commonest label {chance:.3f}."),
+    Graded(_otherwise, None, "By {words}: release {value:.3f}, the commonest label {chance:.3f}."),
 )  # fmt: skip
 """What one ruler measured, in a line."""
 
@@ -352,11 +352,11 @@ def _bars(scores: Scores, ruler: Ruler, *, free: bool) -> Block:
     return Block("bars", *bars, of=f"{ruler.number.capitalize()} on real records, by {ruler.words}")
 
 
-def _ends(found: Interval) -> tuple[float, float | None, float | None]:
+def _ends(interval: Interval) -> tuple[float, float | None, float | None]:
     """A number, and the ends of its interval if it has one."""
-    if found.low == found.value == found.high:
-        return found.value, None, None
-    return found.value, found.low, found.high
+    if interval.low == interval.value == interval.high:
+        return interval.value, None, None
+    return interval.value, interval.low, interval.high
 
 
 def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> ReportSection:
@@ -509,13 +509,14 @@ ALIKE = (
 """Limits are conventions of this project. Precision and recall are graded relative to those of
 other real images, where these were measured."""
 LENGTHS = (
-    Row(lambda f: f.shift is None, None, "Lengths differ: look at {longest} and at the prompt."),
-    Row(lambda f: abs(f.shift) < 1, None,
+    Graded(lambda f: f.shift is None, None,
+        "Lengths differ: look at {longest} and at the prompt."),
+    Graded(lambda f: abs(f.shift) < 1, None,
         "Lengths differ, but not their median: look at {longest} and at the prompt."),
-    Row(lambda f: f.shift < 0, None,
+    Graded(lambda f: f.shift < 0, None,
         "Its texts are shorter than real ones, by {words:g} words in the median: raise {longest} "
         "if they are cut off, else ask for longer ones in the method's prompt."),
-    Row(_otherwise, None,
+    Graded(_otherwise, None,
         "Its texts are longer than real ones, by {words:g} words in the median: lower {longest}, "
         "or ask for shorter ones in the method's prompt."),
 )  # fmt: skip
@@ -640,20 +641,20 @@ _FEW = "Too few texts to tell whether synthetic or real ones surprise it more."
 _MORE = "Synthetic texts are more surprising to it than real ones: they may be broken."
 _LESS = "Synthetic texts are less surprising to it than real ones: it writes such texts anyway."
 READS = (
-    Row(lambda f: f.gap is None, None, "Not measured."),
+    Graded(lambda f: f.gap is None, None, "Not measured."),
     # A wide interval around 0 says that there are too few texts.
-    Row(lambda f: f.low <= 0 <= f.high and max(-f.low, f.high) <= _WIDE, "good",
+    Graded(lambda f: f.low <= 0 <= f.high and max(-f.low, f.high) <= _WIDE, "good",
         "The model finds synthetic and real texts about equally surprising."),
-    Row(lambda f: f.low <= 0 <= f.high and f.rows > f.texts, "fair", _FEW,
+    Graded(lambda f: f.low <= 0 <= f.high and f.rows > f.texts, "fair", _FEW,
         "Raise evaluate.perplexity_texts."),
-    Row(lambda f: f.low <= 0 <= f.high, "fair", _FEW,
+    Graded(lambda f: f.low <= 0 <= f.high, "fair", _FEW,
         "The release, of {rows}, is too small: have more texts written."),
-    Row(lambda f: 0 < f.gap <= _WIDE, "fair", _MORE,
+    Graded(lambda f: 0 < f.gap <= _WIDE, "fair", _MORE,
         "Read some; lower the method's temperature, or raise {levers}."),
-    Row(lambda f: f.gap > 0, "poor", _MORE,
+    Graded(lambda f: f.gap > 0, "poor", _MORE,
         "Read some; lower the method's temperature, or raise {levers}."),
-    Row(lambda f: -f.gap <= _WIDE, "fair", _LESS, "Raise {levers}."),
-    Row(_otherwise, "poor", _LESS, "Raise {levers}."),
+    Graded(lambda f: -f.gap <= _WIDE, "fair", _LESS, "Raise {levers}."),
+    Graded(_otherwise, "poor", _LESS, "Raise {levers}."),
 )  # fmt: skip
 
 
@@ -742,16 +743,16 @@ _STUDENT_BASELINES = {
 }
 """Baselines of a student by the first part of a metric's name."""
 STUDENTS = (
-    Row(lambda f: f.low <= f.least, "poor",
+    Graded(lambda f: f.low <= f.least, "poor",
         "{name}: {value:.3f} of next tokens right, no more than always naming the most frequent "
         "token: it learned almost nothing."),
-    Row(lambda f: f.public is None, "fair",
+    Graded(lambda f: f.public is None, "fair",
         "{name}: {value:.3f} of next tokens right, more than always naming the most frequent "
         "token."),
-    Row(lambda f: f.low > f.public, "good",
+    Graded(lambda f: f.low > f.public, "good",
         "{name}: {value:.3f} of next tokens right, more than the public model alone "
         "({public:.3f})."),
-    Row(_otherwise, "fair",
+    Graded(_otherwise, "fair",
         "{name}: {value:.3f} of next tokens right, not shown to be more than the public model "
         "alone ({public:.3f}), which may be far larger."),
 )  # fmt: skip

@@ -446,8 +446,8 @@ def _beside(
 
 def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str]]:
     """The user's examples, with the label that classifiers learn: public, and free."""
-    found = examples((plan.dataset, open_plan(ctx, plan).settings))
-    pairs = [(one.text, (one.label or "") if labeled else "") for one in found]
+    invented = examples((plan.dataset, open_plan(ctx, plan).settings))
+    pairs = [(one.text, (one.label or "") if labeled else "") for one in invented]
     return [pair for pair in dict.fromkeys(pairs) if pair[1] or not labeled]
 
 
