@@ -2,7 +2,7 @@
 
     python benchmarks/side_by_side.py STATE --data FOLDER [--model smollm2] [--sets sample agnews]
         [--epsilon 1 3 10] [--methods invisible_ink ...] [--set methods.invisible_ink.guidance=3]
-    python benchmarks/side_by_side.py STATE --plot PLOT.png --table --for-choosing --texts sample
+    python benchmarks/side_by_side.py STATE --plot PLOT.png --table --texts sample
 
 Every run is a project of its own under STATE, through the same stages as ``privsyn run``: OpenDP's
 noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
@@ -124,8 +124,6 @@ COLUMNS = (
     "public alone", "best free", "gain", "as many real", "MAUVE", "CPU s",
 )  # fmt: skip
 """Of the table."""
-FOR_CHOOSING = tuple(column for column in COLUMNS if column not in ("as many real", "CPU s"))
-"""Of the table for whoever chooses a method."""
 
 
 def project(state: Path, data: Path, name: str, epsilon: float, model: str, dtype: str) -> Path:
@@ -248,10 +246,10 @@ def draw(results: Path, picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
-def table(results: Path, columns: Sequence[str] = COLUMNS) -> str:
+def table(results: Path) -> str:
     """What is on file, a line a run, in Markdown."""
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    rows = [columns, ("---",) * len(columns)]
+    rows = [COLUMNS, ("---",) * len(COLUMNS)]
     sets, methods = list(SETS), list(METHODS)
     for line in sorted(
         lines, key=lambda each: (
@@ -287,7 +285,7 @@ def table(results: Path, columns: Sequence[str] = COLUMNS) -> str:
             if line["cpu"] is None  # a release by `privsyn run`
             else f"{line['cpu']:,}" + (" after a kill" if line["resumed"] else ""),
         }
-        rows.append([cells[column] for column in columns])
+        rows.append([cells[column] for column in COLUMNS])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -360,21 +358,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--plot", type=Path, help="draw what is on file, and run nothing")
     parser.add_argument("--table", action="store_true", help="print it, and run nothing")
-    parser.add_argument(
-        "--for-choosing", action="store_true", help="print that of the docs, and run nothing"
-    )
     parser.add_argument("--texts", metavar="SET", help="print five texts a method, and run nothing")
     arguments = parser.parse_args()
     state, results = arguments.state.resolve(), arguments.results.resolve()
     if arguments.table:
         print(table(results))
-    if arguments.for_choosing:
-        print(table(results, FOR_CHOOSING))
     if arguments.plot:
         draw(results, arguments.plot)
     if arguments.texts:
         print(texts(results, arguments.texts, 5))
-    if arguments.table or arguments.for_choosing or arguments.plot or arguments.texts:
+    if arguments.table or arguments.plot or arguments.texts:
         return
     state.mkdir(parents=True, exist_ok=True)
     kept = results.read_text(encoding="utf-8").splitlines() if results.exists() else []

@@ -12,21 +12,11 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(BENCHMARKS)
     from side_by_side import (
-        FOR_CHOOSING,
         METHODS,
         RESULTS,
         SETS,
         own_settings,
-        table,
     )
-
-
-def test_the_table_of_methods_side_by_side_is_of_the_rows_on_file() -> None:
-    written = (BENCHMARKS.parent / "docs" / "choosing.md").read_text(encoding="utf-8")
-    mark = "side_by_side.py STATE --for-choosing -->\n"
-    start = written.index(mark) + len(mark)
-    end = written.index("\n<!-- end of the rows on file -->", start)
-    assert written[start:end] == table(RESULTS, FOR_CHOOSING)
 
 
 def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
