@@ -128,7 +128,7 @@ class Mechanism(ABC):
     rows: tuple[int, int] | None = None
     divisor: int | None = None
     sized_for: SizedFor | None = None
-    refusal: str = ""
+    refusal: str = field(default="", compare=False)  # advice: a rebuilt mechanism has none
 
     def advice(self, expected: float) -> tuple[str, ...]:
         """Advice that follows from the public number of records of a cell, one line each."""

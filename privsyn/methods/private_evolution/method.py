@@ -204,7 +204,8 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     ) -> Iterator[Sample | Exhibit]:
         """Pictures and figures of the rounds, then the last population."""
         kind = modality(settings, draw.models)
-        yield from _evolve(settings, mechanism, kind, buckets, draw, np.random.default_rng())
+        rng = np.random.default_rng()
+        yield from _Evolution(settings, mechanism, kind, buckets, draw, rng).run()
 
     def more(
         self,
@@ -236,114 +237,189 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
                     done += 1
 
 
-def _evolve(
-    settings: PrivateEvolutionConfig,
-    mechanism: PrivateEvolutionMechanism,
-    kind: Samples[T],
-    buckets: Sequence[Bucket],
-    draw: Draw,
-    rng: np.random.Generator,
-) -> Iterator[Sample | Exhibit]:
-    """Algorithm 4: all labels in parallel, so that a round is one histogram [E1]."""
-    labels, total = [bucket.cell.label for bucket in buckets], settings.rounds
-    journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
-    wide = settings.expansion
-    sizes = sizes_of(settings, labels)
-    steps = Steps(draw.progress, _steps(settings, labels))
-    private = _Private(kind, buckets, mechanism.facts.unit.max_records)
-    if not journal.has(f"votes/{total}"):
-        private.embed(draw)  # first: a failure before the first draw can be resumed
-    if settings.noisy_label_split:  # [E8]
-        steps.next()
-        noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
-        sizes = label_choice.apportion(
-            sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
-        )
-    candidates = [size * wide for size in sizes]
-    # [E11] A table of tokens compares the records with the first half, and adapts the second.
-    public = candidates if mechanism.words is None else [-(-count // 2) for count in candidates]
+class _Evolution(Generic[T]):
+    """Algorithm 4: all labels in parallel, so that a round is one histogram [E1].
 
-    def first(part: str, counts: Sequence[int]) -> list[list[T]]:
+    ``run`` has the lines of the papers. What is in neither is a step of its own before the first
+    vote: ``_split`` [E8], ``_adapt`` [E11] and ``_by_means`` [E14].
+    """
+
+    def __init__(
+        self,
+        settings: PrivateEvolutionConfig,
+        mechanism: PrivateEvolutionMechanism,
+        kind: Samples[T],
+        buckets: Sequence[Bucket],
+        draw: Draw,
+        rng: np.random.Generator,
+    ) -> None:
+        self._settings, self._mechanism, self._kind = settings, mechanism, kind
+        self._buckets, self._draw, self._rng = buckets, draw, rng
+        self._labels = [bucket.cell.label for bucket in buckets]
+        self._sizes = sizes_of(settings, self._labels)
+        self._steps = Steps(draw.progress, _steps(settings, self._labels))
+        self._private = _Private(kind, buckets, mechanism.facts.unit.max_records)
+
+    def run(self) -> Iterator[Sample | Exhibit]:
+        """Pictures and figures of the rounds, then the last population."""
+        settings, total, wide = self._settings, self._settings.rounds, self._settings.expansion
+        if not self._draw.journal.has(f"votes/{total}"):
+            self._private.embed(self._draw)  # first: a failure before the first draw is resumed
+        self._split()
+        population = self._first()  # line 2
+        if sheet := self._kind.sheet(population):
+            yield Exhibit("population-0000.png", sheet)
+        rounds: list[Mapping[str, Any]] = []
+        fallen = np.zeros(len(self._labels), np.int64)
+        for t in range(1, total + 1):  # line 4
+            self._kind = self._kind.with_steps(settings.steps(t))
+            vectors = self._vectors(t, population)
+            if t == 1:
+                population, vectors = self._by_means(population, vectors)
+            weights = self._weights(t, population, vectors)  # lines 5-7
+            # From here on the round is post-processing.
+            indices = self._parents(t, weights)  # lines 8-9
+            parents = [
+                [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
+            ]
+            offspring = self._offspring(t, parents)  # line 10
+            fallen += [not bins.any() for bins in weights]
+            rounds.append(_figures(t, settings.degree(t), weights, indices, parents, offspring))
+            population = [
+                (old if wide > 1 else []) + new for old, new in zip(parents, offspring, strict=True)
+            ]
+            if t % -(-total // SHEETS) == 0 or t == total:
+                if sheet := self._kind.sheet(population):
+                    yield Exhibit(f"population-{t:04d}.png", sheet)
+        yield Exhibit("rounds.json", (json.dumps(rounds, indent=1) + "\n").encode())
+        for bucket, group, uniform in zip(self._buckets, population, fallen.tolist(), strict=True):
+            for number, sample in enumerate(group):  # lines 12-13
+                # Counted once per label, with its first record: counts are summed over the release.
+                counts = {"uniform_rounds": uniform} if uniform and not number else {}
+                yield Sample(bucket.cell, self._kind.content(sample), counts)
+
+    def _split(self) -> None:
+        """Split the release as the records are split, by a noisy histogram of labels [E8]."""
+        if not self._settings.noisy_label_split:
+            return
+        self._steps.next()
+        noisy = partial(_noisy, self._mechanism, self._private.counts, self._draw.noise)
+        counts = self._draw.journal.draw_array("labels", noisy, len(self._labels))
+        self._sizes = label_choice.apportion(sum(self._sizes), counts)
+
+    def _first(self) -> list[list[T]]:
+        """The first population: by the public model alone, or half of it [E11]."""
+        counts = [size * self._settings.expansion for size in self._sizes]
+        if self._mechanism.words is None:
+            public = counts
+        else:
+            # A table of tokens compares the records with the first half, and adapts the second.
+            public = [-(-count // 2) for count in counts]
+        population = self._fresh("population/1", public)
+        # With noisy sizes the records have had a say: these are no texts of the public model alone.
+        free = self._settings.modality == "text" and not self._settings.noisy_label_split
+        if self._draw.on_public is not None and free:
+            groups = zip(self._labels, population, strict=True)
+            content = self._kind.content
+            self._draw.on_public([(of, content(one)) for of, group in groups for one in group])
+        if self._mechanism.words is None:
+            return population
+        rest = [count - half for count, half in zip(counts, public, strict=True)]
+        return self._adapt(population, self._mechanism.words, rest)
+
+    def _fresh(self, part: str, counts: Sequence[int]) -> list[list[T]]:
+        """So many new candidates of each label."""
         makes = [
-            partial(_first_candidates, kind.api, count, label, steps)
-            for count, label in zip(counts, labels, strict=True)
+            partial(_first_candidates, self._kind.api, count, label, self._steps)
+            for count, label in zip(counts, self._labels, strict=True)
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
-        with steps.together(sum(counts)):
-            return _population(kind, journal, part, makes)
+        with self._steps.together(sum(counts)):
+            return _population(self._kind, self._draw.journal, part, makes)
 
-    population = first("population/1", public)  # line 2
-    # With noisy sizes the records have had a say: these are no texts of the public model alone.
-    free = not settings.noisy_label_split
-    if draw.on_public is not None and settings.modality == "text" and free:
-        groups = zip(labels, population, strict=True)
-        draw.on_public([(of, kind.content(one)) for of, group in groups for one in group])
-    if mechanism.words is not None:  # [E11]
-        steps.next()
-        kind = private.adapt(journal, mechanism.words, draw.noise, population)
-        rest = [count - half for count, half in zip(candidates, public, strict=True)]
-        adapted = first("population/adapted", rest)
-        population = [old + new for old, new in zip(population, adapted, strict=True)]
-    if sheet := kind.sheet(population):
-        yield Exhibit("population-0000.png", sheet)
-    rounds: list[Mapping[str, Any]] = []
-    fallen = np.zeros(len(labels), np.int64)
-    for t in range(1, total + 1):  # line 4
-        degree, kind = settings.degree(t), kind.with_steps(settings.steps(t))
-        with steps.together(len(labels) + settings.lookahead * sum(candidates)):
-            vectors = [
+    def _adapt(
+        self, population: list[list[T]], words: DiscreteGaussian, counts: Sequence[int]
+    ) -> list[list[T]]:
+        """The population and further candidates, by a noisy table of the records' tokens [E11]."""
+        self._steps.next()
+        self._kind = self._private.adapt(self._draw.journal, words, self._draw.noise, population)
+        adapted = self._fresh("population/adapted", counts)
+        return [old + new for old, new in zip(population, adapted, strict=True)]
+
+    def _vectors(self, t: int, population: list[list[T]]) -> list[NDArray[np.float32]]:
+        """What stands for each candidate in the vote, (candidates, width) for each label."""
+        settings, steps = self._settings, self._steps
+        candidates = sum(self._sizes) * settings.expansion
+        with steps.together(len(self._labels) + settings.lookahead * candidates):
+            return [
                 _kept_array(
-                    journal,
+                    self._draw.journal,
                     f"vectors/{t}/{place}",
-                    partial(_vectors_of, kind, group, label, degree, settings.lookahead, steps),
+                    partial(
+                        _vectors_of,
+                        self._kind,
+                        group,
+                        label,
+                        settings.degree(t),
+                        settings.lookahead,
+                        steps,
+                    ),
                 )
-                for place, (group, label) in enumerate(zip(population, labels, strict=True))
+                for place, (group, label) in enumerate(zip(population, self._labels, strict=True))
             ]
-        if mechanism.means is not None and t == 1:  # [E14]
-            steps.next()
-            population, vectors = private.by_means(
-                journal, mechanism.means, draw.noise, population, vectors, sizes
-            )
-        steps.next()
-        noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
-        noisy = journal.draw_array(
-            f"votes/{t}", noisy_votes, sum(map(len, population))
-        )  # lines 5-6 [E4]
-        # (candidates,) for each label; from here on the round is post-processing
+
+    def _by_means(
+        self, population: list[list[T]], vectors: list[NDArray[np.float32]]
+    ) -> tuple[list[list[T]], list[NDArray[np.float32]]]:
+        """Candidates and vectors, each at the label whose noisy mean is nearest [E14]."""
+        if self._mechanism.means is None:
+            return population, vectors
+        self._steps.next()
+        noise = self._mechanism.means, self._draw.noise
+        return self._private.by_means(self._draw.journal, *noise, population, vectors, self._sizes)
+
+    def _weights(
+        self, t: int, population: list[list[T]], vectors: list[NDArray[np.float32]]
+    ) -> list[NDArray[np.int64]]:
+        """Noisy votes above the threshold, (candidates,) for each label [E4]."""
+        self._steps.next()
+        exact = partial(self._private.votes, vectors)
+        noisy = self._draw.journal.draw_array(
+            f"votes/{t}",
+            partial(_noisy, self._mechanism, exact, self._draw.noise),
+            sum(map(len, population)),
+        )
         ends = np.cumsum([len(group) for group in population])[:-1]
-        weights = np.split(np.maximum(noisy - threshold, 0), ends)
-        # Lin et al. draw parents by votes; Xie et al. keep the best of L candidates per record
-        # [E9].
-        choose = _parents if wide == 1 else _best
-        indices = [
-            _kept_array(journal, f"parents/{t}/{place}", partial(choose, bins, size, rng))
-            for place, (bins, size) in enumerate(zip(weights, sizes, strict=True))
-        ]  # lines 8-9
-        parents = [
-            [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
+        threshold = round(self._mechanism.threshold * LATTICE)
+        return np.split(np.maximum(noisy - threshold, 0), ends)
+
+    def _parents(self, t: int, weights: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """Places of the parents of each label.
+
+        Lin et al. draw them by votes; Xie et al. keep the best of L candidates per record [E9].
+        """
+        choose = _parents if self._settings.expansion == 1 else _best
+        return [
+            _kept_array(
+                self._draw.journal, f"parents/{t}/{place}", partial(choose, bins, size, self._rng)
+            )
+            for place, (bins, size) in enumerate(zip(weights, self._sizes, strict=True))
         ]
-        offspring: list[list[T]] = [[] for _ in labels]
-        if times := 1 if wide == 1 else (wide - 1) * (t < total):  # [E9]
-            makes = [
-                partial(_offspring_of, kind.api, group * times, label, degree, steps)
-                for group, label in zip(parents, labels, strict=True)
-            ]
-            with steps.together(times * sum(sizes)):
-                offspring = _population(kind, journal, f"population/{t + 1}", makes)  # line 10
-        fallen += [not bins.any() for bins in weights]
-        rounds.append(_figures(t, degree, weights, indices, parents, offspring))
-        population = [
-            (old if wide > 1 else []) + new for old, new in zip(parents, offspring, strict=True)
+
+    def _offspring(self, t: int, parents: list[list[T]]) -> list[list[T]]:
+        """Variations of the parents: one each, or L - 1 but after the last round [E9]."""
+        settings, wide = self._settings, self._settings.expansion
+        times = 1 if wide == 1 else (wide - 1) * (t < settings.rounds)
+        if not times:
+            return [[] for _ in parents]
+        makes = [
+            partial(
+                _offspring_of, self._kind.api, group * times, label, settings.degree(t), self._steps
+            )
+            for group, label in zip(parents, self._labels, strict=True)
         ]
-        if t % -(-total // SHEETS) == 0 or t == total:
-            if sheet := kind.sheet(population):
-                yield Exhibit(f"population-{t:04d}.png", sheet)
-    yield Exhibit("rounds.json", (json.dumps(rounds, indent=1) + "\n").encode())
-    for bucket, group, uniform in zip(buckets, population, fallen.tolist(), strict=True):
-        for number, sample in enumerate(group):  # lines 12-13
-            # Counted once per label, with its first record: counts are summed over the release.
-            counts = {"uniform_rounds": uniform} if uniform and not number else {}
-            yield Sample(bucket.cell, kind.content(sample), counts)
+        with self._steps.together(times * sum(self._sizes)):
+            return _population(self._kind, self._draw.journal, f"population/{t + 1}", makes)
 
 
 def _noisy(

@@ -259,9 +259,9 @@ def asked(
         {"noise_multiplier": sigma},
     )
     draw = Draw(Backends({}), noise, NullJournal(), PerformanceConfig())
-    made = private_evolution._evolve(
+    made = private_evolution._Evolution(
         cfg, mechanism, Numbers(), buckets, draw, np.random.default_rng(5)
-    )
+    ).run()
     rows = sum(isinstance(part, Sample) for part in made)
     assert rows == planned.rows[0]
     *before, votes = getattr(planned.event, "events", [planned.event])
