@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -92,58 +92,167 @@ def plan(
         PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
-    config = ctx.config
-    method = load_method(method_name)
+    config, method = ctx.config, load_method(method_name)
     if open_account:
         private_folder(ctx.workspace.state)
+    given = ctx.settings(method_name)
+    models = _models(ctx, method, given)
+    dataset = config.dataset.resolved(ctx.day)
+    identity = DatasetIdentity(
+        **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
+    )
+    settings = method.resolve(given, models, identity.subject)
+    request = _request(config, method_name)
+    ctx.account.terms.refuse(config.account.name, f"a release of {method_name}", request)
+    price = _price(ctx, method, settings, derived)
+    mechanism, cost = price.mechanism, price.cost
+    account = _admit(ctx, request, price, open_account=open_account)
+    writers = [model.source for role, model in models.items() if role in WRITERS]
+    cells = len(method.cells(settings, dataset.labels))
+    fewest, most = mechanism.rows or (cells, cells)
+    cards = config.performance.shards or max(1, len(visible_cards()))
+    planned = Plan(
+        plan_schema=PLAN_SCHEMA,
+        method=method_name,
+        settings=settings.model_dump(mode="json"),
+        dataset=identity,
+        account=config.account.name,
+        adjacency=config.account.adjacency,
+        unit=config.account.unit,
+        unit_ids=ID_RULE,
+        max_records_per_unit=dataset.max_records_per_unit,
+        target_epsilon=config.privacy.epsilon,
+        target_delta=config.privacy.delta,
+        draw=config.privacy.draw,
+        paid_epsilon=price.paid,
+        models={
+            role: ModelUse(source=model.source, revision=model.revision, dtype=config.models.dtype)
+            for role, model in models.items()
+        },
+        partition_key=account.key_id if account else None,
+        amplified=price.open_epsilon is not None,
+        release_id=None,
+        settings_digest=_UNNAMED,
+        epsilon=cost.epsilon,
+        epsilon_without_secret=price.open_epsilon,
+        delta=cost.delta,
+        rho=rho(price.event),
+        event=dump(price.event),
+        derived=dict(mechanism.derived),
+        invariants=(),
+        warnings=(
+            *_warnings(ctx, given, writers, price, cells),
+            *_of_preset(config, method_name, models),
+            *_of_length(price.where, settings, dataset.words),
+        ),
+        audit_decides=config.evaluate.audit == "block",
+        rows=most,
+        min_rows=None if fewest == most else fewest,
+        shards=_shards(method, cards, cells, most),
+        dates=config.dataset.dates(ctx.day),
+    )
+    fields = planned.model_dump(mode="json")
+    digest = settings_digest(fields, given, identity, amplification=ctx.account.terms.amplification)
+    name = release_id(fields) if account else None
+    return planned.model_copy(update={"release_id": name, "settings_digest": digest})
+
+
+_UNNAMED = "0" * 64
+"""Digest of a plan until its fields are there, of which it is made."""
+
+
+def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, ModelIdentity]:
+    """The models of a release, and what measures it: refused now, not after it is paid for."""
+    config = ctx.config
     # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
-    given = ctx.settings(method_name)
-    ctx.check_files(method_name)
+    ctx.check_files(method.name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
-    _check_modality(config, method_name, models)
-    _refuse_small(config, method_name, models)
+    _check_modality(config, method.name, models)
+    _refuse_small(config, method.name, models)
     if config.evaluate.enabled and config.evaluate.embeddings:
-        # Refused now, not after the budget is spent.
         modality = modality_of(config.dataset)
         describe_role(config.models, modality.embedder, cache)
         encoder = ModelReference.measuring_encoder(config.evaluate.image_encoder)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
             locate(encoder, check_encoder)
-    dataset = config.dataset.resolved(ctx.day)
-    identity = DatasetIdentity(
-        **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
-    )
-    settings = method.resolve(given, models, identity.subject)
-    terms, of_which = ctx.account.terms, f"a release of {method_name}"
-    request = ReleaseRequest(
-        method_name,
+    return models
+
+
+def _request(config: Config, method: str) -> ReleaseRequest:
+    """What the account's terms are asked."""
+    return ReleaseRequest(
+        method,
         config.privacy.epsilon,
         config.privacy.delta,
         config.account.adjacency.value,
         config.account.unit,
         internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
     )
-    terms.refuse(config.account.name, of_which, request)
+
+
+def _admit(
+    ctx: Context, request: ReleaseRequest, price: _Price, *, open_account: bool
+) -> Account | None:
+    """The account, opened if asked for; refused by its terms at its own delta, or if it is new."""
+    config, spec, of_which = ctx.config, ctx.account, f"a release of {request.method}"
+    if spec.terms.limits_epsilon and price.cost.delta > config.account.delta:
+        at_cap = request.at_price_of(price.event, config.account.delta)
+        spec.terms.refuse(config.account.name, of_which, at_cap)
+    if not open_account:
+        return ctx.find_account()
+    ctx.ledger.accounts.check_first_release(spec, price.event, price.cost, f"of {request.method}")
+    return ctx.open_account()
+
+
+@dataclass(frozen=True)
+class _Price:
+    """What a release costs, and by what it is drawn.
+
+    Attributes:
+        where: The method's section.
+        mechanism: Of the generator.
+        event: Of the release: generator and accuracy.
+        cost: Of that event.
+        paid: Epsilon of a published accuracy, if one is paid for.
+        open_epsilon: Epsilon for whoever knows the secret that the cost counts on; None: none.
+    """
+
+    where: str
+    mechanism: Mechanism
+    event: Event
+    cost: Guarantee
+    paid: float | None
+    open_epsilon: float | None
+
+
+def _price(
+    ctx: Context, method: Method[Any], settings: Any, derived: Mapping[str, float] | None
+) -> _Price:
+    """Solve for the target, or price what was solved for.
+
+    Raises:
+        ConfigError: The settings cannot be had for the target.
+    """
+    config = ctx.config
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
+    adjacency, labels = config.account.adjacency, config.dataset.resolved(ctx.day).labels
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
-    adjacency = config.account.adjacency
-    accuracy = accuracy_of(paid, adjacency)
 
     def mechanism_for(*, secret: bool) -> tuple[Mechanism, Event]:
-        facts = PricingFacts(adjacency, config.unit, dataset.labels, secret_places=secret)
+        facts = PricingFacts(adjacency, config.unit, labels, secret_places=secret)
         mechanism = (
             method.calibrate(settings, share, facts)
             if derived is None
             else method.rebuild(settings, share, facts, derived)
         )
-        return mechanism, then_accuracy(mechanism.event, accuracy)
+        return mechanism, then_accuracy(mechanism.event, accuracy_of(paid, adjacency))
 
-    with _computable(method_name, target):
+    with _computable(method.name, target):
         # privacy: swapping one unit for another has no proof that counts on the secret of its place
-        secret = terms.amplification and adjacency is not Adjacency.REPLACE_ONE
+        secret = ctx.account.terms.amplification and adjacency is not Adjacency.REPLACE_ONE
         mechanism, event = mechanism_for(secret=secret)
         open_epsilon = epsilon_without_secret(event, target.delta)
         if open_epsilon is not None and open_epsilon <= target.epsilon:
@@ -155,83 +264,34 @@ def plan(
         raise ConfigError(mechanism.refusal)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
-            f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
+            f"methods.{method.name} would cost epsilon={cost.epsilon:.6g}, more than "
             f"privacy.epsilon={target.epsilon:.6g}.",
             hint="Leave open (null) what sets its noise, which is then solved for; or raise "
             "privacy.epsilon.",
         )
-    if terms.limits_epsilon and target.delta > config.account.delta:
-        terms.refuse(
-            config.account.name, of_which, request.at_price_of(event, config.account.delta)
-        )
-    if open_account:
-        ctx.ledger.accounts.check_first_release(ctx.account, event, cost, f"of {method_name}")
-        account: Account | None = ctx.open_account()
-    else:
-        account = ctx.find_account()
-    cells = len(method.cells(settings, dataset.labels))
-    fewest, most = mechanism.rows or (cells, cells)
+    return _Price(f"methods.{method.name}", mechanism, event, cost, paid, open_epsilon)
+
+
+def _warnings(
+    ctx: Context, given: Any, writers: Sequence[str], price: _Price, cells: int
+) -> tuple[str, ...]:
+    """Cautions and advice of a plan, by public settings alone."""
+    config, dataset, mechanism = ctx.config, ctx.config.dataset, price.mechanism
     there = publicly(dataset, config.account)
-    fields: dict[str, Any] = {
-        "plan_schema": PLAN_SCHEMA,
-        "method": method_name,
-        "settings": settings.model_dump(mode="json"),
-        "dataset": identity.model_dump(mode="json"),
-        "account": config.account.name,
-        "adjacency": config.account.adjacency.value,
-        "unit": config.account.unit,
-        "unit_ids": ID_RULE,
-        "max_records_per_unit": dataset.max_records_per_unit,
-        "target_epsilon": target.epsilon,
-        "target_delta": target.delta,
-        "draw": config.privacy.draw,
-        "paid_epsilon": paid,
-        "models": {
-            role: ModelUse(
-                source=model.source, revision=model.revision, dtype=config.models.dtype
-            ).model_dump(mode="json")
-            for role, model in models.items()
-        },
-        "partition_key": account.key_id if account else None,
-        "amplified": open_epsilon is not None,
-    }
-    return Plan(
-        **fields,
-        release_id=release_id(fields) if account else None,
-        settings_digest=settings_digest(fields, given, identity, amplification=terms.amplification),
-        epsilon=cost.epsilon,
-        epsilon_without_secret=open_epsilon,
-        delta=cost.delta,
-        rho=rho(event),
-        event=dump(event),
-        derived=dict(mechanism.derived),
-        invariants=(),
-        warnings=(
-            *of_prompts(
-                dataset,
-                [model.source for role, model in models.items() if role in WRITERS],
-                own=own_prompts(given),
-            ),
-            *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
-            *of_release(config.privacy, config.account, cost.epsilon, risk(event).right),
-            *of_cap(config.privacy, config.account),
-            *of_account(config.account),
-            *of_labels(dataset.labels),
-            *of_bound(config.dataset.max_records_per_unit, config.account.unit),
-            *of_sizes(f"methods.{method_name}", mechanism, cells, there),
-            *(mechanism.advice(there.records / cells) if there is not None else ()),
-            *mechanism.warnings,
-            *_of_preset(config, method_name, models),
-            *_of_length(f"methods.{method_name}", settings, dataset.words),
-            *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
-        ),
-        audit_decides=config.evaluate.audit == "block",
-        rows=most,
-        min_rows=None if fewest == most else fewest,
-        shards=_shards(
-            method, config.performance.shards or max(1, len(visible_cards())), cells, most
-        ),
-        dates=config.dataset.dates(ctx.day),
+    accuracy = accuracy_of(price.paid, config.account.adjacency)
+    right = risk(price.event).right
+    return (
+        *of_prompts(dataset, writers, own=own_prompts(given)),
+        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
+        *of_release(config.privacy, config.account, price.cost.epsilon, right),
+        *of_cap(config.privacy, config.account),
+        *of_account(config.account),
+        *of_labels(dataset.labels),
+        *of_bound(dataset.max_records_per_unit, config.account.unit),
+        *of_sizes(price.where, mechanism, cells, there),
+        *(mechanism.advice(there.records / cells) if there is not None else ()),
+        *mechanism.warnings,
+        *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
     )
 
 
