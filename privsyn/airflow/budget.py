@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +12,8 @@ from privsyn.airflow.publish import UNCHANGED
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
+
+log = logging.getLogger(__name__)
 
 
 class PlanOperator(StageOperator):
@@ -33,10 +36,14 @@ class PlanOperator(StageOperator):
         from privsyn.stages.plan import plan
 
         planned = plan(ctx, self.method, open_account=True)
+        shares = f", {planned.label_shares}" if planned.label_shares else ""
         summary = (
             f"{planned.id}: epsilon {format_epsilon(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
+            f"{shares}"
         )
+        for caution in planned.warnings:
+            log.warning("%s: %s", self.stage, caution)
         # Also kept on the operator: the OpenLineage listener reads it after the task.
         self.plan = planned.model_dump(mode="json")
         return self.plan, summary

@@ -54,8 +54,8 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
-from privsyn.modalities.registry import modality_of
-from privsyn.release.advice import definition, of_account, of_release, of_unit
+from privsyn.release.advice import definition
+from privsyn.release.plan import label_shares
 from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
@@ -216,8 +216,13 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         if account.period
         else ""
     )
-    nobody = of_unit(config.dataset.unit, by_file=modality_of(config.dataset).by_file)
-    cautions = nobody + of_release(privacy, account) + of_account(account)
+    # Late: a worker that only parses its DAG needs none of it.
+    from privsyn.stages.plan import settings_advice, writers_of
+
+    given = config.method(method)
+    cautions = settings_advice(config, given, writers_of(config))
+    if shares := label_shares(method, given.model_dump(), config.dataset.labels):
+        cautions += (f"The release holds {shares}.",)
     notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
     defined = definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency)
     return f"""\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field
@@ -159,21 +159,9 @@ class Plan(Section):
 
     @property
     def label_shares(self) -> str:
-        """How the labels share the records, in words; empty without two labels."""
-        labels, where = len(self.dataset.labels), f"methods.{self.method}"
-        if labels < 2:
-            return ""
-        if self.settings.get("label_split"):
-            return f"of each label as many as {where}.label_split says"
-        if self.settings.get("noisy_label_split"):
-            return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
-        at_most = "" if self.row_bounds[0] == self.rows else "at most "
-        # privacy: a method that does not pay for shares gives every label the same number.
-        public = f" ({where}.label_split: public shares)" if "label_split" in self.settings else ""
-        return (
-            f"{at_most}{self.rows // labels:,} of each of {labels} labels, whatever their shares "
-            f"in the records{public}"
-        )
+        """See ``label_shares``."""
+        exact = self.row_bounds[0] == self.rows
+        return label_shares(self.method, self.settings, self.dataset.labels, self.rows, exact=exact)
 
     @property
     def things(self) -> str:
@@ -271,6 +259,36 @@ IDENTITY = (
     "amplified",
 )
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
+
+
+def label_shares(
+    method: str,
+    settings: Mapping[str, Any],
+    labels: Sequence[str],
+    rows: int | None = None,
+    *,
+    exact: bool = True,
+) -> str:
+    """How the labels share a release, in words; empty without two labels.
+
+    Args:
+        method: The method.
+        settings: Its settings.
+        labels: The public labels.
+        rows: Records of the release; None before it is planned.
+        exact: Whether it has as many, and not at most.
+    """
+    where = f"methods.{method}"
+    if len(labels) < 2:
+        return ""
+    if settings.get("label_split"):
+        return f"of each label as many as {where}.label_split says"
+    if settings.get("noisy_label_split"):
+        return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
+    # privacy: a method that does not pay for shares gives every label the same number.
+    public = f" ({where}.label_split: public shares)" if "label_split" in settings else ""
+    many = "as many" if rows is None else f"{'' if exact else 'at most '}{rows // len(labels):,}"
+    return f"{many} of each of {len(labels)} labels, whatever their shares in the records{public}"
 
 
 def release_id(identity: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from privsyn.release.advice import (
 )
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
+from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan, writers_of
 
 CHECK = "check.json"
 
@@ -104,15 +104,8 @@ _TRACKED = {
 def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str]:
     """What a release needs before any epsilon, how its labels share it, and whether sizes suit."""
     dataset, given, where = ctx.config.dataset, ctx.config.method(method), f"methods.{method}"
-    models = ctx.config.models
-    # Of a server's model nothing is known.
-    writers = [models.language] if models.server is None else [f"{models.server}"]
     advice = [
-        *of_prompts(
-            dataset,
-            writers if modality_of(dataset).worded else [],
-            own=own_prompts(given),
-        ),
+        *of_prompts(dataset, writers_of(ctx.config), own=own_prompts(given)),
         *of_cap(ctx.config.privacy, ctx.config.account),
     ]
     try:

@@ -279,20 +279,48 @@ def _warnings(
     config, dataset, mechanism = ctx.config, ctx.config.dataset, price.mechanism
     there = publicly(dataset, config.account)
     accuracy = accuracy_of(price.paid, config.account.adjacency)
-    right = risk(price.event).right
     return (
-        *of_prompts(dataset, writers, own=own_prompts(given)),
-        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
-        *of_release(config.privacy, config.account, price.cost.epsilon, right),
-        *of_cap(config.privacy, config.account),
-        *of_account(config.account),
-        *of_labels(dataset.labels),
-        *of_bound(dataset.max_records_per_unit, config.account.unit),
+        *settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right),
         *of_sizes(price.where, mechanism, cells, there),
         *(mechanism.advice(there.records / cells) if there is not None else ()),
         *mechanism.warnings,
         *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
     )
+
+
+def settings_advice(
+    config: Config,
+    given: Any,
+    writers: Sequence[str],
+    spent: float | None = None,
+    right: float | None = None,
+) -> tuple[str, ...]:
+    """Cautions and advice that need no plan, so that a page of the DAG has them, too.
+
+    Args:
+        config: Of the project.
+        given: Settings of the method.
+        writers: The language models that write, as the settings name them.
+        spent: What the release costs; None before it is known.
+        right: ``Risk.right`` of its event; likewise.
+    """
+    dataset, account = config.dataset, config.account
+    return (
+        *of_prompts(dataset, writers, own=own_prompts(given)),
+        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
+        *of_release(config.privacy, account, spent, right),
+        *of_cap(config.privacy, account),
+        *of_account(account),
+        *of_labels(dataset.labels),
+        *of_bound(dataset.max_records_per_unit, account.unit),
+    )
+
+
+def writers_of(config: Config) -> list[str]:
+    """The language model that writes, by its setting; of a server nothing is known."""
+    if not modality_of(config.dataset).worded:
+        return []
+    return [config.models.language] if config.models.server is None else [f"{config.models.server}"]
 
 
 WRITERS: tuple[Role, ...] = ("language", "text", "base")

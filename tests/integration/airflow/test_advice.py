@@ -55,3 +55,19 @@ def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
         " ".join(method_dag("invisible_ink").doc_md.split()),
     ):
         assert ("rows, not people, are protected" in told) == (unit is None), told
+
+
+@pytest.mark.airflow
+def test_the_dag_s_page_gives_the_advice_that_needs_no_plan(tmp_path, monkeypatch):
+    from privsyn.airflow.factory import method_dag
+
+    data = {"name": "d", "path": "private.jsonl", "unit": "unit", "max_records_per_unit": 12}
+    data |= {"label": "label", "labels": ["A", "B"]}
+    params = project(tmp_path, dataset=data, account={"epsilon": 10}, models={"language": "tiny"})
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
+    page = " ".join(method_dag("invisible_ink").doc_md.split())
+    assert "dataset.document is not set" in page
+    assert "models.language=tiny is there to try things" in page
+    assert "privacy.epsilon=20 is above account.epsilon=10" in page
+    assert "dataset.max_records_per_unit=12 hides a patient with 12 records" in page
+    assert "as many of each of 2 labels, whatever their shares in the records" in page
