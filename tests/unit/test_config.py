@@ -86,6 +86,7 @@ def test_the_shipped_params_are_valid(raw):
         ("nonsense", "not of the form"),
         ("a..b=1", "not of the form"),
         ("privacy.epsilon=[", "not valid YAML"),
+        ("dataset.version={date:%Q", "not valid YAML. Close its quotes and brackets"),
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(raw, override, message):

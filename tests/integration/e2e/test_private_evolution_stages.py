@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,8 +15,9 @@ from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
-from privsyn.stages.draw import public_file
+from privsyn.stages.draw import generate, public_file
 from privsyn.stages.measure import public_alone
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
@@ -173,3 +175,29 @@ def test_its_first_population_is_the_baseline_of_its_evaluation(project):
     kept = json.loads(public_file(ctx, planned).read_text())
     assert [label for label, _ in kept] == ["Billing"] * 5 + ["Symptoms"] * 5
     assert all(isinstance(text, str) and text for _, text in kept)
+
+
+def test_a_resumed_run_says_that_reading_again_is_free_and_of_what_the_parts_are(project):
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    told: list[tuple[str, str]] = []
+
+    def stop(stage, done, total, things=""):
+        told.append((stage, things))
+        if "reading" not in stage and done > total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(replace(ctx, on_progress=stop), planned, 0, Backends(stand_ins()))
+    reading = {one for one in told if "parts" in one[1]}
+    assert reading == {("generate 1/1, reading", "parts of the records")}
+    told.clear()
+    generate(
+        replace(ctx, on_progress=lambda stage, *_, things="": told.append((stage, things))),
+        planned,
+        0,
+        Backends(stand_ins()),
+    )
+    assert [stage for stage, _ in told if "reading again, at no cost: " in stage]
