@@ -35,7 +35,17 @@ from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
 from privsyn.release.settings import DeploymentConfig, SigningConfig
-from privsyn.section import ASSET, CONNECTION, EVENT, NAME, PRESET, Section, explain, nearest
+from privsyn.section import (
+    ASSET,
+    CONNECTION,
+    EVENT,
+    NAME,
+    OVERRIDES,
+    PRESET,
+    Section,
+    explain,
+    nearest,
+)
 from privsyn.validation.settings import ValidationConfig
 
 RESERVED = ("builtin", "tiny", "smollm2", "gemma3-270m", "random", "text", "images")
@@ -331,9 +341,6 @@ class Config(Section):
         if isinstance(inner := lines.get("text"), Mapping):  # a section of its own
             lines["text"] = {**values.get("text", {}), **inner}
         return {**values, **lines}
-
-
-OVERRIDES = "PRIVSYN_OVERRIDES"
 
 
 def environment_overrides() -> tuple[str, ...]:

@@ -54,6 +54,9 @@ class Section(BaseModel):
     """The same where records are images; empty: there are no others."""
 
 
+OVERRIDES = "PRIVSYN_OVERRIDES"
+"""Environment variable with settings of the deployment; they may hold passwords."""
+
 PRESET: Final = "settings"
 """Key of a section, and line of a trigger form, that names a preset, and not a setting: a plan and
 a certificate hold the values that it stands for."""

@@ -16,9 +16,9 @@ from privsyn import errors
 from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
-from privsyn.config import OVERRIDES
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.models.gpus import card_locks, lease, visible_cards
+from privsyn.section import OVERRIDES
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext

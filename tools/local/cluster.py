@@ -33,7 +33,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from privsyn.airflow.project import PARAMS
-from privsyn.config import OVERRIDES, Config, load_config
+from privsyn.config import Config, load_config
+from privsyn.section import OVERRIDES
 from privsyn.vault import VARIABLE
 from tools.local.environment import (
     ADMIN,

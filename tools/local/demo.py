@@ -29,12 +29,12 @@ from privsyn import errors
 from privsyn.airflow.project import dag_id
 from privsyn.api.new_project import label_list, name_of
 from privsyn.cli.project import fetch
-from privsyn.config import OVERRIDES
 from privsyn.display.tables import show
 from privsyn.errors import PrivsynError
 from privsyn.methods.registry import FIRST
 from privsyn.models.references import PACKAGED
 from privsyn.models.torch_runtime import CPU, made_for_bfloat16
+from privsyn.section import OVERRIDES
 from privsyn.stages.base import Context, open_context
 from tools.local.environment import airflow_environment, prepare
 from tools.local.sample import DIGITS, write_sample_if_asked

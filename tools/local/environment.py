@@ -12,10 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from privsyn.airflow.project import DVC_POOL, GPU_POOL, PARAMS, projects
-from privsyn.config import OVERRIDES, environment_overrides
+from privsyn.config import environment_overrides
 from privsyn.data.artifacts import atomic_file
 from privsyn.files import make_whole
 from privsyn.models.gpus import visible_cards
+from privsyn.section import OVERRIDES
 
 HOST = "127.0.0.1"
 ADMIN = "admin"

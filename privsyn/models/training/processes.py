@@ -23,10 +23,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from privsyn.config import OVERRIDES
 from privsyn.errors import ConfigError, TrainingInterrupted
 from privsyn.models.gpus import Rank
 from privsyn.models.settings import PerformanceConfig
+from privsyn.section import OVERRIDES
 
 if TYPE_CHECKING:
     from privsyn.models.training.multi_gpu import Group

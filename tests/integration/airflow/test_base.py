@@ -210,7 +210,7 @@ def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
     from airflow.sdk import DAG, Param
 
     from privsyn.airflow.budget import PlanOperator
-    from privsyn.config import OVERRIDES
+    from privsyn.section import OVERRIDES
 
     monkeypatch.setenv(OVERRIDES, json.dumps(["privacy.epsilon=3"]))
     dag = DAG("d", params={"privacy.draw": Param(0)})
@@ -221,7 +221,8 @@ def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
 
 
 def test_pinned_settings_that_are_no_list_are_a_config_error(monkeypatch):
-    from privsyn.config import OVERRIDES, environment_overrides
+    from privsyn.config import environment_overrides
+    from privsyn.section import OVERRIDES
 
     monkeypatch.setenv(OVERRIDES, "privacy.epsilon=3")
     with pytest.raises(ConfigError, match="JSON list"):
