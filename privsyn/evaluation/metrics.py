@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-T = TypeVar("T")
+from privsyn.release.layout import Class
 
-Class = Literal["internal", "dp-release"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)

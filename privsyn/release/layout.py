@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
+
+Class = Literal["internal", "dp-release"]
+"""Who may see a number or a section: who sees the records, or whoever has the release."""
 
 ARTIFACT = "synthetic.jsonl"
 

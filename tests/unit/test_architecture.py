@@ -146,6 +146,7 @@ def test_imports_point_inward(package, may_not):
                 "errors",
                 "files",
                 "section",
+                "release.layout",
                 "report.document",
                 "validation.profile",
             ),
