@@ -411,8 +411,8 @@ def _of_preset(config: Config, method: str, models: Mapping[Role, ModelIdentity]
     where = f"methods.{method}.{PRESET}={PAPER}"
     if changed := config.changed(method):
         yield f"{where} with other values of {', '.join(changed)}: not the paper's configuration."
-    size = max((model.parameters or 0 for model in models.values()), default=0)
-    if 0 < size < MANY and set(models) & set(WRITERS):
+    read = [model.parameters or 0 for role, model in models.items() if role in READ_MODELS]
+    if 0 < (size := max(read, default=0)) < MANY:
         yield (
             f"{where}: the paper's models have billions of parameters, and models.language="
             f"{config.models.language} has {size_in_words(size)}. {SMALL} has values for such."
