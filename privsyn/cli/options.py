@@ -22,7 +22,8 @@ from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from privsyn.models.training.multi_gpu import Group
-    from privsyn.stages.base import Context, Progress
+    from privsyn.progress import Progress
+    from privsyn.stages.base import Context
 
 
 def known_here() -> list[str]:

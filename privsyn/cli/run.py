@@ -27,10 +27,11 @@ from privsyn.cli.options import (
     out,
     workspace_of,
 )
-from privsyn.display.progress import duration, show_progress, under_way
+from privsyn.display.progress import duration, show_progress
 from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
+from privsyn.progress import under_way
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
 

@@ -12,12 +12,13 @@ import typer
 from pydantic import ValidationError
 
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
-from privsyn.display.progress import show_progress, under_way
+from privsyn.display.progress import show_progress
 from privsyn.display.tables import show
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.registry import METHODS
+from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.students.settings import STUDENTS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.display.progress import duration, under_way
+from privsyn.display.progress import duration
 from privsyn.display.tables import Displayable, Table, Verbatim
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.ledger.balances import Preview
@@ -22,6 +22,7 @@ from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
+from privsyn.progress import under_way
 from privsyn.release.advice import odds_of, of_each, several
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -22,8 +22,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
-if TYPE_CHECKING:
-    from privsyn.stages.base import Progress
+from privsyn.progress import Progress
 
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
@@ -40,38 +39,6 @@ LONG = ("load models", "publish")
 
 By name and not by the clock: how long a stage takes may depend on the records.
 """
-
-
-@runtime_checkable
-class FollowsStages(Protocol):
-    """Progress that hears of stages, besides what they count."""
-
-    def begins(self, stage: str) -> None:
-        """A stage is under way, within those that began and have not ended."""
-
-    def ends(self, stage: str) -> None:
-        """The stage that began last is over, whatever it had counted by then."""
-
-
-@contextmanager
-def under_way(progress: Progress | None, stage: str) -> Iterator[None]:
-    """Show that a stage is at work, from its first second to its end.
-
-    Its name is public: that of a step of privsyn, which settings alone decide on.
-
-    Args:
-        progress: As ``show_progress`` gives it; another one hears of counts alone, and
-            None stands for nobody.
-        stage: What is done.
-    """
-    if not isinstance(progress, FollowsStages):
-        yield
-        return
-    progress.begins(stage)
-    try:
-        yield
-    finally:
-        progress.ends(stage)
 
 
 @contextmanager

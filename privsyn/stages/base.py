@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from datetime import date as Date
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from privsyn.config import Config, load_config
 from privsyn.data.address import Address, Source
@@ -33,6 +33,7 @@ from privsyn.methods.registry import load_method
 from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import modality_of
 from privsyn.object_store import local_folder
+from privsyn.progress import Progress
 from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
@@ -49,13 +50,6 @@ PARAMS_FILE = "params.yaml"
 """What dvc.yaml tracks; a project of another name shares its folder with others."""
 EXPERIMENT_COPY = "/.dvc/tmp/exps"
 """Where DVC copies a project for experiments outside the workspace."""
-
-
-class Progress(Protocol):
-    """Receives public progress counts."""
-
-    def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
-        """``done`` of ``total`` ``things`` (tokens, steps) of a stage are finished."""
 
 
 def os_user() -> str:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from privsyn.data.readers.formats import check_source
-from privsyn.display.progress import under_way
 from privsyn.errors import MissingExtra, PolicyBroken, require_generate
 from privsyn.methods.base import TrainsModel
+from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import certify

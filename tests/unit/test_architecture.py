@@ -17,10 +17,17 @@ ROOT = Path(__file__).parents[2]
 
 
 TWO_WAY = {
-    "data, files", "data, modalities", "data, models", "data, object_store", "display, stages",
-    "evaluation, report", "methods, students", "modalities, release", "modalities, validation",
-    "release, report", "stages, students",
-}  # fmt: skip
+    "data, files",
+    "data, modalities",
+    "data, models",
+    "data, object_store",
+    "evaluation, report",
+    "methods, students",
+    "modalities, release",
+    "modalities, validation",
+    "release, report",
+    "stages, students",
+}
 """Packages that import each other. The list may only get shorter."""
 
 OF_ALL_METHODS = ("privsyn.methods.base", "privsyn.methods.registry", "privsyn.methods.shared")

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from privsyn.display import progress as shown
-from privsyn.display.progress import LONG, Rate, duration, show_progress, under_way
+from privsyn.display.progress import LONG, Rate, duration, show_progress
+from privsyn.progress import under_way
 
 
 def follow(*counts: tuple[float, int]) -> list[str]:
