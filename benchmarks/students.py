@@ -36,10 +36,10 @@ from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.methods.base import Backends, Draw, PricingFacts, Subject
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.methods.shared.distill import DistillConfig
 from privsyn.models.loading import describe_role, load_role
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.students.settings import DistillConfig
 from privsyn.students.train import train_student
 
 Pairs = list[tuple[str | None, str]]

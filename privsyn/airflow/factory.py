@@ -54,9 +54,9 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.release.advice import definition
 from privsyn.release.plan import label_shares
-from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
 _TRAINING = """\

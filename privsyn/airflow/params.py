@@ -24,11 +24,11 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import Method, as_teacher
 from privsyn.methods.registry import load_method, settings_model
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import SCALE, of_unit, several
 from privsyn.release.workspace import Workspace
 from privsyn.section import PRESET, SMALL, nearest
-from privsyn.students.settings import STUDENTS
 
 JSON_SCHEMA = (
     "type",

@@ -12,7 +12,7 @@ from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
-from privsyn.students.settings import STUDENTS
+from privsyn.methods.shared.distill import STUDENTS
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext

@@ -18,9 +18,9 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.registry import METHODS
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.progress import under_way
 from privsyn.release.plan import Plan
-from privsyn.students.settings import STUDENTS
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context

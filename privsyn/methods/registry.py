@@ -8,8 +8,8 @@ from typing import Any
 
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Method, as_teacher
+from privsyn.methods.shared.distill import COMMANDS, STUDENTS, DistillConfig
 from privsyn.section import nearest
-from privsyn.students.settings import COMMANDS, STUDENTS, DistillConfig
 
 METHODS: Mapping[str, str] = {
     "private_prediction": "privsyn.methods.private_prediction.method:PrivatePrediction",

@@ -30,6 +30,7 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import modality_of
 from privsyn.object_store import local_folder
@@ -37,7 +38,6 @@ from privsyn.progress import Progress
 from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
-from privsyn.students.settings import STUDENTS
 from privsyn.tracking import BestEffort, MlflowTracker
 from privsyn.vault import Vault
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, Entry, State
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.publishing import DvcPublisher
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
@@ -21,7 +22,6 @@ from privsyn.release.workdir import wipe_dead
 from privsyn.stages import lineage
 from privsyn.stages.base import Context, find_workdir, wipe_workdir
 from privsyn.students.release import lock_student, sync_student
-from privsyn.students.settings import STUDENTS
 
 
 def unfinished_releases(ctx: Context, *, hours: float = 0) -> list[Entry]:

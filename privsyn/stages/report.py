@@ -23,6 +23,7 @@ from privsyn.evaluation.report import (
     student_section,
 )
 from privsyn.evaluation.structured import section as structured
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.text import Texts
 from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
@@ -34,7 +35,6 @@ from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
 from privsyn.stages.measure import why_no_encoder, why_no_judge
 from privsyn.stages.plan import longest
-from privsyn.students.settings import STUDENTS
 
 
 def report(

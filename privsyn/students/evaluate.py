@@ -15,6 +15,7 @@ from privsyn.errors import ConfigError, DataError, ModelError, PrivsynError, Ver
 from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
+from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.release import layout, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.audit import held_out
@@ -32,7 +33,6 @@ from privsyn.students.release import (
     private_baseline,
     train_as_planned,
 )
-from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import start_folder
 
 if TYPE_CHECKING:

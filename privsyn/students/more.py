@@ -16,6 +16,7 @@ from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.files import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
+from privsyn.methods.shared.distill import MORE
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.section import explain
@@ -25,7 +26,6 @@ from privsyn.stages.certify import seal
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.validate import examine, failed_checks, place
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
-from privsyn.students.settings import MORE
 from privsyn.validation.suite import mask_rows
 
 

@@ -24,6 +24,7 @@ from privsyn.errors import (
 from privsyn.files import file_lock
 from privsyn.methods.base import OnProgress, as_teacher
 from privsyn.methods.registry import load_method, teachers
+from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate
@@ -42,7 +43,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
 from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
-from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import Student, start_folder, train_student
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsyn.errors import ConfigError, ModelError
+from privsyn.methods.shared.distill import SIZES, DistillConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
-from privsyn.students.settings import SIZES, DistillConfig
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate

@@ -22,7 +22,6 @@ TWO_WAY = {
     "data, models",
     "data, object_store",
     "evaluation, report",
-    "methods, students",
     "modalities, release",
     "modalities, validation",
     "release, report",

@@ -11,8 +11,8 @@ import yaml
 from privsyn.config import Config, load_config, parse_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS, settings_model
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.section import WORDS
-from privsyn.students.settings import STUDENTS
 
 ROOT = Path(__file__).parents[2]
 

@@ -38,6 +38,7 @@ from privsyn.methods.dp_lora.mechanism import DPLoraMechanism, calibrate, rebuil
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 from privsyn.methods.shared.baseline import Recipe
+from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.text_variation import TOP_P
@@ -45,7 +46,6 @@ from privsyn.models.loading import check_layers
 from privsyn.models.model_files import digest
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
-from privsyn.students.settings import SIZES
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource

@@ -10,11 +10,11 @@ from pydantic import Field, field_validator, model_validator
 from privsyn.data.public_files import ReadsFiles
 from privsyn.dp.mechanisms import Sampler
 from privsyn.files import OnDisk, Sha256
+from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.prompts import Candidates, LabelSplit, WholeSentences
 from privsyn.models.language.text_variation import LabelWords, TopP
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import PAPER, SMALL
-from privsyn.students.settings import SIZES
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Yu et al. 2023, Table 2 and Appendix A, as for MediaSum: 10 epochs of 182,034 dialogs in

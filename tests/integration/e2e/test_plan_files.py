@@ -9,9 +9,9 @@ from privsyn.cli import stage as commands
 from privsyn.config import parse_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS, load_method, settings_model
+from privsyn.methods.shared.distill import COMMANDS
 from privsyn.stages.plan import plan
 from privsyn.students.release import StudentPlan, read_plan
-from privsyn.students.settings import COMMANDS
 
 
 @pytest.fixture

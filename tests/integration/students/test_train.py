@@ -16,6 +16,7 @@ from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.registry import load_method
+from privsyn.methods.shared.distill import DistillConfig
 from privsyn.models.loading import load_language_model
 from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
@@ -23,7 +24,6 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
-from privsyn.students.settings import DistillConfig
 from privsyn.students.train import losses, pace, train_student
 
 ONE = PerformanceConfig(device="cpu", threads=1)

@@ -20,12 +20,12 @@ from privsyn.errors import ConfigError, PrivsynError
 from privsyn.files import DIGEST, OnDisk, marks, values
 from privsyn.methods.base import PricingFacts
 from privsyn.methods.registry import METHODS, load_method, settings_model
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.section import Section
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.students.settings import STUDENTS
 from privsyn.tracking import NullTracker
 
 ROOT = Path(__file__).parents[3]
