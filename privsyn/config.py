@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsyn.data.address import Address, is_address, overlap
+from privsyn.address import Address, is_address, overlap
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError

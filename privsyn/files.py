@@ -17,7 +17,7 @@ import yaml
 from filelock import FileLock
 from pydantic import BaseModel, BeforeValidator, Field
 
-from privsyn.data.address import Address, source
+from privsyn.address import Address, source
 from privsyn.section import SHA256
 
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from privsyn.data.address import our_form
+from privsyn.address import our_form
 from privsyn.data.artifacts import atomic_file, storage_error, wipe
 from privsyn.errors import ConfigError, StorageError
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from privsyn.address import is_address
 from privsyn.api import frames, new_project
 from privsyn.api.guard import guard, refuse_undotted
 from privsyn.api.released import Release
 from privsyn.config import as_overrides, environment_overrides
-from privsyn.data.address import is_address
 from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table

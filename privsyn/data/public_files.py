@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import PrivateAttr
 
-from privsyn.data.address import Address, Source, is_address
+from privsyn.address import Address, Source, is_address
 from privsyn.data.settings import FileConfig
 from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError

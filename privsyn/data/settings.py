@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsyn.data.address import Address, Source
+from privsyn.address import Address, Source
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.files import OnDisk, Sha256, SourcePath

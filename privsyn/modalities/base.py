@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef
 from privsyn.data.readers.lines import Row
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, atomic_file, from_npy, to_npy, write_jsonl_atomic
 from privsyn.data.images import (
     Deep,

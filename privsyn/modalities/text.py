@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
 from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.lines import CSV, JSONLines

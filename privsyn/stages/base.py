@@ -13,8 +13,8 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from privsyn.address import Address, Source
 from privsyn.config import Config, load_config
-from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import check_place, wipe
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.readers.streams import fingerprint

@@ -6,7 +6,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 
 TWO_WAY = {
-    "data, files",
     "data, modalities",
     "data, models",
     "data, object_store",

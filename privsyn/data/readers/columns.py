@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING, NOTHING
 from privsyn.data.unit_key import lost_digits, spells_nothing, trimmed
 from privsyn.errors import ConfigError, DataError

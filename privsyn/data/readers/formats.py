@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.address import Address, Source
+from privsyn.address import Address, Source
 from privsyn.data.artifacts import Hashes
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.columns import called_after_people, fault, float_unit, looks_like_name

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from privsyn.data.address import Source
+from privsyn.address import Source
 from privsyn.data.images import MOST_BYTES
 from privsyn.data.readers.columns import float_unit, refuse_missing
 from privsyn.errors import DataError

@@ -36,8 +36,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, TextIO
 
+from privsyn.address import Source
 from privsyn.data import row_counts
-from privsyn.data.address import Source
 from privsyn.data.readers import streams
 from privsyn.data.readers.columns import check_header, refuse_missing
 from privsyn.data.readers.streams import (

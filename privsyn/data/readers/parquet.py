@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from privsyn.data.address import Address, Source
+from privsyn.address import Address, Source
 from privsyn.data.artifacts import storage_error
 from privsyn.data.readers.columns import check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix

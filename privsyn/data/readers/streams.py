@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PosixPath, PurePath
 from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
-from privsyn.data.address import Address, Source
+from privsyn.address import Address, Source
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.errors import DataError, StorageError
 from privsyn.files import open_file

@@ -14,7 +14,7 @@ import pytest
 from obstore.store import S3Store
 from pyarrow import parquet
 
-from privsyn.data.address import Address
+from privsyn.address import Address
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import CACHE, fingerprint, open_object
 from privsyn.errors import DataError, StorageError

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
+from privsyn.address import Address
 from privsyn.api import frames
-from privsyn.data.address import Address
 from privsyn.data.partition import partition
 from privsyn.data.public_files import PublicFiles
 from privsyn.data.readers.formats import (

@@ -11,7 +11,7 @@ import yaml
 from privsyn.config import parse_config
 from privsyn.errors import ConfigError
 
-PARAMS = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text())
+PARAMS = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
 SECRET = "hunter2secret"
 FORMS = (
     "s3://user:{}@bucket/x",
