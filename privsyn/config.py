@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from privsyn.address import Address, is_address, overlap
+from privsyn.data.object_store import check_url
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
@@ -33,7 +34,6 @@ from privsyn.files import LocalPath, OnDisk, parse_json, parse_yaml, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.object_store import check_url
 from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import (
     ASSET,

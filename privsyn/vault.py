@@ -61,10 +61,10 @@ from privsyn.data.journal import (
     public_entry,
     refuse_other,
 )
+from privsyn.data.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.draws import DrawRows, SealedDraws, VaultRow
 from privsyn.ledger.leases import Lease
-from privsyn.object_store import NoSuchObject, ObjectStore, open_store
 
 KEY_BYTES = 32
 SEGMENT_BYTES = 1 << 20

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import sha256_file, storage_error, wipe
+from privsyn.data.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json
-from privsyn.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from privsyn.address import Address, Source
 from privsyn.config import Config, load_config
 from privsyn.data.artifacts import check_place, wipe
+from privsyn.data.object_store import local_folder
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.readers.streams import fingerprint
 from privsyn.data.records import Cell
@@ -33,7 +34,6 @@ from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import modality_of
-from privsyn.object_store import local_folder
 from privsyn.progress import Progress
 from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir

@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 TWO_WAY = {
     "data, modalities",
     "data, models",
-    "data, object_store",
     "evaluation, report",
     "modalities, release",
     "modalities, validation",

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
 from privsyn.address import Address, Source
 from privsyn.data.artifacts import write_json_atomic
+from privsyn.data.object_store import BucketStore
 from privsyn.errors import DataError, StorageError
 from privsyn.files import open_file
-from privsyn.object_store import BucketStore
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

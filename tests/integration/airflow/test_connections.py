@@ -12,8 +12,8 @@ import boto3
 import pytest
 
 from privsyn.config import load_config
+from privsyn.data.object_store import open_store
 from privsyn.errors import ConfigError
-from privsyn.object_store import open_store
 from tests.integration.vault.s3_server import BUCKET, s3_server
 
 pytestmark = pytest.mark.airflow

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from privsyn import object_store
+from privsyn.data import object_store
+from privsyn.data.object_store import open_store
 from privsyn.errors import (
     ConfigError,
     LeaseHeld,
@@ -31,7 +32,6 @@ from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
-from privsyn.object_store import open_store
 from privsyn.release import verification
 from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workdir import GIVEN_UP, VaultWorkdir

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from privsyn import object_store
+from privsyn.data import object_store
+from privsyn.data.object_store import NoSuchObject, open_store
 from privsyn.errors import ConfigError, StorageError
-from privsyn.object_store import NoSuchObject, open_store
 from tests.integration.vault.s3_server import BUCKET, Faulty, free_port, proxied, s3_server
 
 

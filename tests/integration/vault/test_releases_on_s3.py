@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from privsyn import object_store
+from privsyn.data import object_store
 from privsyn.data.artifacts import sha256_file
+from privsyn.data.object_store import BucketStore, open_store
 from privsyn.errors import StorageError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.object_store import BucketStore, open_store
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import ReleaseStore
