@@ -1,13 +1,16 @@
-"""Read foreign files safely, lock files, and mark settings that name files."""
+"""Read foreign files safely, lock and digest files, and mark settings that name files."""
 
 from __future__ import annotations
 
 import errno
+import functools
 import glob
+import hashlib
 import json
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,3 +259,87 @@ def file_lock(path: Path, *, timeout: float) -> FileLock:
         fallback_to_soft=False,  # a soft lock would survive a kill
         preserve_lock_file=True,
     )
+
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+SOURCE_FILE = "source.json"
+"""Origin of a converted model, and the SHA-256 of each of its files."""
+MODEL_FILES = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
+"""Files from which a model is loaded."""
+
+
+def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Files of a folder that match any pattern, sorted."""
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+
+
+def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = MODEL_FILES) -> str:
+    """SHA-256 over names and contents of every file that loading may read."""
+    whole = hashlib.sha256()
+    for name, sha in file_digests(folder, cache_dir, patterns).items():
+        if name == SOURCE_FILE:  # a model's origin does not change what it computes
+            continue
+        whole.update(f"{name}\0{sha}\n".encode())
+    return whole.hexdigest()
+
+
+def file_digests(
+    folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = MODEL_FILES
+) -> dict[str, str]:
+    """SHA-256 of each file that matches a pattern, by its name, sorted.
+
+    ``cache_dir`` caches digests by size and modification time. None: a process reads a file once.
+    """
+    paths = matching(folder, patterns)
+    digests = _digests(paths, cache_dir)
+    return {
+        path.relative_to(folder).as_posix(): sha for path, sha in zip(paths, digests, strict=True)
+    }
+
+
+def file_digest(path: Path, cache_dir: Path | None) -> str:
+    """SHA-256 of one file, with the cache of ``file_digests``."""
+    return _digests([path], cache_dir)[0]
+
+
+def _sha256(path: Path, status: os.stat_result) -> str:
+    """SHA-256 of a file, read once a process unless it has changed since.
+
+    A file that changed in the last two seconds may change again within one tick of its times.
+    """
+    state = (path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > 2_000_000_000
+    return _read(*state) if settled else _read.__wrapped__(*state)
+
+
+@functools.cache
+def _read(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
+    store = cache_dir / "model-digests.json" if cache_dir else None
+    try:
+        cache: dict[str, Any] = read_json(store) if store else {}
+    except (OSError, ValueError):
+        cache = {}
+    fresh, digests = {}, []
+    for path in paths:
+        status = path.stat()
+        key = str(path.resolve())
+        entry = cache.get(key)
+        if not (isinstance(entry, list) and entry[:2] == [status.st_size, status.st_mtime_ns]):
+            sha = _sha256(path, status)
+            fresh[key] = entry = [status.st_size, status.st_mtime_ns, sha]
+        digests.append(str(entry[2]))
+    if store and fresh:
+        try:
+            store.parent.mkdir(parents=True, exist_ok=True)
+            # A file per process, then a rename: two processes may write at the same time.
+            part = store.with_name(f"{store.name}.{os.getpid()}")
+            part.write_text(json.dumps({**cache, **fresh}), encoding="utf-8")
+            part.replace(store)
+        except OSError:
+            pass  # without a cache, the next run only takes longer
+    return digests

@@ -21,7 +21,7 @@ from privsyn.data.settings import FileConfig
 from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError
 from privsyn.files import DIGEST, open_file
-from privsyn.models.model_files import digest as digest_of
+from privsyn.files import digest as digest_of
 from privsyn.section import Section
 
 

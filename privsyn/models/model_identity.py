@@ -18,10 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from privsyn.errors import ModelError, at_home, is_installed
+from privsyn.files import MODEL_FILES, digest
 from privsyn.models import model_store
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
-from privsyn.models.model_files import READ, check_folder, digest, read_json, refuse_adapter
+from privsyn.models.model_files import check_folder, read_json, refuse_adapter
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import (
     BUILTIN,
@@ -319,7 +320,7 @@ def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIde
 
 
 def fingerprint(
-    place: ModelLocation, cache_dir: Path | None = None, patterns: tuple[str, ...] = READ
+    place: ModelLocation, cache_dir: Path | None = None, patterns: tuple[str, ...] = MODEL_FILES
 ) -> str:
     """Digest of a folder's files, or id and commit of a hub model."""
     if place.commit is not None:

@@ -26,16 +26,9 @@ from typing import IO, Any
 import platformdirs
 
 from privsyn.errors import ModelError, StorageError, at_home
-from privsyn.files import file_lock
+from privsyn.files import SOURCE_FILE, file_digest, file_digests, file_lock
 from privsyn.models.images.image_folders import check_encoder
-from privsyn.models.model_files import (
-    SOURCE_FILE,
-    check_folder,
-    file_digest,
-    file_digests,
-    read_json,
-    refuse_pointer,
-)
+from privsyn.models.model_files import check_folder, read_json, refuse_pointer
 from privsyn.models.references import (
     BLOCK,
     PACKAGED,

@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 TWO_WAY = {
     "data, modalities",
-    "data, models",
     "evaluation, report",
     "modalities, release",
     "modalities, validation",

@@ -23,6 +23,7 @@ from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
+from privsyn.files import digest
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
@@ -43,7 +44,6 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.loading import check_layers
-from privsyn.models.model_files import digest
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
 

@@ -15,15 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.model_files import (
-    READ,
-    WEIGHTS,
-    is_whole,
-    matching,
-    read_json,
-    refuse_adapter,
-    refuse_pointer,
-)
+from privsyn.files import MODEL_FILES, WEIGHTS, matching
+from privsyn.models.model_files import is_whole, read_json, refuse_adapter, refuse_pointer
 from privsyn.models.settings import ModelsConfig
 
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
@@ -34,7 +27,7 @@ SETTINGS = "privsyn.json"
 """Optional file of a generator's folder: its labels, null class, block, steps, guidance, heads
 and scale of times."""
 
-DIGESTED = (*READ, *(f"*/{pattern}" for pattern in READ))
+DIGESTED = (*MODEL_FILES, *(f"*/{pattern}" for pattern in MODEL_FILES))
 ADAPTERS = ("adapter_config.json", "*/adapter_config.json")
 """Also in a generator's parts: its text encoder is a model of transformers."""
 SMALL = (

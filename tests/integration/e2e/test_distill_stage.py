@@ -14,8 +14,8 @@ from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.records import Private, Record
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
+from privsyn.files import digest
 from privsyn.methods.base import Backends
-from privsyn.models.model_files import digest
 from privsyn.models.model_identity import read_template
 from privsyn.models.references import BUILTIN
 from privsyn.models.training import causal_lm as models

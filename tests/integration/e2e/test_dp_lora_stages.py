@@ -13,9 +13,9 @@ from safetensors.numpy import load as load_tensors
 
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ReleaseLost
+from privsyn.files import digest
 from privsyn.methods.base import Backends
 from privsyn.models.language.rowwise import peeks
-from privsyn.models.model_files import digest
 from privsyn.models.training.causal_lm import read_model
 from privsyn.release import certificate, verification
 from privsyn.release.workdir import MODEL, TRAINED_BY

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError, StorageError
+from privsyn.files import digest
 from privsyn.models import model_store, references
-from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
 from privsyn.models.references import PackagedModel
 from privsyn.models.settings import ModelsConfig

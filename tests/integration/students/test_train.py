@@ -15,10 +15,10 @@ import yaml
 from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, ModelError
+from privsyn.files import digest
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import DistillConfig
 from privsyn.models.loading import load_language_model
-from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
