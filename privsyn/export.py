@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import storage_error, sync_folder
 from privsyn.errors import ConfigError
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import card
 from privsyn.release.release_store import set_times

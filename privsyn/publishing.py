@@ -27,10 +27,10 @@ from typing import Any
 
 import yaml
 
+from privsyn import layout
 from privsyn.data.artifacts import atomic_file, check_writable, sha256_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.files import file_lock, read_file, read_json
-from privsyn.release import layout
 from privsyn.section import NAME, nearest
 
 PROJECT_FILES = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from privsyn import layout
 from privsyn.errors import ConfigError
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.tracking import MAX_DIGEST
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from privsyn import layout
 from privsyn.airflow.project import Project
 from privsyn.airflow.project import dag_id as dag_of
 from privsyn.config import environment_overrides, load_config
@@ -21,7 +22,6 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import ConfigError
 from privsyn.files import read_json
 from privsyn.methods.registry import METHODS
-from privsyn.release import layout
 
 if TYPE_CHECKING:
     from privsyn.release.workspace import Workspace

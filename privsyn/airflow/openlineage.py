@@ -25,10 +25,10 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
+from privsyn import layout
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.errors import PrivsynError
 from privsyn.methods.shared.distill import STUDENTS
-from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace

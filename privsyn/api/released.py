@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from privsyn import layout
 from privsyn.api.guard import guard
 from privsyn.config import as_overrides
 from privsyn.display.progress import show_progress
@@ -19,7 +20,7 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import open_existing
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from privsyn import layout
 from privsyn.cli.options import (
     PARAMS,
     Json,
@@ -26,7 +27,6 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.errors import ConfigError
 from privsyn.export import FORMATS
-from privsyn.release import layout
 
 
 def compare(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from privsyn import layout
 from privsyn.cli.options import (
     PARAMS,
     Again,
@@ -32,7 +33,6 @@ from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, sh
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.progress import under_way
-from privsyn.release import layout
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:

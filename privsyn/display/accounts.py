@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from rich.console import Console
 
+from privsyn import layout
 from privsyn.display.tables import facts, show, table
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
@@ -27,7 +28,6 @@ from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
-from privsyn.release import layout
 from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.cleanup import leftovers, unfinished_releases

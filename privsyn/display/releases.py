@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from markupsafe import Markup
 from rich.console import Console
 
+from privsyn import layout
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
@@ -27,7 +28,7 @@ from privsyn.evaluation.plots import draw_choice
 from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import in_git, is_ignored
-from privsyn.release import layout, signature
+from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report.document import render

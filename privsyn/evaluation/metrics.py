@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from privsyn.release.layout import Class
+from privsyn.layout import Class
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn import layout
 from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, atomic_file, from_npy, to_npy, write_jsonl_atomic
 from privsyn.data.images import (
@@ -43,7 +44,6 @@ from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps
-from privsyn.release import layout
 from privsyn.validation.profile import (
     ImageProfile,
     ImageRow,

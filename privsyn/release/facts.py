@@ -21,6 +21,7 @@ from privsyn.dp.events import (
 )
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
+from privsyn.layout import CERTIFICATE, IMAGE_ROWS, MODEL_ROWS
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import (
     MOVES,
@@ -33,7 +34,6 @@ from privsyn.release.advice import (
 )
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
-from privsyn.release.layout import CERTIFICATE, IMAGE_ROWS, MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
 from privsyn.section import NAME

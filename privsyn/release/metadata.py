@@ -20,9 +20,9 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from privsyn.dp.accountant import format_epsilon
+from privsyn.layout import ARTIFACT, CERTIFICATE, IMAGES
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
-from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGES
 
 TEMPLATES = Path(__file__).parent / "templates"
 WORD = "the curator's word"

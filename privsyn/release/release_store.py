@@ -28,11 +28,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file, storage_error, wipe
 from privsyn.data.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
 
 SETTING = "services.releases"

@@ -19,8 +19,8 @@ from privsyn.data.artifacts import (
 )
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.layout import SIGNATURE
 from privsyn.release.certificate import canonical, digest, is_plain_file, origin, read
-from privsyn.release.layout import SIGNATURE
 from privsyn.release.settings import PASSPHRASE_VARIABLE
 
 if TYPE_CHECKING:

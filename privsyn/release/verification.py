@@ -19,6 +19,17 @@ from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.layout import (
+    CERTIFICATE,
+    FOLDERS,
+    MODEL,
+    NAMED_BY_ROWS,
+    REPORT_JSON,
+    REPORT_PAGE,
+    REPORTS,
+    SIGNATURE,
+    VALIDATION,
+)
 from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State
@@ -39,17 +50,6 @@ from privsyn.release.certificate import (
     origin,
     read,
     seal_of,
-)
-from privsyn.release.layout import (
-    CERTIFICATE,
-    FOLDERS,
-    MODEL,
-    NAMED_BY_ROWS,
-    REPORT_JSON,
-    REPORT_PAGE,
-    REPORTS,
-    SIGNATURE,
-    VALIDATION,
 )
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace

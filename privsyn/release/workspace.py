@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from privsyn import layout
 from privsyn.errors import DataError
 from privsyn.files import read_file, read_json
-from privsyn.release import layout
 from privsyn.section import nearest
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from privsyn import __version__
 from privsyn.dp.accountant import format_epsilon
-from privsyn.release.layout import Class
+from privsyn.layout import Class
 
 SCHEMA = "privsyn-report/1"
 

@@ -14,10 +14,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.dp.accountant import percent
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.advice import BY_AUDIT, MOVES, of_epsilon
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.words import names, words
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.advice import scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.plan import Plan

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from privsyn import layout
 from privsyn.dp.accountant import Guarantee, format_epsilon, percent
 from privsyn.dp.events import Event, load
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
@@ -15,7 +16,7 @@ from privsyn.files import read_json
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.advice import odds_of
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan

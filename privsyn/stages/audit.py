@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
 from privsyn.errors import PolicyBroken, ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, AuditResult, Claim, Detector, audit, gather
-from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 

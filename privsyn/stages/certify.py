@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsyn import layout
 from privsyn.data.artifacts import (
     ArtifactRef,
     atomic_file,
@@ -23,7 +24,7 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
-from privsyn.release import certificate, layout, signature
+from privsyn.release import certificate, signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times

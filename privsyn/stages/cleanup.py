@@ -10,12 +10,12 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+from privsyn import layout
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, Entry, State
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.publishing import DvcPublisher
-from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import wipe_dead

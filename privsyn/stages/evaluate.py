@@ -12,13 +12,12 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from privsyn import __version__
+from privsyn import __version__, layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.report import verdict
 from privsyn.methods.base import Backends
-from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsyn import layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PrivsynError, StorageError
 from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
-from privsyn.release import layout, signature
+from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.ledger.ledger import Ledger
 from privsyn.publishing import DvcPublisher
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import croissant, deployment, markdown, to_json, to_yaml
 from privsyn.release.plan import Plan

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
@@ -25,7 +26,6 @@ from privsyn.evaluation.report import (
 from privsyn.evaluation.structured import section as structured
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.text import Texts
-from privsyn.release import layout
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report.document import Block, ReportSection

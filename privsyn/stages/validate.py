@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import atomic_file, private_folder, storage_error, write_json_atomic
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
@@ -13,7 +14,7 @@ from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.release.advice import BY_AUDIT, of_account, of_release
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan

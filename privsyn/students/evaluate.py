@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsyn import layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
@@ -16,7 +17,7 @@ from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.methods.shared.distill import STUDENTS, DistillConfig
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan

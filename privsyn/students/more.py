@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from privsyn import layout
 from privsyn.data.artifacts import private_folder
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.files import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.methods.shared.distill import MORE
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.section import explain
 from privsyn.stages.audit import refuse_to_hand_out

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from privsyn import layout
 from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import DvcPublisher, DvcRevision
-from privsyn.release import layout, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved

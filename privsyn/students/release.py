@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from privsyn import layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import (
     ConfigError,
@@ -31,7 +32,7 @@ from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference, fetch_all
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import ModelUse, Plan, identity_digest
 from privsyn.section import Section

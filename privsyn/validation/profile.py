@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from privsyn import layout
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
 from privsyn.data.words import word_count
 from privsyn.errors import DataError
-from privsyn.release import layout
 
 SAMPLES = 6
 SAMPLE_CHARS = 1200

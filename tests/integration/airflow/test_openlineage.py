@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from privsyn.release import certificate, layout
+from privsyn import layout
+from privsyn.release import certificate
 from tests.integration.e2e.small_project import CANARY
 from tests.integration.e2e.test_report import released
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import annotate, decode_png, encode
 from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify, export
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate

@@ -20,10 +20,10 @@ from privsyn.display.tables import INDENT
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded
+from privsyn.layout import held_back
 from privsyn.ledger.decisions import What
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.release.layout import held_back
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import Project, finish

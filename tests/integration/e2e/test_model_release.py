@@ -11,11 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.publishing import DvcPublisher
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.release.workdir import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.cleanup import sync

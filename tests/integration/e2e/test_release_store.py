@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from privsyn import layout
 from privsyn.api.project import Project as ApiProject
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
@@ -22,7 +23,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import ReleaseStore
 from privsyn.stages.certify import certify, find

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privsyn import layout
 from privsyn.display.releases import compare, outcome
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
@@ -35,7 +36,7 @@ from privsyn.ledger.leases import Leases
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
-from privsyn.release import certificate, layout, verification
+from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan, release_id
 from privsyn.release.workdir import Workdir
 from privsyn.stages import certify as certify_stage

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from privsyn import layout
 from privsyn.data import object_store
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.object_store import BucketStore, open_store
 from privsyn.errors import StorageError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workspace import Workspace

@@ -28,9 +28,9 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import layout
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, build_project, rows
 from tools.local.cluster import Cluster
 from tools.local.environment import ADMIN, admin_password

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 
 (GOLDEN,) = (Path(__file__).parents[2] / "golden" / "releases").glob("invisible_ink-*")
 NAME = "invisible_ink-00ff"

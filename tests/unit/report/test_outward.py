@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from privsyn import layout
 from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.certificate import accuracy_figures
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
 from privsyn.report.outward import _caption, outward

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import encode
 from privsyn.data.settings import ImageConfig
@@ -18,7 +19,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.embeddings import fidelity
 from privsyn.evaluation.images import image_fidelity
 from privsyn.modalities.images import Images
-from privsyn.release import certificate, layout
+from privsyn.release import certificate
 from privsyn.release.certificate import accuracy_figures
 from privsyn.stages.validate import write_report
 from privsyn.validation.profile import read_image_rows

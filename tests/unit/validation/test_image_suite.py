@@ -15,8 +15,8 @@ from PIL import Image
 
 from privsyn.data.images import decode_png, encode
 from privsyn.data.settings import ImageConfig
+from privsyn.layout import IMAGE_ROWS
 from privsyn.modalities.images import Images
-from privsyn.release.layout import IMAGE_ROWS
 from privsyn.report.outward import outward
 from privsyn.validation.profile import (
     COLUMNS,
