@@ -11,7 +11,6 @@ scores is named as in, the quarter with the lowest as out.
 from __future__ import annotations
 
 import gzip
-import importlib.resources
 import json
 import random
 import shutil
@@ -27,6 +26,7 @@ import yaml
 from canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions
 from canaries.posterior import scores
 from privsyn.data.sample import SHIPPED
+from privsyn.data.words import VOCABULARY
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
@@ -108,8 +108,7 @@ class Bench:
 
 def words() -> list[str]:
     """Public words of the suffixes."""
-    room = importlib.resources.files("privsyn.methods.keyphrase_seeding")
-    known = gzip.decompress((room / "vocabulary.txt.gz").read_bytes()).decode().split()
+    known = gzip.decompress(VOCABULARY.read_bytes()).decode().split()
     return list(dict.fromkeys(known[1000:1200]))
 
 
