@@ -26,8 +26,8 @@ import yaml
 from canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions
 from canaries.posterior import scores
 from privsyn.data.sample import SHIPPED
-from privsyn.data.words import VOCABULARY
 from privsyn.data.unit_key import UnitKey
+from privsyn.data.words import VOCABULARY
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
