@@ -80,18 +80,25 @@ class UnitKey:
 
 
 NOTHING = frozenset(
-    r"null \n (null) [null] <null> none nan -nan nat na <na> n/a nil <nil> undefined 0000-00-00 "
-    "00000000-0000-0000-0000-000000000000 __hive_default_partition__ 1.#ind -1.#ind 1.#qnan "
-    "-1.#qnan nan(ind) -nan(ind) #na #n/a #null! #ref! #value! #name? #num! #div/0! "
-    "[deleted] [removed]".split()
-) | {"#n/a n/a", "[deleted by user]", "[removed by reddit]", "[ removed by reddit ]"}
-"""What tools write where there is nothing, without case: part of ``ID_RULE``, so public and fixed.
-Rows of many people have such an id; together they are nobody."""
+    r"null \n \\n none nan -nan nat na n/a nil undefined missing unknown blank empty deleted "
+    "removed redacted inf -inf infinity -infinity 1#ind -1#ind 1#inf -1#inf 1#qnan -1#qnan nanind "
+    "-nanind na_character_ na_integer_ dbnull systemdbnull __hive_default_partition__ 0000-00-00 "
+    "00000000-0000-0000-0000-000000000000 00000000000000000000000000000000 #na #n/a #nv #n/d "
+    "#null! #ref! #value! #name? #num! #div/0! #wert! #bezug! #valeur! #spill! #calc!".split()
+) | {"#n/a n/a", "not available", "not applicable", "object object", "no value"}
+NOTHING |= {"deleted by user", "removed by reddit"}
+"""What tools write where there is nothing, without case, width, brackets, quotes and points: part
+of ``ID_RULE``, so public and fixed. Rows of many people have such an id; together they are nobody.
+"""
+_AROUND = dict.fromkeys(map(ord, "()[]<>{}'\"`."))
 
 
 def spells_nothing(text: str) -> bool:
     """Whether a text is another tool's word for nothing: neither an id nor a text."""
-    return len(text) < 64 and trimmed(text).casefold() in NOTHING
+    if len(text) >= 64:
+        return False
+    plain = unicodedata.normalize("NFKC", trimmed(text)).translate(_AROUND)
+    return plain.strip().casefold() in NOTHING
 
 
 def unit_id(value: Any) -> str | None:
@@ -160,19 +167,23 @@ def lost_digits(value: Any) -> bool:
     """Whether a value is a float that has lost digits, or a text that spells one.
 
     A text has lost them where the number it spells is 2**53 or more, and where a program rounded it
-    for display, as spreadsheets do: 1.23457E+11.
+    for display, as spreadsheets do: 1.23457E+11; also within quotes and brackets: [1.5e+16].
     """
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     if isinstance(value, str):
-        return _number(trimmed(value)) == _LOST
+        text = trimmed(value)
+        inner = re.split(r"[^\w.,+-]+", text) if text[:1] in _OPENING else [text]
+        return any(_number(part.rstrip(",")) == _LOST for part in inner)
     return isinstance(value, float) and abs(value) >= EXACT
 
 
 def spells_float(value: Any) -> bool:
     """Whether an id is text that is written like a float: its writer had turned ids to numbers."""
-    if not isinstance(value, str) or not ("." in value or "e" in value or "E" in value):
+    if not isinstance(value, str) or value.isdecimal():
         return False
     text = trimmed(value)
-    return _NUMBER.fullmatch(text) is not None and _number(text) is not None
+    return not text.lstrip("+-").isdecimal() and _number(text) not in (None, _LOST)
 
 
 def alike(unit: str) -> str:
@@ -197,6 +208,9 @@ _DIGITS = 4000
 _TOO_LONG = int("1" + "0" * _DIGITS)
 _LOST = "lost"
 _NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,9}))?")
+_OPENING = tuple("[({<='\"")
+_COMMA = re.compile(r"[+-]?[0-9]+,(?:[0-9]*[eE][+-]?[0-9]+|00?)")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]+")
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
     r" ?([Zz]|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
@@ -223,6 +237,8 @@ def _of_text(text: str) -> str | None:
         return text
     if text[0] in "+-0123456789" and (number := _number(text)) is not None:
         return None if number == _LOST else number
+    if text[0] in _OPENING and lost_digits(text):
+        return None
     if _UUID.fullmatch(text):
         return text.lower()
     return _moment(text)
@@ -241,8 +257,10 @@ def _of_bytes(value: bytes) -> str | None:
 
 def _number(text: str) -> str | None:
     """A whole number in digits; _LOST for a float that lost digits; None for other text."""
-    # A point, or the comma of many countries' spreadsheets: 1,23457E+11.
-    match = _NUMBER.fullmatch(text.replace(",", ".", "E+" in text))
+    if "," in text:  # 1,23457E+11 and 12,0 in many countries, or 1,234.00
+        mark = "." if _COMMA.fullmatch(text) else "" if _GROUPED.fullmatch(text) else ","
+        text = text.replace(",", mark)
+    match = _NUMBER.fullmatch(text)
     if match is None:
         return None
     sign, whole, fraction, exponent = match.groups()

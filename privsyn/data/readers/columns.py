@@ -136,7 +136,7 @@ def float_unit(column: str, kind: str = "") -> DataError:
     return DataError(
         f"{column} {what}: floats lose the last digits of long ids, so that several people become "
         "one.",
-        hint="Write ids as text or as whole numbers (in a spreadsheet: without decimals). pandas "
+        hint="Write ids as text or as whole numbers (in a spreadsheet: as text). pandas "
         "reads them by dtype 'string' or 'Int64', which keeps a missing one apart.",
     )
 

@@ -90,14 +90,24 @@ def numbered(path: Source, files: Sequence[Source]) -> list[Source]:
 
 _TABLES = {
     "Delta": ("_delta_log", "deltalake.DeltaTable(path).to_pyarrow_table()"),
-    "Hudi": (".hoodie", "spark.read.format('hudi').load(path)"),
-    "Iceberg": ("metadata/[^/]*.metadata.json[^/]*", "pyiceberg's table.scan().to_arrow()"),
+    "Hudi": (".hoodie(_partition_metadata)?", "spark.read.format('hudi').load(path)"),
+    "Iceberg": (
+        r"metadata/([^/]*[.]metadata[.]json[^/]*|snap-[^/]*|[^/]*-m[0-9]+[.]avro|version-hint.*)",
+        "pyiceberg's table.scan().to_arrow()",
+    ),
     "Paimon": ("schema/schema-[0-9]+", "spark.read.format('paimon').load(path)"),
-    "Spark": ("_spark_metadata", "spark.read.parquet(path)"),
+    "Spark": ("_spark_metadata|_(committed|started)_[0-9]+", "spark.read.parquet(path)"),
+    "Hive": (
+        "base_[0-9]{7}(_v[0-9]+)?|(delete_)?delta_[0-9]{7}_[0-9]{7}[^/]*|_orc_acid_version",
+        "spark.table(name)",
+    ),
     "DuckLake": ("ducklake-[^/]*.parquet", "duckdb.sql('FROM lake.main.name').to_arrow_table()"),
 }
 """Kind of a table whose log says which files count -> its mark, and what reads a snapshot of it."""
-_MARK = re.compile("|".join(f"(?P<{kind}>(^|/){mark}(/|$))" for kind, (mark, _) in _TABLES.items()))
+_MARK = re.compile(
+    "|".join(f"(?P<{kind}>(^|/)({mark})(/|$))" for kind, (mark, _) in _TABLES.items()),
+    re.IGNORECASE,
+)
 _ABOVE = ("_delta_log", ".hoodie", "metadata", "schema", "_spark_metadata")
 
 
@@ -115,7 +125,7 @@ def refuse_table(path: Source) -> None:
     if mark is not None:
         kind = next(kind for kind in _TABLES if mark[kind] is not None)
         raise DataError(
-            f"{path} is or lies in a {kind} table: its log says which of the files count, and "
+            f"{path} is or lies in a table of {kind}: its log says which of the files count, and "
             "others hold rows that were deleted.",
             hint=f"Export a snapshot as Parquet, elsewhere, and name that: {_TABLES[kind][1]}",
         )
@@ -129,13 +139,16 @@ def _around(path: Source) -> Iterator[str]:
             for mark in _ABOVE:
                 yield from _store(path).states("/".join((*path.parts[2:end], mark)))
         return
-    whole = path.resolve()
+    whole, folders = path.resolve(), {*path.absolute().parents}
     yield whole.name
-    for folder in {*path.absolute().parents, *whole.parents}:
-        for mark in _ABOVE:
+    for place, inner, names in os.walk(whole):
+        yield from (f"{place}/{name}" for name in (*inner, *names))
+        links = (link for name in names if (link := Path(place, name)).is_symlink())
+        folders.update(parent for link in links for parent in link.resolve().parents)
+    for folder in folders | {*whole.parents}:
+        yield str(folder)
+        for mark in (*_ABOVE, ".hoodie_*", "_committed_*", "_started_*", "*delta_0*", "_orc_acid*"):
             yield from map(str, (*folder.glob(mark), *folder.glob(f"{mark}/*")))
-    for place, folders, names in os.walk(whole):
-        yield from (f"{place}/{name}" for name in (*folders, *names))
 
 
 _RENAME = "Rename it by what it is, such as .jsonl.gz, .csv.zst or .parquet."

@@ -139,6 +139,9 @@ TABLES = {
     "Spark": "_spark_metadata/0",
     "DuckLake": "ducklake-0197c1f2.parquet",
 }
+FURTHER = ["_started_81", "_committed_81", ".hoodie_partition_metadata", "base_0000005/a.csv",
+           "delete_delta_0000006_0000006/a", "metadata/snap-3.avro", "metadata/a-m0.avro",
+           "metadata/version-hint.text"]  # fmt: skip
 SNAPSHOT = {"Delta": "DeltaTable(path).to_pyarrow_table()", "DuckLake": "duckdb", "Iceberg": "scan"}
 
 
@@ -160,15 +163,27 @@ def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside:
     single = mark if kind == "DuckLake" else part
     for path in (table.parent, table, part.parent, single, link, link / single.relative_to(table)):
         for look in (lambda: check_source(config(path)), lambda: texts(config(path))):  # noqa: B023
-            with pytest.raises(DataError, match=f"in a {kind} table.*snapshot") as caught:
+            with pytest.raises(DataError, match=rf"in a table of {kind}:.*snapshot") as caught:
                 look()
             assert SNAPSHOT.get(kind, "spark.read") in str(caught.value)
     with pytest.raises(DataError, match="snapshot"):
         read_header(single)
 
 
+@pytest.mark.parametrize("mark", FURTHER)
+def test_a_part_of_a_log_and_a_link_into_its_table_are_refused(tmp_path: Path, mark: str) -> None:
+    part, links = tmp_path / "table" / "a.jsonl", tmp_path / "links"
+    for file in (part, tmp_path / "table" / mark, links / "b.jsonl"):
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_bytes(as_lines(ROWS))
+    (links / "a.jsonl").symlink_to(tmp_path / "table" / mark if mark.endswith("csv") else part)
+    for path in (part.parent, links):
+        with pytest.raises(DataError, match="snapshot"):
+            check_source(config(path))
+
+
 def test_what_only_looks_like_a_log_is_read(tmp_path: Path) -> None:
-    own = "snapshot/snapshot-20240501/a.jsonl"
+    own = "snapshot/snapshot-20240501/delta_20240501/base_20240501/a.jsonl"
     for name in (own, "metadata/about.json", "schema/a.json", "_delta_log2/x", "schema-0/y"):
         file = tmp_path / name
         file.parent.mkdir(parents=True)

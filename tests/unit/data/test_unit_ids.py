@@ -244,8 +244,9 @@ def test_a_missing_id_leaves_people_what_they_were_or_refuses_the_file(
 
 
 ROUNDED = ["1.23457E+11", "1,23457E+11", "-1.2E+12", "1.23457e+11", "1.23457e+011", "1E+15", "9e15",
-           "1.23456789012346e+15", "+1.3E18"]  # fmt: skip
-"""Of spreadsheets, printf, R and SQL Server."""
+           "1.23456789012346e+15", "+1.3E18", "1,2345678901234568e+16", "12345678901234567,0",
+           "12,345,678,901,234,567.0", "{'id': 1.0000000000000002e+16}", "'1.5e+16'"]  # fmt: skip
+"""Of spreadsheets, printf, R and SQL Server; decimal commas of pandas, dicts, quotes."""
 
 
 @pytest.mark.parametrize("rounded", ROUNDED[:6] + ROUNDED[7:])
@@ -277,6 +278,10 @@ def test_what_floats_spell_exactly_stays_an_id() -> None:
         "1.234560000000000000e+05": "123456",
         "1.23456789E+8": "123456789",
         "-2.0": "-2",
+        "12,0": "12",
+        "1,2e5": "120000",
+        "1,234.00": "1234",
+        "1,000": "1,000",
     }
     assert {text: unit_id(text) for text in exact} == exact
     assert not any(map(lost_digits, [*exact, "12e45678", "1,5", "1E", 2**70, str(2**70)]))
@@ -286,7 +291,8 @@ NOBODY = ["NULL", "null", r"\N", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "nan", 
           "None", "<NA>", "NaT", "nil", "undefined", "(null)", "[NULL]", "#REF!",
           "[deleted]", "[removed]", "0000-00-00", "00000000-0000-0000-0000-000000000000",
           "__HIVE_DEFAULT_PARTITION__",
-          "\u00a0Null ", "", "-", "?", "..."]  # fmt: skip
+          "n.a.", '"NULL"', "<missing>", "(blank)", "Unknown", "#NV", r"\\N", "[REDACTED]", "-inf",
+          "\uff2e\uff35\uff2c\uff2c", "\u00a0Null ", "", "-", "?", "..."]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READERS)
