@@ -80,7 +80,7 @@ class UnfinishedReleasesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.cleanup import unfinished_releases
+        from privsyn.students.cleanup import unfinished_releases
 
         stale = [entry.standing for entry in unfinished_releases(ctx, hours=float(self.hours))]
         if stale:
@@ -101,7 +101,7 @@ class SweepOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.cleanup import sweep
+        from privsyn.students.cleanup import sweep
 
         wiped = sweep(ctx)
         summary = f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete"

@@ -40,7 +40,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.stages.cleanup import leftovers, unfinished_releases
+    from privsyn.students.cleanup import leftovers, unfinished_releases
 
     ctx = context_of(params, overrides)
     edited = None
@@ -203,7 +203,7 @@ def lineage_sync(
     overrides: Overrides = None,
 ) -> None:
     """Write missing lineage of finished releases to MLflow."""
-    from privsyn.stages.cleanup import sync
+    from privsyn.students.cleanup import sync
 
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)

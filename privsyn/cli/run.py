@@ -450,7 +450,7 @@ def restore(
 
 def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Delete private temporary files of finished releases."""
-    from privsyn.stages.cleanup import sweep as wipe_all
+    from privsyn.students.cleanup import sweep as wipe_all
 
     wiped = wipe_all(context_of(params, overrides))
     show(out, f"deleted private files of {', '.join(wiped)}" if wiped else "nothing to delete")

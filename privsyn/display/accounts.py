@@ -30,9 +30,9 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
 from privsyn.report.document import render
 from privsyn.stages.base import Context
-from privsyn.stages.cleanup import leftovers, unfinished_releases
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
+from privsyn.students.cleanup import leftovers, unfinished_releases
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:

@@ -21,7 +21,6 @@ TWO_WAY = {
     "evaluation, report",
     "modalities, validation",
     "release, report",
-    "stages, students",
 }
 """Packages that import each other. The list may only get shorter."""
 

@@ -13,10 +13,10 @@ import yaml
 from privsyn.errors import ApprovalNeeded, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.approval import decide, publication
-from privsyn.stages.cleanup import sync
 from privsyn.stages.publish import publish
 from privsyn.stages.run import run
 from privsyn.stages.validate import validate
+from privsyn.students.cleanup import sync
 from privsyn.students.release import (
     check_student,
     make_student,

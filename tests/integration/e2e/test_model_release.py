@@ -19,7 +19,6 @@ from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate, verification
 from privsyn.release.workdir import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
-from privsyn.stages.cleanup import sync
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
@@ -27,6 +26,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.students.cleanup import sync
 from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import build_project, stand_in
 

@@ -26,7 +26,6 @@ from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
 from privsyn.stages.base import Context, find_workdir, open_plan
 from privsyn.stages.certify import certify
-from privsyn.stages.cleanup import leftovers, sweep
 from privsyn.stages.draw import generate, session, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -35,6 +34,7 @@ from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.validate import validate
+from privsyn.students.cleanup import leftovers, sweep
 from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins
 from tests.noise import NeverDraws

@@ -37,13 +37,13 @@ from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workdir import GIVEN_UP, VaultWorkdir
 from privsyn.stages.base import find_workdir
 from privsyn.stages.certify import certify
-from privsyn.stages.cleanup import sweep
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.students.cleanup import sweep
 from privsyn.vault import VARIABLE, ReleaseKey, ReleaseVault, entries
 from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import (
