@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import nn
 from utility import read
 
+from privsyn.data.profile import read_rows
 from privsyn.evaluation.metrics import Metric
 from privsyn.models.loading import load_embedder
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.validation.profile import read_rows
 
 HIDDEN = (256, 128)
 BATCH, PASSES, FEWEST_STEPS = 64, 5, 60

@@ -19,7 +19,7 @@ from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
 if TYPE_CHECKING:
-    from privsyn.validation.profile import ImageRow
+    from privsyn.data.profile import ImageRow
 
 Features = NDArray[np.float64]
 

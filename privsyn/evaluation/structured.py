@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data.profile import number, objects, spelt
 from privsyn.data.words import words as words_of
 from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
-from privsyn.validation.profile import number, objects, spelt
 
 MOST_FIELDS = 20
 FEWEST = 20

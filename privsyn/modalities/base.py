@@ -15,12 +15,12 @@ from privsyn.data.artifacts import ArtifactRef
 from privsyn.data.readers.lines import Row
 
 if TYPE_CHECKING:
+    from privsyn.data.profile import ImageProfile, Profile
     from privsyn.evaluation.metrics import Metric
     from privsyn.methods.base import Backends, Role
     from privsyn.models.language.text_variation import TextSettings
     from privsyn.models.protocols import Embedder as EmbedderOf
     from privsyn.models.protocols import VariationAPI
-    from privsyn.validation.profile import ImageProfile, Profile
     from privsyn.validation.settings import ValidationConfig
 
 # The imports above serve annotations alone: who only reads records needs no model library.

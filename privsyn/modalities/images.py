@@ -28,6 +28,13 @@ from privsyn.data.images import (
     read_image,
     to_content,
 )
+from privsyn.data.profile import (
+    ImageProfile,
+    ImageRow,
+    load_images,
+    profile_images,
+    read_image_rows,
+)
 from privsyn.data.readers.image_files import (
     FILE,
     check_folder,
@@ -44,13 +51,6 @@ from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps
-from privsyn.validation.profile import (
-    ImageProfile,
-    ImageRow,
-    load_images,
-    profile_images,
-    read_image_rows,
-)
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric

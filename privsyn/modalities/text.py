@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from privsyn import layout
 from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
+from privsyn.data.profile import Profile, Row, profile, read_rows
 from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.lines import CSV, JSONLines
 from privsyn.data.readers.parquet import check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
-from privsyn.validation.profile import Profile, Row, profile, read_rows
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric

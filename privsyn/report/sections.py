@@ -14,6 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import layout
+from privsyn.data.profile import (
+    COLUMNS,
+    fields,
+    objects,
+    profile,
+    profile_images,
+    read_image_rows,
+    read_rows,
+    sample_sheet,
+)
 from privsyn.data.words import names, words
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.adjacency import Adjacency
@@ -26,16 +36,6 @@ from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
 from privsyn.report.document import LEAVES, Answer, Block, Number, ReportSection, Tone
-from privsyn.validation.profile import (
-    COLUMNS,
-    fields,
-    objects,
-    profile,
-    profile_images,
-    read_image_rows,
-    read_rows,
-    sample_sheet,
-)
 
 ASKED_FIRST = ("curators", "contact", "license", "intended_use")
 """Fields of ``deployment`` that the card shows, or says are not stated."""

@@ -15,6 +15,8 @@ import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
+from privsyn.data.profile import load_images, profile_images, read_image_rows, read_rows
+from privsyn.data.profile import sample_sheet as sheet_of
 from privsyn.data.records import Record
 from privsyn.errors import MissingExtra, ModelError, is_installed
 from privsyn.evaluation.classifiers import (
@@ -76,8 +78,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
 from privsyn.stages.partition import examples
-from privsyn.validation.profile import load_images, profile_images, read_image_rows, read_rows
-from privsyn.validation.profile import sample_sheet as sheet_of
 from privsyn.validation.suite import read_schema
 
 _VOTER: Role = "image_embedder"

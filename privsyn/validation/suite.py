@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from privsyn.data.profile import ImageProfile, Profile
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
@@ -29,7 +30,6 @@ from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import MODALITIES
 from privsyn.modalities.text import TEXTS
 from privsyn.section import nearest
-from privsyn.validation.profile import ImageProfile, Profile
 from privsyn.validation.settings import PATTERNS, ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")

@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from privsyn.data.profile import ImageRow
 from privsyn.evaluation.images import (
     compare_images,
     downstream_beside,
@@ -16,7 +17,6 @@ from privsyn.evaluation.images import (
     kernel_distance,
     precision_recall,
 )
-from privsyn.validation.profile import ImageRow
 
 
 class Flat:

@@ -13,6 +13,7 @@ import pytest
 from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import encode
+from privsyn.data.profile import read_image_rows
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
@@ -22,7 +23,6 @@ from privsyn.modalities.images import Images
 from privsyn.release import certificate
 from privsyn.release.certificate import accuracy_figures
 from privsyn.stages.validate import write_report
-from privsyn.validation.profile import read_image_rows
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import validate_file
 from tests.unit.report import recomputed

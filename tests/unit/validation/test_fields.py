@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from privsyn.validation.profile import (
+from privsyn.data.profile import (
     MOST_CHARS,
     MOST_FIELDS,
     MOST_VALUES,

@@ -14,17 +14,17 @@ import pytest
 from PIL import Image
 
 from privsyn.data.images import decode_png, encode
-from privsyn.data.settings import ImageConfig
-from privsyn.layout import IMAGE_ROWS
-from privsyn.modalities.images import Images
-from privsyn.report.outward import outward
-from privsyn.validation.profile import (
+from privsyn.data.profile import (
     COLUMNS,
     ImageProfile,
     profile_images,
     read_image_rows,
     sample_sheet,
 )
+from privsyn.data.settings import ImageConfig
+from privsyn.layout import IMAGE_ROWS
+from privsyn.modalities.images import Images
+from privsyn.report.outward import outward
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import ValidationResult, validate_file
 from tests.unit.report.release_folder import seal_folder, write_rows

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privsyn.data.profile import BINS, Profile, Row, profile, read_rows
 from privsyn.report.document import histogram_chart, label_chart
-from privsyn.validation.profile import BINS, Profile, Row, profile, read_rows
 from tests.unit.validation.synthetic_files import Write, good_rows
 
 
