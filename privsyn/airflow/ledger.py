@@ -80,7 +80,7 @@ class UnfinishedReleasesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.students.cleanup import unfinished_releases
+        from privsyn.stages.reserve import unfinished_releases
 
         stale = [entry.standing for entry in unfinished_releases(ctx, hours=float(self.hours))]
         if stale:

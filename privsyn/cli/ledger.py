@@ -40,7 +40,7 @@ def ledger_show(
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
-    from privsyn.students.cleanup import leftovers, unfinished_releases
+    from privsyn.stages.reserve import leftovers, unfinished_releases
 
     ctx = context_of(params, overrides)
     edited = None

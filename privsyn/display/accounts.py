@@ -32,7 +32,7 @@ from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
-from privsyn.students.cleanup import leftovers, unfinished_releases
+from privsyn.stages.reserve import leftovers, unfinished_releases
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:

@@ -1,18 +1,19 @@
-"""reserve and settle: the release's way into the ledger and out of it."""
+"""reserve and settle: the release's way into the ledger and out of it, and what is on the way."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 
 from privsyn.address import Source
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
-from privsyn.errors import ConfigError, ReleaseLost
-from privsyn.ledger.entries import DatasetSource, Entry
+from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
+from privsyn.ledger.entries import ENDED, DatasetSource, Entry
 from privsyn.ledger.releases import paid_elsewhere
 from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
@@ -185,3 +186,32 @@ def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
     if others and not account.strict:
         warning = paid_elsewhere(account.name, others)
         log.warning("%s. Without account.strict=false this is refused.", warning)
+
+
+def unfinished_releases(ctx: Context, *, hours: float = 0) -> list[Entry]:
+    """Releases that are charged, not finished, and that nobody draws.
+
+    Args:
+        ctx: Config and ledger.
+        hours: Only those whose state is older.
+    """
+    limit = ctx.clock() - timedelta(hours=hours)
+    return [
+        entry
+        for entry in ctx.ledger.releases.all()
+        if entry.open and entry.changed_at <= limit and _idle(ctx, entry.release_id)
+    ]
+
+
+def _idle(ctx: Context, release_id: str) -> bool:
+    try:
+        ctx.ledger.leases.check_idle(release_id)
+    except LeaseHeld:
+        return False
+    return True
+
+
+def leftovers(ctx: Context) -> list[str]:
+    """Ended releases whose private intermediates are still in scratch here."""
+    states = {entry.release_id: entry.state for entry in ctx.ledger.releases.all()}
+    return [name for name in ctx.workspace.scratches() if states.get(name) in ENDED]

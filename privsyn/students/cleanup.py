@@ -7,13 +7,12 @@ killed in between, or a run of which only the failed tasks were cleared, leaves 
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 from privsyn import layout
 from privsyn.data.artifacts import wipe
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ReleaseLost
-from privsyn.ledger.entries import ENDED, Entry, State
+from privsyn.ledger.entries import ENDED, State
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.publishing import DvcPublisher
 from privsyn.release.facts import ReleaseFacts
@@ -22,35 +21,6 @@ from privsyn.release.workdir import wipe_dead
 from privsyn.stages import lineage
 from privsyn.stages.base import Context, find_workdir, wipe_workdir
 from privsyn.students.release import lock_student, sync_student
-
-
-def unfinished_releases(ctx: Context, *, hours: float = 0) -> list[Entry]:
-    """Releases that are charged, not finished, and that nobody draws.
-
-    Args:
-        ctx: Config and ledger.
-        hours: Only those whose state is older.
-    """
-    limit = ctx.clock() - timedelta(hours=hours)
-    return [
-        entry
-        for entry in ctx.ledger.releases.all()
-        if entry.open and entry.changed_at <= limit and _idle(ctx, entry.release_id)
-    ]
-
-
-def _idle(ctx: Context, release_id: str) -> bool:
-    try:
-        ctx.ledger.leases.check_idle(release_id)
-    except LeaseHeld:
-        return False
-    return True
-
-
-def leftovers(ctx: Context) -> list[str]:
-    """Ended releases whose private intermediates are still in scratch here."""
-    states = {entry.release_id: entry.state for entry in ctx.ledger.releases.all()}
-    return [name for name in ctx.workspace.scratches() if states.get(name) in ENDED]
 
 
 def sweep(ctx: Context) -> list[str]:

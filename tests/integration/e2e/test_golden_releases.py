@@ -24,9 +24,8 @@ from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
 from privsyn.stages.base import Context, open_context
-from privsyn.stages.cleanup import unfinished_releases
 from privsyn.stages.plan import plan, preview, report
-from privsyn.stages.reserve import reserve
+from privsyn.stages.reserve import reserve, unfinished_releases
 from privsyn.stages.run import draw
 from privsyn.tracking import NullTracker
 from tools.write_releases import BEGUN, METHODS

@@ -31,10 +31,10 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.report import report
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import leftovers, reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.validate import validate
-from privsyn.students.cleanup import leftovers, sweep
+from privsyn.students.cleanup import sweep
 from tests.fakes import FakeLogitModel
 from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins
 from tests.noise import NeverDraws
