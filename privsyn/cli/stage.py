@@ -112,7 +112,7 @@ def stage_generate(
     from privsyn.stages.certify import export
     from privsyn.stages.draw import generate
     from privsyn.stages.run import draw_and_settle
-    from privsyn.students.release import draw_student
+    from privsyn.students.release import make_and_check
 
     with ranks() as group, show_progress(err) as progress:
         planned = _read_plan(plan_file, params, overrides)
@@ -121,7 +121,8 @@ def stage_generate(
             # Helpers wait in a collective call; without this they would wait until it times out.
             group.close()  # the rest is one process's work
         if not isinstance(planned, Plan):
-            draw_student(ctx, planned)
+            draw_and_settle(ctx, planned.parent)
+            make_and_check(ctx, planned)
         elif shard is not None:
             with under_way(progress, "generate"):
                 generate(ctx, planned, shard)

@@ -41,7 +41,6 @@ from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
-from privsyn.stages.run import draw_and_settle
 from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.train import Student, start_folder, train_student
@@ -237,13 +236,12 @@ def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapp
     return name, method.as_student(distill.init, distill.init_digest)
 
 
-def draw_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Draw the parent, which is charged unless it exists, and make the student.
+def make_and_check(ctx: Context, planned: StudentPlan) -> Path:
+    """Make the student of a parent that is drawn, check it, and copy it where it is as filed.
 
     Raises:
         PrivsynError: From the stage that failed.
     """
-    draw_and_settle(ctx, planned.parent)
     make_student(ctx, planned)
     folder = check_student(ctx, planned)
     if ctx.as_filed:

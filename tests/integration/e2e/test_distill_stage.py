@@ -21,7 +21,7 @@ from privsyn.models.references import BUILTIN
 from privsyn.models.training import causal_lm as models
 from privsyn.release import certificate, verification
 from privsyn.stages.report import report
-from privsyn.stages.run import run
+from privsyn.stages.run import draw_and_settle, run
 from privsyn.students import release as stage
 from privsyn.students.evaluate import evaluate_student, measure_published
 from privsyn.students.parent import open_parent
@@ -378,7 +378,8 @@ def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypa
     assert planned.parent.id == parent.name
     assert read_plan(planned.model_dump_json().encode()) == planned
     assert read_plan(planned.parent.model_dump_json().encode()) == planned.parent
-    folder = stage.draw_student(ctx, planned)
+    draw_and_settle(ctx, planned.parent)
+    folder = stage.make_and_check(ctx, planned)
     synthetic, reports = (project.root / name / "distill" for name in ("synthetic", "reports"))
     assert {file.name for file in synthetic.iterdir()} == {
         "certificate.json",
