@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSkipException,
@@ -28,7 +29,7 @@ from airflow.sdk.exceptions import (
 from privsyn.airflow.failures import StageFailed, TaskRetries
 from privsyn.airflow.links import REPORT, address, share_report
 from privsyn.airflow.params import overrides
-from privsyn.airflow.project import params_file
+from privsyn.airflow.project import Project, params_file
 from privsyn.airflow.schedule import version_of
 from privsyn.config import as_overrides, environment_overrides
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
@@ -44,6 +45,10 @@ log = logging.getLogger(__name__)
 StageFunction = Callable[["StageContext", Mapping[str, Any]], tuple[Any, str]]
 """What a task runs: it returns the XCom and a line for the log."""
 
+OWNER = "privsyn"
+START = datetime(2025, 1, 1, tzinfo=UTC)
+UNCHANGED = "unchanged"
+"""XCom of a task that had nothing to publish."""
 PLAN = "{{ ti.xcom_pull(task_ids='plan') }}"
 """The plan as the task named ``plan`` left it: public, small, and no edge to every task."""
 
@@ -403,3 +408,26 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
+    """In place of the DAG of a project whose params.yaml does not load: its one task says why.
+
+    Raises:
+        ConfigError: It is the only project: then the file has the import error.
+    """
+    if project.name is None:
+        # An import error is where an operator looks first. With several projects it would hide the
+        # others.
+        raise error
+    with DAG(
+        dag_id=project.dag_id(kind),
+        description=f"BROKEN: {error}",
+        doc_md=f"### {project.params.name} of {project.name} does not load\n\n{error}",
+        start_date=START,
+        is_paused_upon_creation=True,
+        tags=project.tags | {"broken"},
+        default_args={"owner": OWNER, "retries": 0},
+    ) as dag:
+        BrokenProjectOperator(task_id="plan", message=str(error))
+    return dag

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import UNCHANGED, StageOperator
 from privsyn.airflow.failures import StageFailed
-from privsyn.airflow.publish import UNCHANGED
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext

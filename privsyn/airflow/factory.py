@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
 
-from privsyn.airflow.base import PLAN, BrokenProjectOperator, StageOperator
+from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from privsyn.airflow.failures import Alert, retry_arguments
 from privsyn.airflow.generate import (
@@ -58,7 +57,6 @@ from privsyn.methods.shared.distill import STUDENTS
 from privsyn.release.advice import definition
 from privsyn.release.plan import label_shares
 
-OWNER = "privsyn"
 _TRAINING = """\
 Before it `train` trains the model, in the same pool; a killed try goes on from its checkpoint.
 """
@@ -67,7 +65,6 @@ _TEACHING = """\
 records by DP-SGD, at a charge of its own; `evaluate_student` measures both; `publish_student`
 publishes the student. By hand: `privsyn distill`; settings: `methods.distill`.
 """
-START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def method_dags(method: str) -> dict[str, DAG]:
@@ -85,29 +82,6 @@ def method_dags(method: str) -> dict[str, DAG]:
         except ConfigError as error:
             dags.append(broken_dag(project, kind_of(method), error))
     return {dag.dag_id: dag for dag in dags}
-
-
-def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:
-    """In place of the DAG of a project whose params.yaml does not load: its one task says why.
-
-    Raises:
-        ConfigError: It is the only project: then the file has the import error.
-    """
-    if project.name is None:
-        # An import error is where an operator looks first. With several projects it would hide the
-        # others.
-        raise error
-    with DAG(
-        dag_id=project.dag_id(kind),
-        description=f"BROKEN: {error}",
-        doc_md=f"### {project.params.name} of {project.name} does not load\n\n{error}",
-        start_date=START,
-        is_paused_upon_creation=True,
-        tags=project.tags | {"broken"},
-        default_args={"owner": OWNER, "retries": 0},
-    ) as dag:
-        BrokenProjectOperator(task_id="plan", message=str(error))
-    return dag
 
 
 def method_dag(method: str, project: Project | None = None) -> DAG:

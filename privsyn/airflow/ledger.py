@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import DAG
 
-from privsyn.airflow.base import StageOperator
-from privsyn.airflow.factory import OWNER, START, broken_dag
+from privsyn.airflow.base import OWNER, START, StageOperator, broken_dag
 from privsyn.airflow.failures import retry_arguments
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.config import ScheduleConfig, environment_overrides, load_config

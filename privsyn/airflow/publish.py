@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from privsyn.airflow.base import Flow, StageOperator
+from privsyn.airflow.base import UNCHANGED, Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
@@ -91,10 +91,6 @@ class PublishOperator(StageOperator):
         answer = publish(ctx, planned)
         announce(self.outlets, context, answer)
         return answer, f"{planned.id} is DVC revision {answer['dvc_revision']}"
-
-
-UNCHANGED = "unchanged"
-"""XCom of a task that had nothing to publish."""
 
 
 def announce(
