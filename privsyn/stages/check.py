@@ -266,8 +266,8 @@ _ROWS: tuple[tuple[Callable[[_Facts], Any], str, str], ...] = (
     (
         lambda f: f["records_above_the_bound"],
         "not used",
-        "{records_above_the_bound:,} {things}: of {units_above_the_bound:,} {whom}, which have "
-        "more than {bound} each (dataset.max_records_per_unit)",
+        "{records_above_the_bound:,} {things}, of {units_above_the_bound:,} {whom} with more than "
+        "{bound} each (dataset.max_records_per_unit)",
     ),
     (lambda f: True, "used", "{used:,} {things}"),
     (
@@ -295,14 +295,14 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
         "file.",
     ),
     (
-        lambda f: f["more"] and f["records_above_the_bound"],
+        lambda f: f["more"] and f["records_above_the_bound"] and f["pays"],
         "dataset.max_records_per_unit={bound} leaves {records_above_the_bound:,} {things} out. A "
         "bound of {more}; noise grows with the bound. Set it by what is known without the file.",
     ),
     (
         lambda f: f["more"] and f["records_above_the_bound"] and not f["pays"],
-        "dataset.max_records_per_unit={bound} is best here: a larger bound adds more noise than "
-        "records.",
+        "dataset.max_records_per_unit={bound} suits this file: a bound of {more}, but noise would "
+        "grow by more.",
     ),
     (
         lambda f: 0 < f["used"] < _FEW,

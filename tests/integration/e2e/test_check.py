@@ -253,11 +253,11 @@ def test_a_bound_says_whether_a_larger_one_would_keep_more(make_project):
     project.write(rows(48, 20))  # 8 people with 3, 12 with 2
     said = advised(project.context())
     assert "leaves 28 texts out. A bound of 2 would use 2.0 times as many; 3 would use 2.4" in said
-    assert "is best here" not in said
+    assert "suits this file" not in said
     project.write([*rows(20, 20), *({"unit": "u0", "label": LABELS[0], "text": "x"},) * 20])
     said = advised(project.context())
-    assert "A bound of 2 would use 1.1 times as many" in said
-    assert "dataset.max_records_per_unit=1 is best here" in said
+    assert "texts out" not in said
+    assert "max_records_per_unit=1 suits this file: a bound of 2 would use 1.1 times as" in said
 
 
 @pytest.mark.parametrize("inside", [".", "records"])
