@@ -197,11 +197,13 @@ RIVALS = (
         texts=lambda case, _: [case.examples] if case.examples else [],
     ),
     Rival(
-        "everything", "your examples and all texts of the public model", free=True,
+        "everything", "all texts of the public model, and examples if you gave some", free=True,
         texts=lambda case, _: [[*case.examples, *case.public]] if case.public else [],
     ),
     Rival("chosen", "texts of the public model that lean to their label", free=True, texts=chosen),
-    Rival("zero_shot", "label words and your examples, without a classifier", free=True),
+    Rival(
+        "zero_shot", "label words, and examples if you gave some, without a classifier", free=True
+    ),
     Rival(
         "real", "{real_records} real records, as many of each label", free=False,
         texts=lambda case, _: draws_of(case.known, case.sizes) if case.known else [],

@@ -312,7 +312,10 @@ def test_without_a_ruler_that_counts_nothing_is_graded():
 
 def test_the_verdict_names_the_best_of_what_is_free_and_what_is_missing():
     said = str(verdict(GOOD | ruled("vectors", 0.6, -0.1, -0.2, 0.7, rival="zero_shot")))
-    assert "free 0.700 (label words and your examples, without a classifier), 200 real" in said
+    assert (
+        "free 0.700 (label words, and examples if you gave some, without a classifier), 200 real"
+        in said
+    )
     assert "gain -0.100 [-0.200, +0.000]" in said
     assert "topics: not measured" in str(verdict(ruled("words", 0.7, 0.1, 0.05)))
 

@@ -97,9 +97,10 @@ def test_what_is_free_and_needs_no_text_is_drawn_too():
     alone = {"vectors.public": None, "words.public": None, "vectors.zero_shot": 0.68}
     _, found, *_ = sections(measured(**alone, **{"vectors.examples": 0.66}), ABOUT)
     names = [bar.name for bar in items(found, "bars")]
-    assert {"label words and your examples, without a classifier", "your own examples"} <= set(
-        names
-    )
+    assert {
+        "label words, and examples if you gave some, without a classifier",
+        "your own examples",
+    } <= set(names)
     assert items(found, "missing") == ["The public model alone was not measured."]
 
 
