@@ -286,7 +286,7 @@ def label_shares(
     if settings.get("noisy_label_split"):
         return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
     # privacy: a method that does not pay for shares gives every label the same number.
-    public = f" ({where}.label_split: public shares)" if "label_split" in settings else ""
+    public = f" ({where}.label_split sets public shares)" if "label_split" in settings else ""
     many = "as many" if rows is None else f"{'' if exact else 'at most '}{rows // len(labels):,}"
     return f"{many} of each of {len(labels)} labels, whatever their shares in the records{public}"
 
