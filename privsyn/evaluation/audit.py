@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,8 +35,9 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.data.public_files import words
 from privsyn.data.records import Record
-from privsyn.data.words import SPACED, runs, words
+from privsyn.data.words import SPACED, runs
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
 from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
@@ -357,10 +359,11 @@ def _alone(features: Callable[[str], Iterable[str]]) -> Detector:
 
 def _runs(text: str, length: int = _NGRAM) -> list[str]:
     """All runs that are worth ``length`` words."""
-    return [" ".join(run) for run in runs(words(text.lower()), length)]
+    return [" ".join(run) for run in runs(words(text), length)]
 
 
 def _identifiers(text: str) -> Iterable[str]:
+    text = unicodedata.normalize("NFKC", text)
     return (match.group().lower() for shape in _IDENTIFIERS for match in re.finditer(shape, text))
 
 

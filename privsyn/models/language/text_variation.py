@@ -19,6 +19,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, field_validator
 
+from privsyn.data import public_files
 from privsyn.data.settings import TextExample
 from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
@@ -239,7 +240,7 @@ class ExampleList:
         self._examples = tuple(examples) if mark else ()
         self._label_text, self._slot, self._words = label_text, slot, words
         self._copied = {
-            run for example in examples for run in runs(words_of(example.text.casefold()), _COPIED)
+            run for example in examples for run in runs(public_files.words(example.text), _COPIED)
         }
         # A word of the request, or one in small letters somewhere, is no name.
         spoken = " ".join([prompt, *(label_text(one.label) for one in self._examples)])
@@ -273,7 +274,7 @@ class ExampleList:
 
     def copies(self, text: str) -> bool:
         """Whether a text repeats an example at length, or a name of one."""
-        copied = not self._copied.isdisjoint(runs(words_of(text.casefold()), _COPIED))
+        copied = not self._copied.isdisjoint(runs(public_files.words(text), _COPIED))
         return copied or not self._names.isdisjoint(words_of(text))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,19 @@ def test_copies_are_found_where_words_have_no_spaces(first, last):
         "rare_ngrams": 150, "identifiers": 0, "near_duplicates": 150,
     }  # fmt: skip
     assert found.exceeds
+
+
+def test_copies_in_another_form_of_unicode_are_found():
+    rng = np.random.default_rng(1)
+    letters, crowd = [chr(point) for point in range(ord("が"), ord("ぽ"))], people(rng)
+    for number, person in enumerate(crowd):
+        digits = "".join(chr(ord("\uff10") + int(digit)) for digit in f"{number:07}")
+        person.contents[:] = ["".join(rng.choice(letters, 40)) + digits]
+    for form in ("NFKC", "NFKD"):
+        written = [unicodedata.normalize(form, text) for text in copied(crowd)[:150]]
+        assert {test.name: test.inside for test in audit(written, crowd, CLAIM, TEXTS).tests} == {
+            "rare_ngrams": 150, "identifiers": 150, "near_duplicates": 150,
+        }  # fmt: skip
 
 
 def test_what_the_tests_cannot_read_is_not_graded():
