@@ -215,15 +215,17 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
     Close means a typing error, or that one name contains the other or most of it.
 
-    >>> nearest("lable", ["id", "label"]), nearest("user", ["user_id"]), nearest("kind", ["id"])
-    ('label', 'user_id', None)
+    >>> nearest("lable", ["id", "label"]), nearest("user", ["user_id"])
+    ('label', 'user_id')
+    >>> nearest("kind", ["id"]), nearest("version", ["epsilon"])
+    (None, None)
     """
     target = key.casefold()
     # Reversed, so that of two names that differ in case the first one wins.
     folded = {name.casefold(): name for name in reversed(known)}
     alike = difflib.get_close_matches(target, folded, n=max(1, len(folded)), cutoff=_ALIKE)
     slips = difflib.get_close_matches(target, folded, n=1, cutoff=_SLIP)
-    whole = [name for name in alike if min(target, name, key=len) in max(target, name, key=len)]
+    whole = [name for name in alike if target in name or name in target]
     matches = slips or [name for name in whole if min(len(target), len(name)) >= _WORD]
     return folded[matches[0]] if matches else None
 
