@@ -18,7 +18,7 @@ from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ModelError
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods import base, registry
-from privsyn.methods.base import Backends, Mechanism, Sample
+from privsyn.methods.base import Backends, Mechanism, Method, Sample
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
@@ -45,7 +45,7 @@ class ToyMechanism(Mechanism):
         return Laplace(1, 1.0).event
 
 
-class ToyTrainer:
+class ToyTrainer(Method[ToyConfig]):
     """Its model is a public file. What it is handed by the stages is noted in ``seen``."""
 
     name: ClassVar[str] = NAME

@@ -16,7 +16,7 @@ from privsyn.data.images import contact_sheet, decode, encode
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import Exhibit, Mechanism, Sample
+from privsyn.methods.base import Exhibit, Mechanism, Method, Sample
 from privsyn.methods.registry import METHODS
 from privsyn.section import Section
 from tests.integration.e2e.small_project import Project, build_project
@@ -46,7 +46,7 @@ class TinyMechanism(Mechanism):
         return {"scale": self.image.scale}
 
 
-class TinyImages:
+class TinyImages(Method[TinyConfig]):
     """A Laplace draw per image."""
 
     name: ClassVar[str] = "tiny_images"

@@ -13,7 +13,7 @@ from pydantic import Field
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import ANYTHING, Mechanism, Sample
+from privsyn.methods.base import ANYTHING, Mechanism, Method, Sample
 from privsyn.section import Section
 
 NAME = "toy_drawer"
@@ -34,7 +34,7 @@ class ToyDrawerMechanism(Mechanism):
         return Disjoint((self.count.event,), self.cells)
 
 
-class ToyDrawer:
+class ToyDrawer(Method[ToyDrawerConfig]):
     """A Laplace draw per text."""
 
     name: ClassVar[str] = NAME
