@@ -659,7 +659,7 @@ class _Interview:
     def people(self) -> None:
         """Ask who is protected."""
         unit = None if self._header is None else likely(self._header.names, "unit")
-        looks = f"; {unit} looks like one" if unit else ""
+        looks = f" {unit} looks like one." if unit else ""
         self.settle("unit", _WHOSE.format(looks), sure=False)
         if self.answers["unit"]:
             self.settle("protects", "What is one of them called?", word_of(self.answers["unit"]))
@@ -816,9 +816,8 @@ _SHARES = (
     "each, or not known; else their shares in the order {}, such as 60,30,10: they are published)"
 )
 _WHOSE = (
-    "Which column says whose row it is, such as a patient's? That is who is protected "
-    f"({NONE} only if no two rows can be the same person's: rows, not people, are protected "
-    "then{})"
+    "Which column says whose row it is, such as a patient's?{} Whoever it names is protected "
+    f"({NONE} only if no two rows can be the same person's: rows, not people, are protected then)"
 )
 _HOW_MANY = (
     "About how many {} are there, by what is known without the file? A number that you may "
