@@ -9,13 +9,14 @@ import pytest
 import privsyn
 
 PUBLIC = {
-    "Project.open": "(folder='.', *, day=None, **settings)",
+    "Project.open": "(folder='.', *, day=None, texts=None, **settings)",
     "Project.create": "(folder, data, *, unit, text='text', label=None, labels=(), document=None, "
     "protects=None, name=None, version='v1', image_size=None, image_mode=None, account=None, "
     "method=None, texts=None, **settings)",
     "Project.using": "(self, data, *, version)",
     "Project.check": "(self)",
-    "Project.plan": "(self, method=None, *, epsilon=None, delta=None, draw=None, **settings)",
+    "Project.plan": "(self, method=None, *, epsilon=None, delta=None, draw=None, texts=None, "
+    "**settings)",
     "Project.release": "(self, planned, *, publish=True)",
     "Project.releases": "(self)",
     "Project.open_release": "(self, name)",
