@@ -85,15 +85,17 @@ _KINDS = (
     r"|\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u793a\u4f8b)"
 )
 _SEVERAL = re.compile(
-    rf"(?i)(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:]{{0,60}}?[,.!:]\s*)?"
+    rf"(?i)(?:(?:sure|certainly|of course|absolutely|okay|ok|i'd be|happy to)\b[^\n:]{{0,60}}?"
+    rf"[,.!:]\s*)?"
     rf"(?:(?:here(?:'s| is| are)|below (?:is|are)|these are|hier sind|voici|ecco|seguem"
     rf"|aqu[i\u00ed] (?:tienes?|hay|est\u00e1n)) (?:\w+ ){{0,2}}?{_NUMBERS} (?:\w+ ){{0,3}}?"
     rf"{_KINDS}\b"
-    rf"|{_NUMBERS} (?:\w+ ){{0,2}}?{_KINDS}\b[^\n.:]{{0,60}}:\s*\n)"
+    rf"|{_NUMBERS} (?:\w+ ){{0,2}}?{_KINDS}\b[^\n.:]{{0,60}}:\s*\n"
+    r"|\w{0,16}(?:\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u4f8b|\u30d1\u30bf\u30fc\u30f3)\w{0,6}\s?[:\uff1a]\s*\n)"
 )
 """First words of an answer that holds several texts to choose from."""
 _MARKS = r"[*_#>\s(\[\u3010-]{0,6}"
-_AFTER = r"[*_)\]\u3011]{0,3}\s*[:.)\u2013\u2014\uff1a-][*_]{0,3}\s*"
+_AFTER = r"(?: \([^()\n]{1,40}\))?[*_)\]\u3011]{0,3}\s*?[:.)\u2013\u2014\uff1a\n-][*_]{0,3}\s*"
 _FIRST = rf"(?:{_KINDS}\s*#?\s*(?:1|one|a|i|\u4e00)|(?:first|1st)\s+{_KINDS})"
 _SECOND = (
     rf"(?:{_KINDS}\s*#?\s*(?:2|two|b|ii|\u4e8c)|(?:second|2nd|another|alternative)\s+{_KINDS})"
@@ -108,6 +110,8 @@ _NUMBERED = (
 )
 _BULLET = re.compile(r"\s{0,4}[-*\u2022]\s+(?=\S)")
 """First and second entry of a list of texts."""
+_EITHER = re.compile(r"\n\s*[*_]{0,2}(?:OR|Or|ODER|Oder|OU|Ou)[*_]{0,2}:?[*_]{0,2}\s*\n")
+"""A line between two texts to choose from."""
 _LABEL = re.compile(
     rf"(?i){_MARKS}(?:(?:the|my|your|here is|new|final|short|possible|generated|synthetic|rephrased"
     rf"|rewritten|reworded|paraphrased|revised|original)\s+){{0,3}}"
@@ -259,6 +263,8 @@ def _is_list(text: str) -> bool:
         match = first.match(text)
         if match and second.search(text, match.end()):
             return True
+    if _EITHER.search(text):
+        return True
     lines = [line for line in text.splitlines() if line.strip()]
     return len(lines) > 1 and all(map(_BULLET.match, lines))
 
