@@ -177,7 +177,7 @@ def test_a_part_of_a_log_and_a_link_into_its_table_are_refused(tmp_path: Path, m
         file.parent.mkdir(exist_ok=True, parents=True)
         file.write_bytes(as_lines(ROWS))
     (links / "a.jsonl").symlink_to(tmp_path / "table" / mark if mark.endswith("csv") else part)
-    for path in (part.parent, links):
+    for path in (part.parent, links, links / "a.jsonl"):
         with pytest.raises(DataError, match="snapshot"):
             check_source(config(path))
 

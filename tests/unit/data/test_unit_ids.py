@@ -284,6 +284,8 @@ def test_what_floats_spell_exactly_stays_an_id() -> None:
         "1,000": "1,000",
     }
     assert {text: unit_id(text) for text in exact} == exact
+    assert lost_digits(2.0**53)
+    assert not lost_digits(2.0**53 - 1)
     assert not any(map(lost_digits, [*exact, "12e45678", "1,5", "1E", 2**70, str(2**70)]))
 
 
