@@ -691,11 +691,12 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
     grade, sentences = _decide(READS, facts)
     ends = value.get("in_context.low"), value.get("in_context.high")
     bars = [
-        Bar(label, value[f"in_context.{name}"], *(ends if name == "synthetic" else ()),
-            ours=name == "synthetic")
+        Bar(label, value[f"in_context.{name}"], *ends, ours=True)
+        if name == "synthetic"
+        else Bar(label, value[f"in_context.{name}"])
         for name, label in _IN_CONTEXT.items()
         if f"in_context.{name}" in value
-    ]  # fmt: skip
+    ]
     of = "Accuracy of the model on real records, with labeled examples in its prompt"
     return graded_section(
         "reading",

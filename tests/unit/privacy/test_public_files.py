@@ -250,17 +250,16 @@ def test_a_copy_of_private_text_is_refused_before_anything_is_spent(project, whi
     assert ctx.ledger.accounts.balance("d").spent == 0
 
 
-@pytest.mark.parametrize("setting", ["dataset.examples", f"methods.{KPS}.examples"])
 @pytest.mark.parametrize(
     ("invented", "refused"),
     [(f"TEXT 7 of a patient, called {SECRET}!", True), ("My knee hurts since Monday.", False)],
 )
 def test_an_example_that_is_a_record_is_refused_before_anything_is_spent(
-    project, setting, invented, refused
+    project, invented, refused
 ):
     from privsyn.stages.partition import partition
 
-    ctx = context(project, f"{setting}={json.dumps([{'text': invented}])}")
+    ctx = context(project, f"dataset.examples={json.dumps([{'text': invented}])}")
     planned = plan(ctx, KPS, open_account=True)
     reserve(ctx, planned)
     if not refused:
