@@ -179,6 +179,9 @@ def _open_zip(path: Source) -> Iterator[zipfile.ZipFile]:
         ) from None
 
 
+_MOST_ARRAYS = 12
+
+
 def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) -> dict[str, str]:
     """Setting -> array of the file, the images first."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
@@ -188,7 +191,9 @@ def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) 
         arrays[content] = next((name for name in USUAL_NAMES if name in names), "image")
     if arrays.get("label") == "label" and "label" not in names:
         arrays["label"] = USUAL_NAMES.get(arrays[content], "label")
-    refuse_missing(path, {s: name for s, name in arrays.items() if name not in names}, names)
+    missing = {s: name for s, name in arrays.items() if name not in names}
+    # privacy: an archive of many arrays may hold one a person, and their names would be listed
+    refuse_missing(path, missing, names if len(names) <= _MOST_ARRAYS else ())
     return arrays
 
 
