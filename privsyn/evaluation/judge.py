@@ -205,7 +205,7 @@ RIVALS = (
         "zero_shot", "label words, and examples if you gave some, without a classifier", free=True
     ),
     Rival(
-        "real", "{real_records} real records, as many of each label", free=False,
+        "real", "{real_records} real records (as many of each label)", free=False,
         texts=lambda case, _: draws_of(case.known, case.sizes) if case.known else [],
     ),
     Rival(

@@ -284,7 +284,7 @@ def test_what_the_records_added_is_said_by_all_rulers_together(value, grade, asp
         # a release that adds nothing to what is free and teaches as much as real records
         (0.91, 0.88, 0.84, 0.87, "good", "right about 91% of real records"),
         (0.80, 0.75, 0.81, 0.87, "fair", "all real records is right about 87%"),
-        (0.80, 0.75, 0.81, None, "good", "200 real records, as many of each label"),
+        (0.80, 0.75, 0.81, None, "good", "200 real records (as many of each label)"),
         (0.46, 0.40, 0.73, 0.80, "poor", "80%"),
         (0.27, 0.22, 0.73, 0.80, "poor", "not shown to teach more than always naming"),
         (0.27, 0.26, 0.28, 0.29, None, "real records teach hardly more"),

@@ -262,7 +262,7 @@ def test_what_no_encoder_measured_says_why(about, why):
 @pytest.mark.parametrize(
     ("accuracy", "low", "real", "grade", "said"),
     [
-        (0.9, 0.8, 0.95, "good", "30 real records, as many of each label is right about 95%."),
+        (0.9, 0.8, 0.95, "good", "30 real records (as many of each label) is right about 95%."),
         (0.6, 0.5, 0.95, "fair", "is right about 95%. Raise the dial."),
         (0.2, 0.1, 0.95, "poor", "always naming the commonest label (10%). Raise the dial."),
     ],
@@ -278,7 +278,7 @@ def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, r
     assert (found.grade, said in found.advice) == (grade, True)
     assert ("found least is a (25%)." in found.advice) == (grade != "good")
     assert [bar.name for bar in items(found, "bars")][-2:] == [
-        "30 real records, as many of each label",
+        "30 real records (as many of each label)",
         "a",
     ]
 
@@ -462,7 +462,7 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     assert found.grade == grade
     assert said in found.advice
     assert (useful.grade, "nearness has no scale" in useful.advice) == (None, True)
-    beside = ["this release", "30 real records, as many of each label"]
+    beside = ["this release", "30 real records (as many of each label)"]
     assert [bar.name for bar in items(useful, "bars")] == beside
     beside[1] = "as many texts of the public model"
     assert [bar.name for bar in items(found, "bars")] == beside
