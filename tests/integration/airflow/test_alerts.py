@@ -96,7 +96,13 @@ def alert(project, context, *notifiers, **alerts):
 def context_of(project, stage, error=None):
     from privsyn.airflow.failures import StageFailed
 
-    planned = SimpleNamespace(account="letters", id=release_id(0), privacy_event=lambda: EVENT)
+    planned = SimpleNamespace(
+        account="letters",
+        id=release_id(0),
+        release_id=release_id(0),
+        settings_digest="",
+        privacy_event=lambda: EVENT,
+    )
     task = SimpleNamespace(stage=stage, read_plan=lambda: planned, open=lambda _: project.context())
     context = {"task": task, "ti": SimpleNamespace(dag_id="privsyn_d", run_id="run 1")}
     return context | ({"exception": StageFailed.of(error)} if error else {})

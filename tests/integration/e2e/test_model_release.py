@@ -405,7 +405,10 @@ def test_models_are_published_and_restored_byte_for_byte(make_project):
     planned, folder = release(ctx)
     validate(ctx, planned)
     publish(ctx, planned)
-    assert failed(ctx.workspace.synthetic(planned.method), ctx.ledger) == {}
+    # The copy of DVC's stage has no reports, and the ledger knows of some.
+    assert failed(ctx.workspace.synthetic(planned.method), ctx.ledger).keys() == {
+        "validation reports"
+    }
     made = student(ctx, planned)
     (made / "synthetic.jsonl").write_text("")
     with pytest.raises(DataError, match="a release has one"):
