@@ -382,18 +382,18 @@ def unsaid(sealed):
     ("edit", "check"),
     [
         (told, {"release id", "event"}),
-        (swapped, {"certificate is complete"}),
-        (unsaid, {"certificate is complete"}),
-        (lambda sealed: sealed.pop(WITHOUT), {"certificate is complete"}),
+        (swapped, {"privsyn reads it"}),
+        (unsaid, {"privsyn reads it"}),
+        (lambda sealed: sealed.pop(WITHOUT), {"privsyn reads it"}),
         (lambda sealed: sealed[WITHOUT].clear(), {"risk"}),
         (lambda sealed: sealed.update({WITHOUT: sealed["risk"]}), {"risk"}),
-        (lambda sealed: sealed.update({WITHOUT: 7}), {"certificate is complete"}),
+        (lambda sealed: sealed.update({WITHOUT: 7}), {"privsyn reads it"}),
         (lambda sealed: sealed["plan"].update(amplified=False), {"derived facts"}),
         (lambda sealed: sealed["plan"].update(epsilon_without_secret=None), {"without the secret"}),
         (lambda sealed: sealed["plan"].update(epsilon_without_secret=1.0), {"without the secret"}),
         (
             lambda sealed: sealed["plan"].update(epsilon_without_secret="?"),
-            {"certificate is complete"},
+            {"privsyn reads it"},
         ),
         (
             lambda sealed: sealed["plan"].update(event=sealed["plan"]["event"]["event"]),
