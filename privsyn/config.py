@@ -332,7 +332,7 @@ class Config(Section):
                 f"{prefix}{PRESET}={preset!s:.40} is no set of values.",
                 hint=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
             )
-        images = self.dataset.images is not None
+        images = bool(self.dataset.images)
         if "modality" in section:
             images = section["modality"] == "image"
         sets = model.image_presets if images and model.image_presets else model.presets

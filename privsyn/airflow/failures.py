@@ -247,10 +247,8 @@ def _messages_at_end(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterat
         yield _message(
             "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
         )
-    if "few_left" not in alerts.tell:
-        return
-    left = preview(ctx, planned).copies
-    if left < alerts.releases_left:
+    few = "few_left" in alerts.tell
+    if few and (left := preview(ctx, planned).copies) < alerts.releases_left:
         what = "release" if left == 1 else "releases"
         yield _message(
             "few_left", f"The account can pay for {left} more {what} like this one.", context

@@ -207,9 +207,10 @@ def _ask(question: str, proposal: str) -> str:
 
 def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
     """What follows from what was said, or was not."""
-    if config.dataset.images is not None:
+    form = config.dataset.images
+    if form:
         try:
-            check_form(config, config.dataset.images, describe_role(config.models, "image"))
+            check_form(config, form, describe_role(config.models, "image"))
         except PrivsynError as problem:  # before a plan refuses it
             note(out, str(problem))
     if answers.document:

@@ -179,9 +179,6 @@ def _open_zip(path: Source) -> Iterator[zipfile.ZipFile]:
         ) from None
 
 
-_MOST_ARRAYS = 12
-
-
 def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) -> dict[str, str]:
     """Setting -> array of the file, the images first."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
@@ -193,7 +190,7 @@ def _arrays(archive: zipfile.ZipFile, path: Source, columns: Mapping[str, str]) 
         arrays["label"] = USUAL_NAMES.get(arrays[content], "label")
     missing = {s: name for s, name in arrays.items() if name not in names}
     # privacy: an archive of many arrays may hold one a person, and their names would be listed
-    refuse_missing(path, missing, names if len(names) <= _MOST_ARRAYS else ())
+    refuse_missing(path, missing, names if len(names) <= 12 else ())
     return arrays
 
 

@@ -258,7 +258,13 @@ def test_every_token_of_the_record_counts_and_none_of_the_prompt(make, folders, 
 def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, clip_norm):
     trainer = make(clip_norm=clip_norm)
     units = units_of(trainer)
-    cfg = DPLoraConfig(clip_norm=clip_norm, expected_batch=5.5, learning_rate=0.01, steps=4)
+    cfg = DPLoraConfig(
+        clip_norm=clip_norm,
+        expected_batch=5.5,
+        learning_rate=0.01,
+        learning_rate_schedule="linear",
+        steps=4,
+    )
     begun = trainer.state()
     total = trainer.clipped_sum(units)
     after = _advance(
