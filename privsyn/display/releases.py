@@ -516,7 +516,7 @@ def _measured_utility(file: Path) -> Utility | None:
         return None
 
 
-_COLUMNS = ("public", "zero_shot", "examples", "real")
+_COLUMNS = ("public", "chosen", "zero_shot", "examples", "real")
 """Rivals in the table of a comparison: as many as 80 columns hold beside an id."""
 
 
