@@ -54,7 +54,7 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
-from privsyn.release.advice import definition
+from privsyn.release.advice import definition, settings_advice, writers_of
 from privsyn.release.plan import label_shares
 
 _TRAINING = """\
@@ -190,9 +190,6 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         if account.period
         else ""
     )
-    # Late: a worker that only parses its DAG needs none of it.
-    from privsyn.stages.plan import settings_advice, writers_of
-
     given = config.method(method)
     cautions = settings_advice(config, given, writers_of(config))
     if shares := label_shares(method, given.model_dump(), config.dataset.labels):

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsyn.data.readers.columns import called_after_people
 from privsyn.data.readers.image_files import FILE
@@ -32,8 +32,12 @@ from privsyn.dp.risk import (
 )
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
+from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH, TINY
 from privsyn.release.plan import DatasetIdentity
+
+if TYPE_CHECKING:
+    from privsyn.config import Config
 
 LARGE_DELTA = 1e-4
 """From here on a delta is large for any but a small group, whose size is then to be told."""
@@ -511,3 +515,49 @@ def of_account(account: AccountConfig) -> tuple[str, ...]:
     if period is not None and period.epsilon >= VAST_EPSILON:
         cautions.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
     return tuple(cautions)
+
+
+def settings_advice(
+    config: Config,
+    given: Any,
+    writers: Sequence[str],
+    spent: float | None = None,
+    right: float | None = None,
+) -> tuple[str, ...]:
+    """Cautions and advice that need no plan, so that a page of the DAG has them, too.
+
+    Args:
+        config: Of the project.
+        given: Settings of the method.
+        writers: The language models that write, as the settings name them.
+        spent: What the release costs; None before it is known.
+        right: ``Risk.right`` of its event; likewise.
+    """
+    dataset, account = config.dataset, config.account
+    return (
+        *of_prompts(dataset, writers, own=own_prompts(given)),
+        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
+        *of_release(config.privacy, account, spent, right),
+        *of_cap(config.privacy, account),
+        *of_account(account),
+        *of_labels(dataset.labels),
+        *of_bound(dataset.max_records_per_unit, account.unit),
+    )
+
+
+def writers_of(config: Config) -> list[str]:
+    """The language model that writes, by its setting; of a server nothing is known."""
+    if not modality_of(config.dataset).worded:
+        return []
+    return [config.models.language] if config.models.server is None else [f"{config.models.server}"]
+
+
+def own_prompts(given: Any) -> bool:
+    """Whether a method's settings bring prompts of their own, or need none."""
+    text = getattr(given, "text", None)
+    return (
+        getattr(given, "prompt", None) is not None
+        or getattr(given, "task", None) is not None
+        or getattr(text, "random_prompt", None) is not None
+        or not getattr(given, "use_llm", True)
+    )

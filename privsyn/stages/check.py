@@ -26,11 +26,13 @@ from privsyn.release.advice import (
     of_label_sizes,
     of_prompts,
     of_sizes,
+    own_prompts,
     several,
+    writers_of,
 )
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan, writers_of
+from privsyn.stages.plan import WRITERS, about_words, longest, plan
 
 CHECK = "check.json"
 

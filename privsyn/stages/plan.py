@@ -43,16 +43,10 @@ from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import PACKAGED, ModelReference
 from privsyn.release.advice import (
-    of_account,
     of_accuracy,
-    of_bound,
-    of_cap,
-    of_labels,
-    of_prompts,
-    of_release,
     of_sizes,
-    of_unit,
     publicly,
+    settings_advice,
 )
 from privsyn.release.plan import (
     PLAN_SCHEMA,
@@ -288,54 +282,8 @@ def _warnings(
     )
 
 
-def settings_advice(
-    config: Config,
-    given: Any,
-    writers: Sequence[str],
-    spent: float | None = None,
-    right: float | None = None,
-) -> tuple[str, ...]:
-    """Cautions and advice that need no plan, so that a page of the DAG has them, too.
-
-    Args:
-        config: Of the project.
-        given: Settings of the method.
-        writers: The language models that write, as the settings name them.
-        spent: What the release costs; None before it is known.
-        right: ``Risk.right`` of its event; likewise.
-    """
-    dataset, account = config.dataset, config.account
-    return (
-        *of_prompts(dataset, writers, own=own_prompts(given)),
-        *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
-        *of_release(config.privacy, account, spent, right),
-        *of_cap(config.privacy, account),
-        *of_account(account),
-        *of_labels(dataset.labels),
-        *of_bound(dataset.max_records_per_unit, account.unit),
-    )
-
-
-def writers_of(config: Config) -> list[str]:
-    """The language model that writes, by its setting; of a server nothing is known."""
-    if not modality_of(config.dataset).worded:
-        return []
-    return [config.models.language] if config.models.server is None else [f"{config.models.server}"]
-
-
 WRITERS: tuple[Role, ...] = ("language", "text", "base")
 """Roles of models that write texts."""
-
-
-def own_prompts(given: Any) -> bool:
-    """Whether a method's settings bring prompts of their own, or need none."""
-    text = getattr(given, "text", None)
-    return (
-        getattr(given, "prompt", None) is not None
-        or getattr(given, "task", None) is not None
-        or getattr(text, "random_prompt", None) is not None
-        or not getattr(given, "use_llm", True)
-    )
 
 
 def longest(where: str, settings: Any) -> tuple[str, int | None]:
