@@ -43,9 +43,9 @@ def test_a_model_learns_from_the_texts_alone_and_the_same_every_time(folder, mon
     np.testing.assert_array_equal(first, again)
     assert (first[:, :2] == ["Billing", "Symptoms"]).all()
     case = Case(PAIRS, PAIRS, PAIRS)
-    scores = judge(case, {}, classifier=lambda *own: tuned(folder, *own), replicates=5)
-    assert scores[CLASSIFIER].value["release"].value == 1
-    assert "real" in scores[CLASSIFIER].value
+    scores = judge(case, {CLASSIFIER: lambda *own: tuned(folder, *own)}, replicates=5)
+    assert scores[CLASSIFIER, "release"].value == 1
+    assert (CLASSIFIER, "real") in scores
 
 
 def test_one_label_needs_no_model(tmp_path):
