@@ -23,6 +23,7 @@ from privsyn.display.tables import Verbatim, facts, note, show, table
 from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError, PrivsynError, at_home
 from privsyn.methods.registry import FIRST
+from privsyn.modalities.registry import modality_of
 from privsyn.models.loading import describe_role
 from privsyn.models.model_store import converted_models, is_fetched, store
 from privsyn.models.model_store import fetch as fetch_packaged
@@ -207,10 +208,10 @@ def _ask(question: str, proposal: str) -> str:
 
 def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
     """What follows from what was said, or was not."""
-    form = config.dataset.images
-    if form:
+    modality = modality_of(config.dataset)
+    if modality.generator is not None:
         try:
-            check_form(config, form, describe_role(config.models, "image"))
+            check_form(config, modality.form, describe_role(config.models, modality.generator))
         except PrivsynError as problem:  # before a plan refuses it
             note(out, str(problem))
     if answers.document:

@@ -26,13 +26,12 @@ from privsyn.dp.event_tree import (
     mu_squared_of_leaf,
     pure_of_leaf,
     renyi_loss,
-    sampled_parts,
     split_allocation,
     without_secret,
     zcdp_loss,
 )
 from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
-from privsyn.dp.filters import gaussian_mu_squared
+from privsyn.dp.filters import gaussian_mu_squared, sampled_parts
 
 
 @dataclass(frozen=True)

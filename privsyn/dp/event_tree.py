@@ -205,30 +205,6 @@ def in_sequence(event: Event) -> Iterator[Event]:
         yield event
 
 
-def sampled_parts(
-    event: Event,
-) -> tuple[tuple[tuple[float, float, int], ...], tuple[float, ...]]:
-    """Gaussians and pure losses of a sequence with a sampled Gaussian; empty for other events.
-
-    Each is dominated by a fixed pair of distributions, whatever is chosen adaptively, so the order
-    does not matter.
-    """
-    children = in_sequence(event)
-    parts: list[tuple[float, float, int]] = []
-    pure: list[float] = []
-    for child in children:
-        match child:
-            case SampledGaussian(rate, noise, steps):
-                parts += [(rate, noise, steps)] if rate else []
-            case Gaussian(noise, count) | DiscreteGaussian(noise, count):
-                parts.append((1.0, noise, count))
-            case Pure(epsilon):
-                pure += [epsilon] if epsilon else []
-            case _:
-                return (), ()
-    return (tuple(parts), tuple(pure)) if any(rate < 1 for rate, *_ in parts) else ((), ())
-
-
 def split_allocation(event: Event) -> tuple[RandomAllocation | None, tuple[Event, ...]]:
     """The random allocation of a sequence, and its other events.
 

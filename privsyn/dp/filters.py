@@ -19,7 +19,6 @@ from privsyn.dp.event_tree import (
     fold,
     mu_squared_of_leaf,
     pure_of_leaf,
-    sampled_parts,
     split_allocation,
     without_secret,
 )
@@ -161,6 +160,22 @@ def fixed_parts(event: Event, count: int = 1) -> tuple[Part, ...]:
             case _:
                 return ()
     return tuple(parts)
+
+
+def sampled_parts(
+    event: Event,
+) -> tuple[tuple[tuple[float, float, int], ...], tuple[float, ...]]:
+    """Gaussians and pure losses of a sequence with a sampled Gaussian; empty for other events.
+
+    Each is dominated by a fixed pair of distributions, whatever is chosen adaptively, so the order
+    does not matter.
+    """
+    if split_allocation(event)[0] is not None:  # priced by its ratio
+        return (), ()
+    parts = fixed_parts(event)
+    losses = tuple(part.loss for part in parts if isinstance(part, PureSteps))
+    gaussians = tuple(part for part in parts if not isinstance(part, Allocation | PureSteps))
+    return (gaussians, losses) if any(rate < 1 for rate, *_ in gaussians) else ((), ())
 
 
 def pure_loss(event: Event) -> float:
