@@ -20,7 +20,6 @@
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
     |   `-- NotAuthenticated     exit 6   they agree, but no ledger or key says who made it
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
-    |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
     |-- Defect                   exit 1   a foreign exception; its message is withheld
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
     `-- PublishError             exit 1   DVC or git refused                  (retryable)
@@ -309,15 +308,6 @@ class ValidationFailed(PrivsynError):
     """The synthetic file fails its suite. It stays in quarantine; its cost stays charged."""
 
     exit_code = 5
-
-
-class TrainingInterrupted(PrivsynError):
-    """One of the processes that train together is gone, out of memory, or computes differently.
-
-    Run it again: training continues from its last checkpoint.
-    """
-
-    retryable = True
 
 
 class TrackingUnavailable(PrivsynError):

@@ -65,8 +65,6 @@ class ChildOperator(StageOperator):
     """
 
     ui_color: ClassVar[str] = "#e2f0e4"
-    trains: ClassVar[bool] = False
-    """Whether the child may use as many GPUs as ``performance.processes`` says."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -93,7 +91,7 @@ class ChildOperator(StageOperator):
 
     @contextmanager
     def _cards(self, ctx: StageContext) -> Iterator[dict[str, str]]:
-        """The GPUs of the child, which are its own while it runs; as its environment.
+        """The GPU of the child, which is its own while it runs; as its environment.
 
         A pool has a slot a card, but Airflow does not say which slot a task has got.
         """
@@ -106,10 +104,9 @@ class ChildOperator(StageOperator):
         def waiting() -> None:
             log.info("%s: waiting for a GPU; all %d are in use", self.stage, len(cards))
 
-        count = performance.processes if self.trains else 1
-        with lease(cards, count, card_locks(), waiting) as mine:
-            log.info("%s: uses GPU %s", self.stage, ", ".join(mine))
-            yield {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
+        with lease(cards, card_locks(), waiting) as card:
+            log.info("%s: uses GPU %s", self.stage, card)
+            yield {"CUDA_VISIBLE_DEVICES": card}
 
     def is_drawn(self, ctx: StageContext) -> bool:
         """Whether the release is committed, so that no process need start to find that out."""
@@ -193,7 +190,6 @@ class TrainOperator(ChildOperator):
 
     stage: ClassVar[str] = "train"
     flow: ClassVar[Flow] = Flow(private=True)
-    trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

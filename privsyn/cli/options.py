@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
@@ -17,11 +15,9 @@ from rich.console import Console
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.processes import by_hand, join_group
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
-    from privsyn.models.training.multi_gpu import Group
     from privsyn.progress import Progress
     from privsyn.stages.base import Context
 
@@ -95,21 +91,13 @@ def context_of(
     overrides: list[str] | None,
     day: str | None = None,
     progress: Progress | None = None,
-    group: Group | None = None,
 ) -> Context:
     """The project that a command works on, with what the environment overrides."""
     from privsyn.stages.base import open_context
 
     # In this order: what the user of a command says holds over what the machine says.
     settings = [*environment_overrides(), *(overrides or ())]
-    return open_context(
-        params,
-        settings,
-        day=_day(day),
-        progress=progress,
-        origin=_origin(),
-        group=group,
-    )
+    return open_context(params, settings, day=_day(day), progress=progress, origin=_origin())
 
 
 def chosen(
@@ -151,27 +139,6 @@ def workspace_of(params: Path) -> Workspace:
     if not params.is_file():
         return Workspace(params.parent)
     return replace(context_of(params, None).workspace, root=params.parent)
-
-
-@contextmanager
-def ranks() -> Iterator[Group | None]:
-    """The processes torchrun started; each but the first helps the first to train, and exits.
-
-    Raises:
-        ConfigError: They are on several machines.
-    """
-    place = by_hand()
-    if place is None:
-        yield None
-        return
-    # Only rank 0 goes on: two processes that run the stages would both ask for the lease.
-    with join_group(place) as group:
-        if place.rank > 0:
-            from privsyn.models.training.multi_gpu import serve
-
-            serve(group)  # rank 0 says with which model and settings
-            raise typer.Exit
-        yield group
 
 
 def _day(text: str | None) -> Date | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
+from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import show
 from privsyn.dp.accountant import format_epsilon
@@ -87,13 +87,12 @@ def stage_preflight(
 
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Train the model of a started release, if its method trains one. May be run by torchrun."""
+    """Train the model of a started release, if its method trains one."""
     from privsyn.stages.draw import train
 
-    with ranks() as group, show_progress(err) as progress:
-        planned = _read_release(plan_file, params, overrides)
-        with under_way(progress, "train"):
-            train(context_of(params, overrides, progress=progress, group=group), planned)
+    planned = _read_release(plan_file, params, overrides)
+    with show_progress(err) as progress, under_way(progress, "train"):
+        train(context_of(params, overrides, progress=progress), planned)
 
 
 @stage_app.command("generate")
@@ -105,21 +104,15 @@ def stage_generate(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Draw a release: reserve, partition, train, generate, certify, copy to synthetic/<method>.
-
-    May be run by torchrun, where a model is trained.
-    """
+    """Draw a release: reserve, partition, train, generate, certify, copy to synthetic/<method>."""
     from privsyn.stages.certify import export
     from privsyn.stages.draw import generate
     from privsyn.stages.run import draw_and_settle
     from privsyn.students.release import make_and_check
 
-    with ranks() as group, show_progress(err) as progress:
+    with show_progress(err) as progress:
         planned = _read_plan(plan_file, params, overrides)
-        ctx = context_of(params, overrides, progress=progress, group=group)
-        if group is not None and (shard is not None or not isinstance(planned, Plan)):
-            # Helpers wait in a collective call; without this they would wait until it times out.
-            group.close()  # the rest is one process's work
+        ctx = context_of(params, overrides, progress=progress)
         if not isinstance(planned, Plan):
             draw_and_settle(ctx, planned.parent)
             make_and_check(ctx, planned)

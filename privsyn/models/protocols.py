@@ -404,19 +404,6 @@ class Trainer(Protocol):
         """Files of the trained weights by name, without the optimizer's state or randomness."""
 
 
-class SharedTrainer(Trainer, Protocol):
-    """A trainer with a copy in each of several processes, each for a share of the units."""
-
-    units_per_pass: int
-    """Units of a forward pass. Becomes smaller if memory runs out."""
-
-    def numbers(self) -> NDArray[np.float32]:
-        """Trained parameters, shape (size,)."""
-
-    def take(self, numbers: NDArray[np.float32]) -> None:
-        """Set the trained parameters, shape (size,); the optimizer does not change."""
-
-
 class Writer(Protocol):
     """A trained language model that writes records."""
 

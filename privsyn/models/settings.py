@@ -209,9 +209,3 @@ class PerformanceConfig(Section):
         default=False,
         description="Recompute activations in the backward pass: less memory, more time.",
     )
-    processes: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Processes on this machine that train together, one GPU each if there are any.",
-    )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from datetime import date as Date
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from privsyn.address import Address, Source
 from privsyn.config import Config, load_config
@@ -40,9 +40,6 @@ from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
 from privsyn.tracking import BestEffort, MlflowTracker
 from privsyn.vault import Vault
-
-if TYPE_CHECKING:
-    from privsyn.models.training.multi_gpu import Group
 
 WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
 """What of the origin the ledger keeps with every row."""
@@ -77,7 +74,6 @@ class Context:
         on_progress: Receives counts of finished outputs; None: nobody does.
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
-        group: Processes that torchrun started beside this one, to help the stage train.
     """
 
     config: Config
@@ -88,7 +84,6 @@ class Context:
     on_progress: Progress | None = None
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
-    group: Group | None = None
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -497,7 +492,6 @@ def open_context(
     day: Date | None = None,
     origin: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    group: Group | None = None,
 ) -> Context:
     """The context of a project, from its params.yaml and ``a.b.c=value`` overrides.
 
@@ -513,7 +507,6 @@ def open_context(
         as_filed=params.name == PARAMS_FILE
         and (not overrides or _shapes_output(config) == _shapes_output(load_config(params))),
         on_progress=progress,
-        group=group,
     )
 
 

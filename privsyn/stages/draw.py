@@ -11,7 +11,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from privsyn.errors import (
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.models.loading import ROLES, load_role
-from privsyn.models.training.processes import start_group
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
@@ -409,8 +408,7 @@ def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = No
     makes the release LOST.
 
     Args:
-        ctx: Config, ledger, and the processes that torchrun started to help, if it did. Else this
-            one starts as many as performance.processes says.
+        ctx: Config and ledger.
         plan: The release; its account must hold a BEGUN entry.
         backends: Models already loaded; None loads what the config names.
 
@@ -436,7 +434,9 @@ def _train(
     release: OpenPlan, method: TrainsModel, backends: Backends | None, work: Workdir
 ) -> None:
     ctx = release.ctx
-    with _share_models(release, backends) as shared, session(release, TRAIN, work) as drawn:
+    # Before anything is drawn: that a model cannot be loaded costs nothing.
+    backends = load_planned_models(release, backends)
+    with session(release, TRAIN, work) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
@@ -448,7 +448,7 @@ def _train(
             release.settings,
             release.mechanism,
             buckets,
-            Draw(shared, drawn.noise, drawn.journal, ctx.config.performance, progress),
+            Draw(backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
         ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on
         folder = work.folder / MODEL
@@ -460,26 +460,6 @@ def _train(
         write_json_atomic(work.folder / TRAINED_BY, {"noise": drawn.noise.kind}, mode=0o600)
         names = [*(f"{MODEL}/{name}" for name in files), TRAINED_BY]
         work.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
-
-
-@contextmanager
-def _share_models(release: OpenPlan, backends: Backends | None) -> Iterator[Backends]:
-    """The models, with the one to be trained shared among all processes, where there are several.
-
-    The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
-    end with the block.
-    """
-    ctx = release.ctx
-    backends = load_planned_models(release, backends)
-    models, performance = ctx.config.models, ctx.config.performance
-    if ctx.group is None and performance.processes == 1:
-        yield backends
-        return
-    with closing(ctx.group) if ctx.group is not None else start_group(performance) as group:
-        from privsyn.models.training.multi_gpu import RanksModel
-
-        model = RanksModel(backends.base, group, models, performance)
-        yield Backends({**backends.models, "base": model})
 
 
 Answer = Callable[[str], str]

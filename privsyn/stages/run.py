@@ -53,8 +53,6 @@ def draw(
         if trains:
             with step("train"):
                 train(ctx, release, backends=backends)
-        if ctx.group is not None:
-            ctx.group.close()  # the rest is one process's work
         with step("generate"):
             for shard in range(shards):
                 generate(ctx, release, shard, backends)

@@ -472,16 +472,6 @@ class LoraTrainer:
         self._optimizer.step()
         self._write(self._theta.detach())
 
-    def numbers(self) -> NDArray[np.float32]:
-        """Trained parameters, shape (numbers,)."""
-        return np.array(self._theta.detach().cpu().numpy())
-
-    def take(self, numbers: NDArray[np.float32]) -> None:
-        """Set the trained parameters, shape (numbers,)."""
-        with torch.no_grad():
-            self._theta.copy_(torch.from_numpy(numbers))
-        self._write(self._theta.detach())
-
     def _write(self, theta: Tensor) -> None:
         """Copy a vector of parameters, (numbers,), into the network."""
         start = 0

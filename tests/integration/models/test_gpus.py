@@ -13,16 +13,16 @@ HOLD = """
 import sys
 from pathlib import Path
 from privsyn.models.gpus import lease
-with lease(sys.argv[2].split(","), int(sys.argv[3]), Path(sys.argv[1]), poll=0.01) as mine:
-    print(*mine, flush=True)
+with lease(sys.argv[2].split(","), Path(sys.argv[1]), poll=0.01) as card:
+    print(card, flush=True)
     sys.stdin.readline()
 """
 
 
-def holder(folder, cards="0,1", number=1):
-    """A process that takes cards and keeps them until it is told."""
+def holder(folder):
+    """A process that takes a card and keeps it until it is told."""
     return subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), cards, str(number)],
+        [sys.executable, "-c", HOLD, str(folder), "0,1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -39,21 +39,10 @@ def test_each_process_has_a_card_of_its_own_and_the_next_waits(tmp_path):
             assert three.stdout.readline().strip() == second
             three.communicate("")
         two.communicate()
-        with lease(["0", "1"], 1, tmp_path, lambda: waits.append(1), poll=0.01) as mine:
-            assert mine == [second]
+        with lease(["0", "1"], tmp_path, lambda: waits.append(1), poll=0.01) as card:
+            assert card == second
         assert waits == []
         one.communicate("")
-
-
-def test_all_are_taken_at_once_or_none(tmp_path):
-    with lease(["0", "1", "2"], 2, tmp_path) as mine:
-        assert mine == ["0", "1"]
-        with holder(tmp_path, "0,1,2", 2) as two, lease(["0", "1", "2"], 1, tmp_path) as other:
-            assert other == ["2"]
-            two.kill()
-            two.communicate()
-    with lease(["0"], 4, tmp_path) as mine:
-        assert mine == ["0"]
 
 
 @pytest.mark.parametrize(
