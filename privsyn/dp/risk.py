@@ -28,7 +28,8 @@ from functools import lru_cache
 
 from privsyn.dp.accountant import profile
 from privsyn.dp.adjacency import plural
-from privsyn.dp.events import Event
+from privsyn.dp.event_tree import scaled, without_secret
+from privsyn.dp.events import Event, SampledGaussian, leaves
 
 _ROUNDING = 2.0**-40
 """Bound on all rounding errors here: no formula cancels digits."""
@@ -57,6 +58,18 @@ class Risk:
         """Chance to name the right one of two equally likely cases; guessing has .5."""
         return (1 + self.advantage) / 2
 
+    @property
+    def odds(self) -> str:
+        """How often the guess between two equally likely cases is right, in words."""
+        return _times(_of_100(self.right))
+
+    def words_together(self, number: int, units: str) -> str:
+        """The odds of ``number`` units together in a sentence; for ``group_risk``."""
+        return (
+            f"About {number} {units} together, a family for example, the guess is right "
+            f"{self.odds}."
+        )
+
     def words(self, unit: str, adjacency: str, units: str | None = None) -> tuple[str, ...]:
         """The bounds in sentences, for readers who do not know epsilon.
 
@@ -73,13 +86,11 @@ class Risk:
             f"which of two {units}' data was used" if two else f"if a given {unit}'s data was used"
         )
         without = "without either" if two else "without it"
-        chance = _of_100(self.right)
-        most = f"at most {chance} times in 100" if chance < 100 else "perhaps every time"
         guess = (
             f"Somebody who knows all the other data guesses {cases}: right 50 times in 100 from a "
-            f"release made {without}, {most} from this one."
+            f"release made {without}, {self.odds} from this one."
         )
-        if chance == 100:
+        if _of_100(self.right) == 100:
             return (guess,)
         often, seldom = (
             _of_100(rate) for rate in (self.found_at_1_percent, self.found_at_1_permille)
@@ -146,6 +157,31 @@ def risk(event: Event) -> Risk:
     return of_profile(profile(event))
 
 
+FAMILY = 4
+"""Units whose odds together are told beside those of one: the members of a household, say."""
+
+
+@lru_cache(maxsize=64)
+def group_risk(event: Event, units: int = FAMILY) -> Risk:
+    """Risks for several units together: the case is that all of them are in the data, or none.
+
+    Proof: [B23] in bounds.md. Exact for Gaussian noise, whose mu is multiplied by ``units``.
+    """
+    points = [
+        (units * epsilon, min(1.0, delta * sum(math.exp(k * epsilon) for k in range(units))))
+        for epsilon, delta in profile(event)
+        if units * epsilon <= _MOST_EPSILON
+    ]
+    together = without_secret(event)
+    if not any(isinstance(leaf, SampledGaussian) for leaf in leaves(together)):
+        points += profile(scaled(together, 1 / units))
+    return of_profile(points)
+
+
+_MOST_EPSILON = 700.0
+"""About the largest power of e that float64 holds; the odds are even long before."""
+
+
 def of_profile(points: Iterable[tuple[float, float]]) -> Risk:
     """Risks from points of a privacy profile."""
     points = list(points)
@@ -162,13 +198,14 @@ def true_positive_rate(points: Iterable[tuple[float, float]], false_positives: f
 
 
 def _true_positive_rate(epsilon: float, delta: float, false_positives: float) -> float:
-    # e^700 is about the largest power that float64 holds.
-    most = delta + math.exp(min(epsilon, 700.0)) * false_positives
+    most = delta + math.exp(min(epsilon, _MOST_EPSILON)) * false_positives
     return min(1.0, most, 1 - math.exp(-epsilon) * (1 - delta - false_positives))
 
 
 def _advantage(epsilon: float, delta: float) -> float:
-    return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (math.exp(min(epsilon, 700.0)) + 1))
+    return min(
+        1.0, math.tanh(epsilon / 2) + 2 * delta / (math.exp(min(epsilon, _MOST_EPSILON)) + 1)
+    )
 
 
 def _up(value: float) -> float:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from privsyn.dp.accountant import epsilon_at, profile
 from privsyn.dp.events import (
@@ -24,9 +24,18 @@ from privsyn.dp.events import (
     Event,
     Gaussian,
     Pure,
+    RandomAllocation,
     SampledGaussian,
 )
-from privsyn.dp.risk import Risk, Strength, of_profile, risk, strength, true_positive_rate
+from privsyn.dp.risk import (
+    Risk,
+    Strength,
+    group_risk,
+    of_profile,
+    risk,
+    strength,
+    true_positive_rate,
+)
 
 RATES = (0.001, 0.01, 0.1, 0.5)
 
@@ -204,3 +213,70 @@ def test_against_another_library(row: dict[str, object]) -> None:
     for name, theirs in row["risk"].items():
         # Theirs is from a discretised loss distribution: above the truth by a little itself.
         assert theirs * (1 - 2e-3) <= ours[name] <= theirs * 1.03
+
+
+def _total_variation(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    return float(np.maximum(p - q, 0).sum())
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
+@pytest.mark.parametrize("units", [1, 2, 4, 7])
+def test_a_group_against_gaussian_noise_of_as_many_units(mu: float, units: int) -> None:
+    exact = 2 * float(norm.cdf(units * mu / 2)) - 1
+    assert exact * (1 - 1e-9) <= group_risk(Gaussian(1 / mu), units).advantage <= exact * 1.001
+
+
+@pytest.mark.parametrize(("epsilon", "units"), [(0.2, 3), (1.0, 2), (0.5, 5)])
+def test_a_group_against_a_noisy_count(epsilon: float, units: int) -> None:
+    at = np.arange(-300, 300)
+    p, q = (np.exp(-epsilon * abs(at - shift)) for shift in (units, 0))
+    p, q = p / p.sum(), q / q.sum()
+    found = group_risk(Pure(epsilon), units)
+    assert _total_variation(p, q) <= found.advantage
+    most = math.exp(units * epsilon) * 0.01 * (1 + 1e-9)
+    assert best_test(p, q, 0.01) <= found.found_at_1_percent <= most
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+@pytest.mark.parametrize("units", [2, 4])
+def test_a_group_in_a_sampled_step_against_its_densities(rate: float, units: int) -> None:
+    noise, at = 1.5, np.linspace(-20, 30, 200_001)
+    q = norm.pdf(at, 0, noise)
+    p = sum(binom.pmf(k, units, rate) * norm.pdf(at, k, noise) for k in range(units + 1))
+    truth = _total_variation(p, q) * (at[1] - at[0])
+    found = group_risk(SampledGaussian(rate, noise, 1), units)
+    # The group's own bound holds and is better than to say nothing.
+    assert truth <= found.advantage < 1
+
+
+def test_a_group_in_secret_places_against_its_densities() -> None:
+    mu, axis = 1.0, np.linspace(-7, 11, 601)
+    at = np.stack(np.meshgrid(axis, axis, indexing="ij"))
+    q = norm.pdf(at[0]) * norm.pdf(at[1])
+    # Two units, each in one of two places.
+    p = sum(
+        weight * norm.pdf(at[0] - mu * first) * norm.pdf(at[1] - mu * (2 - first))
+        for first, weight in ((0, 0.25), (1, 0.5), (2, 0.25))
+    )
+    truth = _total_variation(p, q) * (axis[1] - axis[0]) ** 2
+    found = group_risk(RandomAllocation(Gaussian(1 / mu), 2), 2)
+    without = 2 * float(norm.cdf(2 * mu / 2)) - 1
+    assert truth <= found.advantage <= without * 1.001
+
+
+@settings(max_examples=25)
+@given(events)
+def test_more_units_are_never_safer(event: Event) -> None:
+    one, two, five = (group_risk(event, units) for units in (1, 2, 5))
+    assert risk(event).advantage == pytest.approx(one.advantage, rel=1e-3)
+    for name, value in one.figures().items():
+        assert value <= two.figures()[name] * (1 + 1e-3)
+        assert two.figures()[name] <= five.figures()[name] * (1 + 1e-3)
+
+
+def test_words_of_a_group_round_up() -> None:
+    assert Risk(0.2, 0.1, 0.381).words_together(4, "patients") == (
+        "About 4 patients together, a family for example, the guess is right at most 70 times in "
+        "100."
+    )
+    assert "perhaps every time." in Risk(1.0, 1.0, 0.9999).words_together(4, "patients")
