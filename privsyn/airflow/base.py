@@ -13,30 +13,26 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSkipException,
     AirflowTaskTimeout,
 )
 
-from privsyn.airflow.failures import StageFailed, TaskRetries
-from privsyn.airflow.links import REPORT, address, share_report
+from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
-from privsyn.airflow.project import Project, params_file
+from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
 from privsyn.airflow.schedule import version_of
 from privsyn.config import as_overrides, environment_overrides
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 
 if TYPE_CHECKING:
-    from airflow.providers.openlineage.extractors import OperatorLineage
-
     from privsyn.release.plan import Plan
     from privsyn.stages.base import Context as StageContext
 
@@ -53,31 +49,38 @@ PLAN = "{{ ti.xcom_pull(task_ids='plan') }}"
 """The plan as the task named ``plan`` left it: public, small, and no edge to every task."""
 
 
-@dataclass(frozen=True)
-class Flow:
-    """What a task reads and writes, for lineage.
+class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]
+    """Button to the run of the release in the MLflow UI.
 
-    Attributes:
-        private: It reads the private file.
-        reads: It reads the release.
-        writes: It writes the release, or what is made from it.
-        quality: What it writes may be seen: its checks and numbers are told.
-        paid: What it does is at the release's cost, which is told.
+    Airflow 3 asks a link for its address in the worker, right after the task, and keeps the answer
+    in XCom, where the API server reads it. So a link returns what its operator noted while it ran.
     """
 
-    private: bool = False
-    reads: bool = False
-    writes: bool = False
-    quality: bool = False
-    paid: bool = True
+    name = "MLflow run"
+    xcom_key = "link_mlflow_run"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Address the operator noted; empty before it knows one."""
+        return getattr(operator, "mlflow_url", None) or ""
+
+
+class ReleaseReportLink(BaseOperatorLink):  # type: ignore[misc]
+    """Button to the outward report of the release."""
+
+    name = "Release report"
+    xcom_key = "link_release_report"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Address the operator noted; empty before it knows one."""
+        return getattr(operator, "report_url", None) or ""
 
 
 class StageOperator(BaseOperator):  # type: ignore[misc]
     """Runs one stage function of privsyn on the plan of a release.
 
-    Subclasses implement ``run_stage`` and say their ``flow``. Our errors fail the task at once
-    unless their class is retryable; see privsyn.airflow.failures. Of a foreign exception only type
-    and place reach the log: its message may hold record text.
+    Subclasses implement ``run_stage``. Our errors fail the task at once unless their class is
+    retryable; see privsyn.airflow.failures. Of a foreign exception only type and place reach the
+    log: its message may hold record text.
 
     Args:
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
@@ -91,7 +94,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#e8eef7"
     stage: ClassVar[str]
-    flow: ClassVar[Flow] = Flow()
 
     def __init__(
         self,
@@ -111,7 +113,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.overrides = overrides
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
-        self.student: str | None = None
         self._connection: str | None = None
 
     def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> Any:
@@ -213,23 +214,12 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """Keep the address of the release's MLflow run for the task's link."""
         self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
 
-    def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
-        """Keep the address of the release's report, and that it is this DAG's to show."""
-        dag_id = str(context["ti"].dag_id)
-        share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
-        self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
-        """What the OpenLineage provider emits of the task: see privsyn.airflow.openlineage."""
-        from privsyn.airflow.openlineage import lineage_of
-
-        return lineage_of(self, str(task_instance.dag_id))
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
-        """Of a task that failed: what it was about, and nothing of what it found."""
-        from privsyn.airflow.openlineage import lineage_of
-
-        return lineage_of(self, str(task_instance.dag_id), failed=True)
+    def note_report(self, planned: Plan) -> None:
+        """Keep the address of the release's report, which the DAG of its method shows."""
+        project = project_at(Path(self.params_path) if self.params_path else params_file())
+        self.report_url = REPORT.format(
+            dag_id=dag_id(planned.method, project), release_id=planned.id
+        )
 
     def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
         """Counts of what is done, into the task log."""

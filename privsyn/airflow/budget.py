@@ -43,9 +43,7 @@ class PlanOperator(StageOperator):
         )
         for caution in planned.warnings:
             log.warning("%s: %s", self.stage, caution)
-        # Also kept on the operator: the OpenLineage listener reads it after the task.
-        self.plan = planned.model_dump(mode="json")
-        return self.plan, summary
+        return planned.model_dump(mode="json"), summary
 
 
 class ReserveBudgetOperator(StageOperator):

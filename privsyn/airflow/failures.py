@@ -26,10 +26,10 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from airflow.sdk import BaseNotifier, RetryDecision, RetryPolicy
 
-from privsyn.airflow.links import address
 from privsyn.config import AlertsConfig, ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import (
     AccountMismatch,
@@ -271,6 +271,16 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
         str(ti.run_id),
         address(ti),
     )
+
+
+def address(ti: Any) -> str:
+    """Page of the run on the Airflow server; empty where its address is not configured."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    # A run's id holds colons and a plus sign, which mean something else in an address.
+    path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
+    return f"{base}{path}" if base.startswith("http") else ""
 
 
 def _send(message: Message, notifier: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn import errors
-from privsyn.airflow.base import Flow, StageOperator
+from privsyn.airflow.base import StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
 from privsyn.data.artifacts import write_json_atomic
@@ -38,7 +38,6 @@ class PartitionOperator(StageOperator):
     """
 
     stage: ClassVar[str] = "partition"
-    flow: ClassVar[Flow] = Flow(private=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -189,7 +188,6 @@ class TrainOperator(ChildOperator):
     """Trains the model of a release on the records; a killed try resumes from its checkpoint."""
 
     stage: ClassVar[str] = "train"
-    flow: ClassVar[Flow] = Flow(private=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -209,7 +207,6 @@ class GenerateShardOperator(ChildOperator):
 
     template_fields: Sequence[str] = ("plan", "shard")
     stage: ClassVar[str] = "generate"
-    flow: ClassVar[Flow] = Flow(private=True)
 
     def __init__(self, *, shard: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -229,7 +226,6 @@ class CertifyOperator(StageOperator):
     """Merges the shards, writes the certificate and commits both digests to the ledger."""
 
     stage: ClassVar[str] = "certify"
-    flow: ClassVar[Flow] = Flow(private=True, writes=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

@@ -20,15 +20,19 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse
 
-from privsyn.airflow.links import PREFIX, REPORT, report_page
-from privsyn.airflow.project import Project, project_of, projects
+from privsyn import layout
+from privsyn.airflow.project import PREFIX, REPORT, Project, project_of, projects
 from privsyn.airflow.project import dag_id as dag_of
-from privsyn.config import environment_overrides
-from privsyn.errors import PrivsynError, VerificationError
+from privsyn.config import environment_overrides, load_config
+from privsyn.errors import ConfigError, PrivsynError, VerificationError
+from privsyn.files import read_json
 from privsyn.methods.registry import METHODS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsyn.ledger.entries import Entry
+    from privsyn.release.workspace import Workspace
     from privsyn.stages.base import Context as StageContext
 
 RELEASE_ID = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}")
@@ -38,6 +42,36 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+
+
+def report_page(
+    project: Project, workspace: Workspace, dag_id: str, release_id: str
+) -> Path | None:
+    """The outward report of a release; None unless it is the DAG's to show.
+
+    It is if the DAG makes releases of its method and, of projects that share a folder, if the
+    project's account paid for it.
+    """
+    method, folder = release_id.rpartition("-")[0], workspace.locate(release_id)
+    if folder is None or method not in METHODS or dag_id != dag_of(method, project):
+        return None
+    page = layout.page_of(folder)
+    # privacy: a link would let whoever can write here show any file of the server.
+    if page.is_symlink() or not page.is_file() or not _paid_by(folder, project):
+        return None
+    return page
+
+
+def _paid_by(folder: Path, project: Project) -> bool:
+    """Whether a project's account paid for a release; so of the only project, which shares none."""
+    if project.name is None:
+        return True
+    try:
+        account = read_json(folder / layout.CERTIFICATE)["plan"]["account"]
+        config = load_config(project.params, environment_overrides())
+    except (OSError, ValueError, LookupError, TypeError, ConfigError):
+        return False
+    return bool(account == config.account.name)
 
 
 def pages_app() -> FastAPI:
@@ -50,7 +84,7 @@ def pages_app() -> FastAPI:
         # A name from the address bar becomes a path only if it can be a release's.
         if RELEASE_ID.fullmatch(release_id) and (project := project_of(dag_id)) is not None:
             try:
-                page = report_page(project.workspace, dag_id, release_id, project)
+                page = report_page(project, project.workspace, dag_id, release_id)
             except PrivsynError as error:  # a store that is down, or a release changed in it
                 raise HTTPException(503, str(error)) from None
         if page is None:
@@ -112,13 +146,14 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         base: Path of the Airflow UI; empty at the root of its server.
     """
     from privsyn.display.accounts import BudgetPage, crons_of
+    from privsyn.stages.base import open_context
 
     page = BudgetPage(datetime.now(UTC))
     everyone = projects()
     opened = []
     for project in everyone:
         try:
-            opened.append(_Open(project, _context(project)))
+            opened.append(_Open(project, open_context(project.params, environment_overrides())))
         except PrivsynError as error:
             # privacy: a project that the user may not read is not named, not even as broken.
             if project in allowed:
@@ -136,7 +171,7 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
             page.add(
                 one.ctx,
                 runs=base,
-                reports=_reports(base),
+                reports=_reports(base, one.project),
                 crons={account: crons.get((one.ledger, account), []) for account in only},
                 only=only,
                 project=name,
@@ -164,35 +199,18 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
     return page.html()
 
 
-def _context(project: Project) -> StageContext:
-    from privsyn.stages.base import open_context
-
-    return open_context(project.params, environment_overrides())
-
-
-def _reports(base: str) -> Callable[[Entry], str | None]:
-    stored: dict[Project, list[str]] = {}
-
-    def there(project: Project, dag_id: str, release_id: str) -> bool:
-        """Whether a page would be shown: what is stored is fetched when it is asked for."""
-        workspace = project.workspace
-        if workspace.store is not None:
-            if project not in stored:
-                stored[project] = workspace.store.names()
-            if release_id in stored[project]:
-                return True
-        local = replace(workspace, store=None)
-        return report_page(local, dag_id, release_id, project) is not None
+def _reports(base: str, project: Project) -> Callable[[Entry], str | None]:
+    """The address of a release's page, where it would be shown."""
+    local, store = replace(project.workspace, store=None), project.workspace.store
+    # What is stored is fetched when it is asked for.
+    stored = set() if store is None else set(store.names())
 
     def report(entry: Entry) -> str | None:
-        known = (entry.reserved_by or {}).get("dag_id")
-        if known is None and entry.method in METHODS:
-            known = dag_of(entry.method)  # of the only project; of several nothing says which
-        project = project_of(known) if known else None
-        if known is None or project is None:
+        if entry.method not in METHODS:
             return None
-        if not there(project, known, entry.release_id):
+        dag, name = dag_of(entry.method, project), entry.release_id
+        if name not in stored and report_page(project, local, dag, name) is None:
             return None
-        return base + REPORT.format(dag_id=known, release_id=entry.release_id)
+        return base + REPORT.format(dag_id=dag, release_id=name)
 
     return report

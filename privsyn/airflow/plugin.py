@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from privsyn.airflow.links import PREFIX
+from privsyn.airflow.project import PREFIX
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from privsyn.release.workspace import Workspace
 
 PARAMS = "PRIVSYN_PARAMS"
+PREFIX = "/privsyn"
+"""Where privsyn.airflow.plugin serves pages, on the Airflow server itself."""
+REPORT = PREFIX + "/{dag_id}/reports/{release_id}"
 DVC_POOL, GPU_POOL = "dvc", "gpu"
 """Pools of what runs DVC, one command at a time, and of what loads a model."""
 
@@ -110,6 +113,13 @@ def projects(place: Path | None = None) -> list[Project]:
                 f"{file} cannot be a project: its name must match {PROJECT.pattern} and be unique."
             )
     return [Project(file, name) for name, file in named]
+
+
+def project_at(params: Path) -> Project:
+    """The project of a params.yaml, which a DAG of one's own may name."""
+    place = params_file()
+    known = projects(place) if place.is_dir() else []
+    return next((one for one in known if one.params.resolve() == params.resolve()), Project(params))
 
 
 def project_of(dag_id: str) -> Project | None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from privsyn.airflow.base import UNCHANGED, Flow, StageOperator
+from privsyn.airflow.base import UNCHANGED, MlflowRunLink, ReleaseReportLink, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.generate import ChildOperator
-from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 from privsyn.methods.shared.distill import STUDENTS
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ class ValidateOperator(StageOperator):
     """Runs the suite. A release that fails goes to quarantine, the task fails, the cost stays."""
 
     stage: ClassVar[str] = "validate"
-    flow: ClassVar[Flow] = Flow(reads=True)
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -31,7 +29,7 @@ class ValidateOperator(StageOperator):
 
         planned = self.read_plan()
         # Noted first: the page is there, and most wanted, when the suite fails.
-        self.note_report(ctx, context, planned)
+        self.note_report(planned)
         self.note_lineage(ctx, planned)
         folder = validate(ctx, planned)
         return str(folder), f"passed; the page is in {folder}"
@@ -45,7 +43,6 @@ class EvaluateOperator(StageOperator):
     """
 
     stage: ClassVar[str] = "evaluate"
-    flow: ClassVar[Flow] = Flow(private=True, reads=True)
     operator_extra_links = (MlflowRunLink(),)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -78,7 +75,6 @@ class PublishOperator(StageOperator):
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish"
-    flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -86,7 +82,7 @@ class PublishOperator(StageOperator):
         from privsyn.stages.publish import publish
 
         planned = self.read_plan()
-        self.note_report(ctx, context, planned)
+        self.note_report(planned)
         self.note_lineage(ctx, planned)
         answer = publish(ctx, planned)
         announce(self.outlets, context, answer)
@@ -123,7 +119,6 @@ class DistillOperator(ChildOperator):
     """Trains a student on the texts of the release. Costs nothing; an existing one is kept."""
 
     stage: ClassVar[str] = "distill"
-    flow: ClassVar[Flow] = Flow(reads=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""
@@ -144,8 +139,6 @@ class BaselineOperator(ChildOperator):
     """
 
     stage: ClassVar[str] = "baseline"
-    flow: ClassVar[Flow] = Flow(private=True, paid=False)  # its own charge is told by no task
-    trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -165,7 +158,6 @@ class EvaluateStudentOperator(StageOperator):
     """Next-token accuracy of student and baselines. Internal: nothing of it is XCom."""
 
     stage: ClassVar[str] = "evaluate_student"
-    flow: ClassVar[Flow] = Flow(private=True, reads=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -185,14 +177,12 @@ class PublishStudentOperator(StageOperator):
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish_student"
-    flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
         from privsyn.students.release import plan_student, publish_student
 
         planned = plan_student(ctx, self.read_plan())
-        self.student = planned.id
         answer = publish_student(ctx, planned)
         facts = {"epsilon": planned.parent.epsilon, "delta": planned.parent.delta}
         announce(self.outlets, context, answer | facts)

@@ -4,7 +4,6 @@
     quarantine/<name>/manifest.json     all others
     <either>/<name>/files/<sha256>      their files, by content
     plans/<name>.json                   what a release is to be, once it is paid for
-    shown_by/<name>/<digest>.json       the DAGs that may show its page, an object each
 
 A manifest is written last and names every file with its digest, so a reader sees the release
 before or after a change, never between; what the change replaced is deleted then. What a
@@ -53,7 +52,7 @@ _PLAIN = frozenset(
     }
 )
 
-PLANS, SHOWN_BY = "plans", "shown_by"
+PLANS = "plans"
 
 _MANIFEST = "manifest.json"
 _DAY_SECONDS = 86_400
@@ -142,7 +141,6 @@ class ReleaseStore:
             place: open_store(f"{self.where}/{place}", SETTING) for place in (RELEASES, QUARANTINE)
         }
         self._plans = open_store(f"{self.where}/{PLANS}", SETTING)
-        self._shown_by = open_store(f"{self.where}/{SHOWN_BY}", SETTING)
         self._charged: dict[str, str] = {}
 
     def names(self) -> list[str]:
@@ -251,28 +249,6 @@ class ReleaseStore:
                 hint="Somebody changed the store. Plan again: privsyn stage plan.",
             )
         return plan
-
-    def note_shown(self, name: str, dag_id: str) -> None:
-        """Note that a DAG may show a release's page. An object each: two at once lose nothing.
-
-        Raises:
-            StorageError: The store cannot be reached or refuses.
-        """
-        noted = f"{name}/{hashlib.sha256(dag_id.encode()).hexdigest()}.json"
-        if not self._shown_by.exists(noted):
-            self._shown_by.put(noted, io.BytesIO(json.dumps({"dag_id": dag_id}).encode()))
-
-    def shown_by(self, name: str) -> list[str]:
-        """The DAGs that may show a release's page, in order of name.
-
-        Raises:
-            StorageError: The store cannot be reached.
-        """
-        shown = set()
-        for noted in self._shown_by.names(name) if _NAME.fullmatch(name) else ():
-            with suppress(ValueError, LookupError, TypeError):
-                shown.add(str(json.loads(_content(self._shown_by, noted) or b"")["dag_id"]))
-        return sorted(shown)
 
     def fetch(
         self,

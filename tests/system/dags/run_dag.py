@@ -1,7 +1,6 @@
 """Run the project's DAG several times in this process and write down what came of each run.
 
-With the word `lineage` OpenLineage listens, in a process for each thing that it hears. With the
-word `pages` also what the server answers about the first release.
+With the word `pages` also what the server answers about the first release.
 """
 
 import json
@@ -24,12 +23,6 @@ root = Path(sys.argv[1])
 runs = json.loads(sys.argv[2])
 home = root / "airflow"
 environment = airflow_environment(root, home)
-if "lineage" in sys.argv[3:]:
-    lineage = {"type": "file", "log_file_path": str(root / "lineage.jsonl"), "append": True}
-    environment |= {
-        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
-        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
-    }
 os.environ |= environment
 prepare(home, environment, root / "prepare.log")
 

@@ -44,7 +44,7 @@ def runs(project):
     ]
     for month in ("2026-09", "2026-10"):
         shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
-    return project.run("run_dag.py", json.dumps(orders), "lineage", "pages")
+    return project.run("run_dag.py", json.dumps(orders), "pages")
 
 
 @pytest.fixture(scope="module")
@@ -176,47 +176,6 @@ def test_a_partition_is_a_version_and_charged_once(runs, ledger):
     for run in (september, october, again):
         assert run["tasks"]["reserve"][0] == "success"
     assert odd["tasks"]["plan"] == ["failed", 1]
-
-
-@pytest.fixture(scope="module")
-def lineage(project, runs):
-    """Ends of tasks of a run, by task, as OpenLineage's file has them."""
-    lines = (project.root / "lineage.jsonl").read_text().splitlines()
-    ended = [
-        event for event in map(json.loads, lines) if event["eventType"] in ("COMPLETE", "FAIL")
-    ]
-
-    def of_run(number):
-        return {
-            event["job"]["name"].partition(".")[2]: event
-            for event in ended
-            if event["run"]["facets"].get("airflow", {}).get("dagRun", {}).get("run_id")
-            == runs[number]["run_id"]
-        }
-
-    return of_run
-
-
-def test_openlineage_hears_what_was_read_written_and_paid(project, runs, lineage):
-    planned, told = plan(runs[0]), lineage(0)
-    _, sealed = certificate.read(project.root / "releases" / planned["release_id"])
-    assert [one["name"] for one in told["partition"]["inputs"]] == ["letters"]
-    (written,) = told["publish"]["outputs"]
-    assert written["name"] == "letters/invisible_ink"
-    paid = written["facets"]["privsyn_privacy"]
-    assert paid["certificateSha256"] == certificate.digest(sealed)
-    assert (paid["epsilon"], paid["delta"]) == (planned["epsilon"], planned["delta"])
-    assert told["plan"]["run"]["facets"]["privsyn_privacy"]["account"] == "letters"
-    for task, event in told.items():
-        ours = json.dumps([event["inputs"], event["outputs"]])
-        assert str(project.root) not in ours, task
-
-
-def test_openlineage_hears_of_a_refusal_what_an_alert_says(lineage):
-    refused = lineage(2)["reserve"]
-    assert refused["eventType"] == "FAIL"
-    assert refused["outputs"] == []
-    assert "there is room for epsilon" in refused["run"]["facets"]["errorMessage"]["message"]
 
 
 def test_the_ledger_says_which_version_of_the_dag_spent(ledger):
