@@ -97,7 +97,7 @@ def teach(
                 models,
                 OpenDPNoise() if private else Noiseless(),
                 journal,
-                PerformanceConfig(checkpoint_steps=cfg.steps),
+                PerformanceConfig(),
                 report("train"),
             ),
         )

@@ -96,7 +96,7 @@ PARAMS = {
     "pipeline": list(METHODS),
     "methods": METHODS,
     "models": {"language": "tiny"},
-    "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
+    "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
 }
 
 

@@ -156,7 +156,7 @@ def project(folder: Path, bench: Bench) -> Path:
         "methods": {bench.method: {**METHODS[bench.method], **bench.settings}},
         "evaluate": {"enabled": False},
         "performance": {
-            "shards": bench.units, "threads": 1, "texts_per_pass": 1,
+            "shards": bench.units, "threads": 1,
             "rows_per_pass": 2 if bench.method in ("invisible_ink", "private_prediction") else 16,
         },
     }  # fmt: skip

@@ -71,7 +71,6 @@ def load_language_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
-        cache_bytes=performance.cache_gb * 1e9,
     )
 
 
@@ -107,7 +106,6 @@ def load_text_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
-        cache_bytes=performance.cache_gb * 1e9,
     )
 
 
@@ -130,8 +128,6 @@ def load_trainable_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
-        cache_bytes=performance.cache_gb * 1e9,
-        checkpointing=performance.gradient_checkpointing,
     )
 
 

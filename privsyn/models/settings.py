@@ -184,13 +184,8 @@ class PerformanceConfig(Section):
     """
 
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
-    rows_per_pass: int = Field(default=64, ge=1, description="Private rows per forward pass.")
-    texts_per_pass: int = Field(default=64, ge=1, description="Most texts decoded together.")
-    cache_gb: float = Field(
-        default=8.0,
-        gt=0,
-        description="Memory for attention keys and values, in GB. Rows beyond it are read again at "
-        "every token.",
+    rows_per_pass: int = Field(
+        default=64, ge=1, description="Rows per forward pass, and most texts decoded together."
     )
     shards: int | None = Field(
         default=None,
@@ -200,12 +195,3 @@ class PerformanceConfig(Section):
         "the machine that plans, or one without a GPU.",
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
-    checkpoint_steps: int = Field(
-        default=10,
-        ge=1,
-        description="Training steps between checkpoints; a killed run repeats at most this many.",
-    )
-    gradient_checkpointing: bool = Field(
-        default=False,
-        description="Recompute activations in the backward pass: less memory, more time.",
-    )

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 LABELS = "labels.json"
 """Name of the trained file with the number of texts per label."""
+CHECKPOINT_STEPS = 10
+"""Training steps between checkpoints; a killed run repeats at most this many."""
 
 _WRITTEN_TOGETHER = 256
 """Texts per call of the writer."""
@@ -212,7 +214,7 @@ class DPLora(Method[DPLoraSettings]):
         while done < settings.steps:  # [L5]
             if done:
                 trainer.restore(journal.draw_file(f"steps/{done}", _never))
-            steps = range(done, min(done + draw.performance.checkpoint_steps, settings.steps))
+            steps = range(done, min(done + CHECKPOINT_STEPS, settings.steps))
             advance = partial(
                 _advance,
                 settings,

@@ -118,7 +118,7 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         # privacy: from public numbers alone, because progress shows how many texts run together
         rows = max(settings.batch_size, math.ceil(draw.expected_records))
         most = _PASSES_TOGETHER * performance.rows_per_pass // rows
-        together = max(1, min(performance.texts_per_pass, most))
+        together = max(1, min(performance.rows_per_pass, most))
         # privacy: the labels of all cells, also empty ones, decide the width of a row [I4]
         declared = {bucket.cell.label for bucket in buckets}
         # Progress counts every text as T tokens: where texts end early must not show in its total.

@@ -376,7 +376,7 @@ class HFLogitModel:
         source: str,
         revision: str,
         rows_per_pass: int,
-        cache_bytes: float = math.inf,
+        cache_bytes: float = rowwise.CACHE_BYTES,
     ) -> None:
         if tokenizer.eos_token_id is None:
             raise ModelError(

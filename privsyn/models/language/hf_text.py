@@ -7,7 +7,6 @@ that a batch shares is read once, the rest is padded on the left, and finished r
 from __future__ import annotations
 
 import inspect
-import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -68,7 +67,7 @@ class HFTextModel:
         source: str,
         revision: str,
         rows_per_pass: int,
-        cache_bytes: float = math.inf,
+        cache_bytes: float = rowwise.CACHE_BYTES,
         top_k: int | None = None,
         top_p: float = 1.0,
         generator: torch.Generator | None = None,

@@ -34,6 +34,8 @@ from transformers.pytorch_utils import Conv1D
 
 from privsyn.errors import ModelError
 
+CACHE_BYTES = 8e9
+"""Memory for attention keys and values. Rows beyond it are read again at every token."""
 ATTENTION = "privsyn_sdpa"  # "sdpa" in the name: models without SDPA then refuse it
 _LANES = 16  # float32 numbers of a cache line
 _ROWS_HINT = 64  # row count that oneDNN optimizes the weights' layout for; any number works

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -285,7 +284,6 @@ class LoraTrainer:
         tokenizer: Its tokenizer.
         training: Public settings.
         source: What the model is called in messages.
-        checkpointing: Whether the backward pass recomputes activations to save memory.
 
     Raises:
         ModelError: No layer to adapt, or a context shorter than prompt and record.
@@ -299,7 +297,6 @@ class LoraTrainer:
         tokenizer: Any,
         training: Training,
         source: str,
-        checkpointing: bool = False,
     ) -> None:
         self._training, self._source = training, source
         self._eos = int(tokenizer.eos_token_id)
@@ -320,10 +317,6 @@ class LoraTrainer:
             )
         self._tokenizer = tokenizer
         drop_dropout(self._network)
-        if checkpointing:
-            network.enable_input_require_grads()
-            with silence_warnings():  # the argument's name is deprecated
-                network.gradient_checkpointing_enable({"use_reentrant": True})
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
         self.size = sum(part.numel() for part in self._parts)
@@ -568,8 +561,6 @@ class LoraModel:
         source: What the model is called in messages.
         revision: Digest that enters the release id.
         rows_per_pass: Most texts written together.
-        cache_bytes: Memory for their keys and values.
-        checkpointing: Whether the backward pass recomputes activations to save memory.
     """
 
     def __init__(
@@ -580,13 +571,10 @@ class LoraModel:
         source: str,
         revision: str,
         rows_per_pass: int,
-        cache_bytes: float = math.inf,
-        checkpointing: bool = False,
     ) -> None:
         self.revision = revision
         self._load, self._settle, self._source = load, settle, source
-        self._rows, self._cache_bytes = rows_per_pass, cache_bytes
-        self._checkpointing = checkpointing
+        self._rows = rows_per_pass
         self._fresh = [load()]  # now: a model that does not load must fail before budget is spent
         self._device = self._fresh[0][0].device
 
@@ -621,7 +609,7 @@ class LoraModel:
     def trainer(self, training: Training) -> LoraTrainer:
         """A trainer before its first step."""
         network, tokenizer = self._take(training)
-        return LoraTrainer(network, tokenizer, training, self._source, self._checkpointing)
+        return LoraTrainer(network, tokenizer, training, self._source)
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> LoraWriter:
         """The model with the trained weights of a folder."""
@@ -640,7 +628,6 @@ class LoraModel:
             source=self._source,
             revision=self.revision,
             rows_per_pass=self._rows,
-            cache_bytes=self._cache_bytes,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
         )

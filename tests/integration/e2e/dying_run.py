@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 
 from privsyn.methods.base import Backends
+from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
@@ -59,6 +60,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     ctx = Project(root).context()
     noise = Counted(counter, kill_at)
     ctx.noise = lambda: noise
+    dp_lora.CHECKPOINT_STEPS = 2  # so that a short training has several
     (method,) = ctx.config.methods
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)

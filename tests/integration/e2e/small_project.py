@@ -173,7 +173,7 @@ def build_project(root: Path, **changes: object) -> Project:
         "models": {"language": "tiny"},
         "evaluate": {"enabled": True},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
-        "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
+        "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
     }
     for key, value in changes.items():
         merged = isinstance(value, dict) and key != "methods"

@@ -52,10 +52,8 @@ def one_thread() -> Iterator[None]:
 def model(folders: Callable[[str], str]) -> Callable[..., LoraModel]:
     """``model(name)``: a tiny model to be adapted."""
 
-    def get(name: str, *, dtype: str = "float32", checkpointing: bool = False) -> LoraModel:
-        performance = PerformanceConfig(
-            device="cpu", threads=1, gradient_checkpointing=checkpointing
-        )
+    def get(name: str, *, dtype: str = "float32") -> LoraModel:
+        performance = PerformanceConfig(device="cpu", threads=1)
         return load_trainable_model(ModelsConfig(language=folders(name), dtype=dtype), performance)
 
     return get
@@ -67,13 +65,11 @@ def make(
 ) -> Callable[..., LoraTrainer]:
     """``make(name, **training)``: a trainer whose adapter is no longer the first one."""
 
-    def get(
-        name: str = "llama", *, dtype: str = "float32", checkpointing: bool = False, **changes
-    ) -> LoraTrainer:
+    def get(name: str = "llama", *, dtype: str = "float32", **changes) -> LoraTrainer:
         student = changes.get("student")
         if isinstance(student, str):
             changes["student"] = folders(student)
-        lora = model(name, dtype=dtype, checkpointing=checkpointing)
+        lora = model(name, dtype=dtype)
         return stirred(lora.trainer(replace(TRAINING, **changes)))
 
     return get
@@ -132,31 +128,29 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
 # --- gradients ------------------------------------------------------------------------------------
 
 KINDS = [
-    ("llama", False, {}),
-    ("llama", True, {}),
-    ("gpt2", False, {}),
-    ("gpt2", True, {}),
-    ("gpt2", False, {"target_modules": ("all-linear",)}),
-    ("sliding", False, {}),
-    ("softcapped", False, {}),
-    ("falcon", False, {}),
-    ("hybrid", False, {"target_modules": ("q_proj", "in_proj", "w2")}),
-    ("llama", False, {"student": (64, 96, 2)}),
-    ("llama", False, {"student": "bert"}),
-    ("llama", False, {"student": "gpt2"}),
-    ("gpt2", False, {"student": "llama"}),
+    ("llama", {}),
+    ("gpt2", {}),
+    ("gpt2", {"target_modules": ("all-linear",)}),
+    ("sliding", {}),
+    ("softcapped", {}),
+    ("falcon", {}),
+    ("hybrid", {"target_modules": ("q_proj", "in_proj", "w2")}),
+    ("llama", {"student": (64, 96, 2)}),
+    ("llama", {"student": "bert"}),
+    ("llama", {"student": "gpt2"}),
+    ("gpt2", {"student": "llama"}),
 ]
 
 
-@pytest.mark.parametrize(("name", "checkpointing", "changes"), KINDS, ids=str)
+@pytest.mark.parametrize(("name", "changes"), KINDS, ids=str)
 @pytest.mark.parametrize("records", [1, 3])
 def test_contributions_are_clipped_gradients_of_the_units_own_rows(
-    make, folders, tmp_path, name, checkpointing, changes, records
+    make, folders, tmp_path, name, changes, records
 ):
     """Against one backward pass a row, without padding, through a model built apart."""
     for clip_norm in (1e-3, 1e3):  # every unit clipped, none clipped
         trainer = make(
-            name, checkpointing=checkpointing, clip_norm=clip_norm, records_per_unit=records,
+            name, clip_norm=clip_norm, records_per_unit=records,
             micro_batch=4 * records, **changes,
         )  # fmt: skip
         network = reference(trainer, folders(name), tmp_path)

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -91,7 +92,10 @@ def train(
     if not (tmp_path / name).exists():
         Journal.create(tmp_path / name, {})
     planned = priced(cfg.model_dump_json(), unit, tuple(labels))
-    with Journal.open(tmp_path / name, {}) as journal:
+    with (
+        Journal.open(tmp_path / name, {}) as journal,
+        patch.object(dp_lora, "CHECKPOINT_STEPS", every),
+    ):
         return METHOD.train(
             cfg,
             planned,
@@ -100,7 +104,7 @@ def train(
                 Backends({"base": model or FakeTrainableModel()}),
                 noise or SeededNoise(1),
                 journal,
-                PerformanceConfig(checkpoint_steps=every),
+                PerformanceConfig(),
                 progress,
             ),
         )

@@ -177,9 +177,7 @@ def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
 def test_performance_settings_change_no_output(tmp_path):
     cfg = config()
     outputs = [
-        run(
-            tmp_path, cfg, buckets(cfg), NoNoise(), PerformanceConfig(texts_per_pass=n), name=str(n)
-        )
+        run(tmp_path, cfg, buckets(cfg), NoNoise(), PerformanceConfig(rows_per_pass=n), name=str(n))
         for n in (1, 5, 16)
     ]
     assert outputs[0] == outputs[1] == outputs[2]
@@ -260,7 +258,7 @@ def test_references_are_told_of_in_equal_parts_while_they_are_read_and_before_a_
     cfg, heard = config(), []
     data = buckets(cfg)
     run(
-        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(texts_per_pass=2), Tells(),
+        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(rows_per_pass=2), Tells(),
         progress=lambda done, total: heard.append("token"),
         reading=lambda *counts: heard.append(counts),
     )  # fmt: skip

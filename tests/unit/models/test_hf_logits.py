@@ -33,9 +33,7 @@ def load(folders: Callable[[str], str]) -> Loader:
     @cache
     def loaded(name: str, dtype: str = "float32") -> Any:
         cfg = ModelsConfig(language=folders(name), dtype=dtype)  # type: ignore[arg-type]
-        return load_language_model(
-            cfg, PerformanceConfig(rows_per_pass=16, texts_per_pass=4, device="cpu")
-        )
+        return load_language_model(cfg, PerformanceConfig(rows_per_pass=16, device="cpu"))
 
     return loaded
 
@@ -522,7 +520,7 @@ def test_both_names_of_the_cache(folders: Callable[[str], str], whole: bool) -> 
 
     def read() -> tuple[Any, Any]:
         cfg = ModelsConfig(language=folders("llama"))
-        performance = PerformanceConfig(rows_per_pass=16, texts_per_pass=4, device="cpu")
+        performance = PerformanceConfig(rows_per_pass=16, device="cpu")
         loaded = load_language_model(cfg, performance)
         return loaded.network, loaded.tokenizer
 
