@@ -114,7 +114,7 @@ PARTITION_KEY = "partition_key"
 
 TASKS = (
     "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate", "certify",
-    "validate", "evaluate", "approve_publish", "publish", "settle", "distill", "baseline",
+    "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
     "evaluate_student", "approve_student", "publish_student",
 )  # fmt: skip
 """Tasks of a method's DAG. Which of them exist depends on the method and its approvals."""

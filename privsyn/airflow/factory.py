@@ -40,7 +40,6 @@ from privsyn.airflow.project import (
     trains,
 )
 from privsyn.airflow.publish import (
-    BaselineOperator,
     DistillOperator,
     EvaluateOperator,
     EvaluateStudentOperator,
@@ -61,9 +60,8 @@ _TRAINING = """\
 Before it `train` trains the model, in the same pool; a killed try goes on from its checkpoint.
 """
 _TEACHING = """\
-`distill` trains a student on the texts, at no cost; `baseline`, if asked for, trains it on the
-records by DP-SGD, at a charge of its own; `evaluate_student` measures both; `publish_student`
-publishes the student. By hand: `privsyn distill`; settings: `methods.distill`.
+`distill` trains a student on the texts, at no cost; `evaluate_student` measures it;
+`publish_student` publishes it. By hand: `privsyn distill`; settings: `methods.distill`.
 """
 
 
@@ -132,7 +130,6 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         )
         if teaches(method):
             distill = DistillOperator(task_id="distill", **routing.of("distill"))
-            baseline = BaselineOperator(task_id="baseline", **routing.of("baseline"))
             measure = EvaluateStudentOperator(
                 task_id="evaluate_student",
                 trigger_rule=TriggerRule.NONE_FAILED,
@@ -145,10 +142,9 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
             chain.validate >> distill >> chain.evaluate
-            chain.validate >> baseline
             # Measured before it is published; the trigger rule of publish says whether a failed
             # measurement holds it back.
-            [distill, baseline] >> measure >> (chain.approve_publish or chain.publish)
+            distill >> measure >> (chain.approve_publish or chain.publish)
             chain.publish >> publish_student >> chain.settle
             distill >> publish_student
             if chain.approve_publish is not None:

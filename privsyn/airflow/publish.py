@@ -132,30 +132,8 @@ class DistillOperator(ChildOperator):
         return student.id, f"{student.id} is trained, certified and checked"
 
 
-class BaselineOperator(ChildOperator):
-    """Trains the same student on the records by DP-SGD: a release of its own, with its own charge.
-
-    Skipped unless ``methods.distill.baselines`` names ``private``.
-    """
-
-    stage: ClassVar[str] = "baseline"
-
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
-        from privsyn.students.release import private_baseline
-
-        config = ctx.config.method(STUDENTS)
-        if "private" not in config.baselines:
-            raise AirflowSkipException("methods.distill.baselines does not name private.")
-        method, changes = private_baseline(ctx.config, self.read_plan(), config.student)
-        extra = [f"methods.{method}.{name}={value}" for name, value in changes.items()]
-        with self.environment(ctx, context, extra) as environment:
-            self.run_child(environment, "run", "--method", method, "--no-publish")
-        return None, "the student is trained on the records, at a charge of its own"
-
-
 class EvaluateStudentOperator(StageOperator):
-    """Next-token accuracy of student and baselines. Internal: nothing of it is XCom."""
+    """Next-token accuracy of student and public model. Internal: nothing of it is XCom."""
 
     stage: ClassVar[str] = "evaluate_student"
 

@@ -70,7 +70,7 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
     return version
 
 
-_LOADS_MODELS = ("preflight", "train", "generate", "distill", "baseline")
+_LOADS_MODELS = ("preflight", "train", "generate", "distill")
 _RUNS_DVC = ("publish", "publish_student")
 
 

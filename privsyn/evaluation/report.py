@@ -737,11 +737,7 @@ MOST_STUDENTS = 4
 
 _ACCURACY = "next_token_accuracy"
 _STUDENT, _COMMONEST = f"student.{_ACCURACY}", "student.commonest_token"
-_STUDENT_BASELINES = {
-    "public": "public model alone",
-    "private": "DP-SGD on the records",
-    "non_private": "real records",
-}
+_STUDENT_BASELINES = {"public": "public model alone"}
 """Baselines of a student by the first part of a metric's name."""
 STUDENTS = (
     Graded(lambda f: f.low <= f.least, "poor",
@@ -839,8 +835,8 @@ def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
 
 
 _NO_PUBLIC = (
-    "The public model alone: UNAVAILABLE, since methods.distill.baselines does not name public, or "
-    "the config does not name the student's models any more, or they are not here."
+    "The public model alone: UNAVAILABLE, since the config does not name the student's models any "
+    "more, or they are not here."
 )
 _HELP = (
     "More texts help: privsyn more, or more rows of the method; then raise "

@@ -543,28 +543,6 @@ class Teacher(TrainsModel, Protocol):
     def writes_behind(self, cfg: Any, labels: Sequence[str]) -> PromptTemplate:
         """The prompt that precedes its texts."""
 
-    def teacher(self, cfg: Any, base: Path, trained: Path, dtype: str, device: Any) -> Any:
-        """The model that wrote a release, ready for computing logits.
-
-        Args:
-            cfg: The release's settings.
-            base: Folder of the language model that was adapted.
-            trained: Folder of the release's own model.
-            dtype: Name of the numeric type of the weights.
-            device: Device for the weights.
-
-        Raises:
-            ModelError: It cannot be loaded.
-        """
-
-    def as_student(self, student: str, pinned: str | None) -> Mapping[str, Any]:
-        """Changed settings with which the method itself trains such a student on the records.
-
-        Args:
-            student: A size, or the folder that the student begins with.
-            pinned: The folder's digest, if the settings have it.
-        """
-
 
 def as_teacher(method: object) -> Teacher | None:
     """The method as a Teacher if its releases contain the model that wrote them, else None."""

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.partition import read_training
-from privsyn.data.records import Record
 from privsyn.errors import ConfigError, DataError, ModelError, PrivsynError, VerificationError
 from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
-from privsyn.methods.shared.distill import STUDENTS, DistillConfig
+from privsyn.methods.shared.distill import STUDENTS
 from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.report import report
 from privsyn.students.release import (
-    NON_PRIVATE,
-    PRIVATE,
-    PUBLIC,
     StudentPlan,
     base_folder,
-    lock_student,
     plan_student,
-    private_baseline,
-    train_as_planned,
 )
 from privsyn.students.train import start_folder
 
@@ -57,15 +46,14 @@ def measure_published(ctx: Context, name: str, note: Callable[[str], None]) -> P
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
-    """Measure a student, and the baselines of ``methods.distill.baselines``, on held-out texts.
+    """Measure a student, and the public model that it began with, on held-out texts.
 
     Values computed from real texts are not differentially private: they are labeled ``internal``,
     stay in the state folder and in internal runs, and are never published. The internal report of
     the parent release is rewritten with them.
 
     Args:
-        ctx: Config and ledger; to train a baseline, its ``methods.distill`` must still describe the
-            student.
+        ctx: Config and ledger.
         name: Name of the student.
 
     Returns:
@@ -75,7 +63,6 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     Raises:
         DataError: The student is not here.
         VerificationError: It differs from its certificate.
-        ModelError: A baseline cannot be trained with the student's settings.
     """
     if not ctx.config.evaluate.enabled:
         return None
@@ -91,9 +78,14 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     planned = StudentPlan.from_facts(facts)
     if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
-    texts = _texts(held_out(ctx, planned.parent))
+    texts = [(record.label, record.content) for record in held_out(ctx, planned.parent)]
     with ctx.lineage.stage_run(name, "evaluate") as run:
-        metrics = _all(ctx, planned, folder / layout.MODEL, texts)
+        # privacy: the number of progress steps is fixed, whatever the records are
+        steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 2)
+        steps.next()
+        metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
+        steps.next()
+        metrics += _public(ctx, planned, folder / layout.MODEL, texts)
         internal = ctx.workspace.internal(name)
         private_folder(internal)
         write_json_atomic(
@@ -106,30 +98,6 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
             for file in report(ctx, planned.parent):
                 ctx.lineage.log_artifact(run, file)
     return internal
-
-
-def _all(
-    ctx: Context, planned: StudentPlan, model: Path, holdout: list[tuple[str | None, str]]
-) -> list[Metric]:
-    """The student's numbers, and those of the baselines that the settings name."""
-    config: DistillConfig = ctx.config.method(STUDENTS)
-    baselines: dict[str, Callable[[], list[Metric]]] = {
-        PUBLIC: lambda: _public(ctx, planned, model, holdout),
-        NON_PRIVATE: lambda: _non_private(ctx, planned, holdout),
-        PRIVATE: lambda: _private(ctx, planned, holdout),
-    }
-    baseline_measures = [measure for name, measure in baselines.items() if name in config.baselines]
-    # privacy: the settings decide the number of progress steps, not the records
-    steps = Steps(
-        lambda done, total: ctx.progress("evaluate", done, total, "measurements"),
-        1 + len(baseline_measures),
-    )
-    steps.next()
-    metrics = _measure(ctx, planned, model, holdout, "student")
-    for measure in baseline_measures:
-        steps.next()
-        metrics += measure()
-    return metrics
 
 
 def _measure(
@@ -155,8 +123,8 @@ def _public(
 ) -> list[Metric]:
     """The accuracy of the public model with the student's tokens, after the same prompt.
 
-    Empty if the config names another model than that of the student, or the model is not here: this
-    baseline is on by default, and a student may be measured on another machine.
+    Empty if the config names another model than that of the student, or the model is not here: a
+    student may be measured on another machine.
     """
     from privsyn.models.training.causal_lm import prompt_of
 
@@ -164,57 +132,7 @@ def _public(
         if plan_student(ctx, planned.parent).models != planned.models:
             return []
         start = start_folder(ctx.settings(STUDENTS)) if "base" not in planned.models else None
-        return _measure(ctx, planned, start or base_folder(ctx), holdout, PUBLIC, prompt_of(model))
+        public = start or base_folder(ctx)
+        return _measure(ctx, planned, public, holdout, "public", prompt_of(model))
     except (ConfigError, ModelError):
         return []
-
-
-def _private(
-    ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
-) -> list[Metric]:
-    """The accuracy of the same student trained on the records by DP-SGD, which is another release.
-
-    "Real Data" in Yu et al. 2023, Table 1.
-
-    Raises:
-        DataError: That release is not here.
-    """
-    name, changes = private_baseline(ctx.config, planned.parent, planned.settings["student"])
-    section = ctx.config.methods.get(name) or {}
-    methods = {**ctx.config.methods, name: {**section, **changes}}
-    there = replace(ctx, config=ctx.config.model_copy(update={"methods": methods}))
-    release_id = make_plan(there, name, open_account=True).id
-    folder = ctx.workspace.locate(release_id)
-    if folder is None:
-        raise DataError(
-            f"methods.distill.baselines has {PRIVATE}, but its release {release_id} is not here.",
-            hint=f"Draw it, at its own charge: privsyn run --method {name} "
-            + " ".join(f"-S methods.{name}.{key}={value}" for key, value in changes.items()),
-        )
-    verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
-    return _measure(ctx, planned, folder / layout.MODEL, holdout, PRIVATE)
-
-
-def _non_private(
-    ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
-) -> list[Metric]:
-    """The accuracy of the same student trained on the private texts. The model is deleted.
-
-    "Real Data (N.P.)" in Yu et al. 2023, Table 1.
-    """
-    dataset = open_plan(ctx, planned.parent).source
-    key = ctx.charged_account().partition_key.reveal()
-    training = _texts([private.reveal() for private in read_training(dataset, key)])
-    place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
-    with lock_student(ctx, place.name):  # sweep, which wipes after a kill, takes the same lock
-        shutil.rmtree(place, ignore_errors=True)
-        private_folder(place)
-        try:
-            train_as_planned(ctx, planned, training, place / "model")
-            return _measure(ctx, planned, place / "model", holdout, NON_PRIVATE)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-
-
-def _texts(records: list[Record]) -> list[tuple[str | None, str]]:
-    return [(record.label, record.content) for record in records]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -23,8 +23,8 @@ from privsyn.errors import (
     require_generate,
 )
 from privsyn.files import file_lock
-from privsyn.methods.base import OnProgress, as_teacher
-from privsyn.methods.registry import load_method, teachers
+from privsyn.methods.base import as_teacher
+from privsyn.methods.registry import teachers
 from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -48,9 +48,6 @@ from privsyn.students.train import Student, start_folder, train_student
 if TYPE_CHECKING:
     from privsyn.config import Config
     from privsyn.models.protocols import PromptTemplate
-
-PUBLIC, PRIVATE, NON_PRIVATE = "public", "private", "non_private"
-"""Baselines of a student."""
 
 VALIDATION_SCHEMA = "privsyn-model-validation/1"
 PARENT_TAG = "privsyn.parent"
@@ -111,8 +108,8 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
     """Plan the student that the config describes. Opens no data and loads no weights.
 
     Raises:
-        ConfigError: The release holds images, or has no teacher with logits to follow.
-        ModelError: A model cannot be found, or differs from the model of the release.
+        ConfigError: The release holds images.
+        ModelError: A model cannot be found.
     """
     config: DistillConfig = ctx.settings(STUDENTS)
     kind = modality_of(parent.dataset)
@@ -121,28 +118,14 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             f"release {parent.release_id} holds {kind.things}, but a student is trained on texts.",
             hint="Name a release of texts.",
         )
-    if config.distill_logits and as_teacher(load_method(parent.method)) is None:
-        raise ConfigError(
-            f"methods.distill.distill_logits follows the model that wrote the texts, and a release "
-            f"of {parent.method} has none.",
-            hint=f"Set methods.distill.distill_logits=false, or name a release of "
-            f"{' or '.join(teachers())}.",
-        )
     ctx.check_files(STUDENTS)
     models, folder = ctx.config.models, start_folder(config)
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
-    settings = config.model_dump(mode="json", exclude={"baselines", "init_digest"})
+    settings = config.model_dump(mode="json", exclude={"init_digest"})
     used: dict[Any, ModelUse] = {}
-    if folder is None or config.distill_logits:
+    if folder is None:
         base = describe(models, cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
-        planned = {str(role): use for role, use in parent.models.items()}.get("base")
-        if config.distill_logits and (planned is None or _apart(planned, used["base"])):
-            raise ModelError(
-                f"models.language={models.language} is not the model release {parent.release_id} "
-                f"was made with ({planned.source if planned else 'unknown'}).",
-                hint="Restore that model: the student follows its logits.",
-            )
     if folder is not None or config.init == "tiny":
         name = str(folder or "tiny")
         place = locate(ModelReference("methods.distill.init", name, None, BUILTIN))
@@ -151,11 +134,6 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             source=place.source, revision=fingerprint(place, cache), dtype="float32"
         )
     return StudentPlan(parent=parent, settings=settings, models=used)
-
-
-def _apart(one: ModelUse, other: ModelUse) -> bool:
-    """Whether two models differ in weights or numeric type; names do not count."""
-    return (one.revision, one.dtype) != (other.revision, other.dtype)
 
 
 def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
@@ -177,7 +155,7 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
     Raises:
         DataError: The release is not here, or holds fewer than 2 texts.
         VerificationError: It differs from its certificate.
-        ConfigError: It holds images, is itself made from a release, or has no logits to follow.
+        ConfigError: It holds images, or is itself made from a release.
         ModelError: A model cannot be loaded, or training diverged.
         ValidationFailed: The student does not load or predict; it is in quarantine/.
         LeaseHeld: Another process is training this student.
@@ -217,23 +195,6 @@ def teacher_of(config: Config) -> str:
         f"pipeline={list(config.pipeline)}: no method makes students.",
         hint="Name a finished release: privsyn distill RELEASE",
     )
-
-
-def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapping[str, Any]]:
-    """The method that trains the same student on the records, and its changed settings.
-
-    It is the parent's method if possible, otherwise the default teacher.
-    """
-    method = as_teacher(load_method(parent.method))
-    name = parent.method
-    if method is None:
-        name = teacher_of(config)
-        method = as_teacher(load_method(name))
-        assert method is not None  # noqa: S101  teacher_of names no other
-    distill: DistillConfig = config.method(STUDENTS)
-    if distill.init in ("random", "tiny"):
-        return name, method.as_student(size, None)
-    return name, method.as_student(distill.init, distill.init_digest)
 
 
 def make_and_check(ctx: Context, planned: StudentPlan) -> Path:
@@ -323,55 +284,6 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     seal(building, derived, folder)
 
 
-def train_as_planned(
-    ctx: Context,
-    planned: StudentPlan,
-    texts: Sequence[tuple[str | None, str]],
-    target: Path,
-    on_progress: OnProgress = None,
-    parent: Parent | None = None,
-) -> Student:
-    """Train a student of a plan on texts, into a folder.
-
-    Args:
-        ctx: Names the models.
-        planned: The student.
-        texts: Pairs of label and text.
-        target: Folder to write.
-        on_progress: Called with texts read and texts to read. Omit it for private texts: it counts
-            them.
-        parent: The release whose model is followed, if the plan says so. None: no logits are
-            followed, because private texts must not reach the teacher.
-
-    Raises:
-        ModelError: A model is no longer the planned one.
-    """
-    config: DistillConfig = ctx.settings(STUDENTS)
-    now = plan_student(ctx, planned.parent)
-    if now.id != planned.id:
-        raise ModelError(
-            f"student {planned.id} was planned with other settings or models than the config has "
-            "now.",
-            hint="Plan it again, or restore settings and models.",
-        )
-    teacher = None
-    if parent is None:
-        config = config.model_copy(update={"distill_logits": False})
-    base = base_folder(ctx) if "base" in planned.models else BUILTIN
-    if parent is not None and config.distill_logits:
-        teacher = _teacher(ctx, parent, base)
-    return train_student(
-        config,
-        texts,
-        base,
-        target,
-        template=_template(ctx, planned),
-        teacher=teacher,
-        performance=ctx.config.performance,
-        on_progress=on_progress,
-    )
-
-
 def base_folder(ctx: Context) -> Path:
     """Folder of the config's language model, downloaded if necessary."""
     reference = ModelReference.language(ctx.config.models)
@@ -388,31 +300,37 @@ def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
     return wrote.writes_behind(release.settings, planned.parent.dataset.labels)
 
 
-def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
-    """The model that wrote a release, for its logits."""
-    release = open_plan(ctx, parent.plan)
-    wrote = as_teacher(release.method)
-    assert wrote is not None  # noqa: S101  plan_student refused any other release
-    with ready(ctx.config.performance) as device:
-        folder, dtype = parent.folder / layout.MODEL, ctx.config.models.dtype
-        return wrote.teacher(release.settings, base, folder, dtype, device)
-
-
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:
-    """Train on the release's texts; returns the student and its files."""
-    rows = read_rows(parent)
-    texts = [(label, text) for label, text in rows if isinstance(text, str)]
+    """Train on the release's texts; returns the student and its files.
+
+    Raises:
+        DataError: There are fewer than two texts.
+        ModelError: A model is no longer the planned one.
+    """
+    texts = [(label, text) for label, text in read_rows(parent) if isinstance(text, str)]
     if len(texts) < 2:
         raise DataError(
             f"release {planned.parent.id} holds {len(texts)} text(s), but a student needs at "
             "least 2.",
             hint="Make more with: privsyn more",
         )
+    if plan_student(ctx, planned.parent).id != planned.id:
+        raise ModelError(
+            f"student {planned.id} was planned with other settings or models than the config has "
+            "now.",
+            hint="Plan it again, or restore settings and models.",
+        )
     place = ctx.workspace.scratch(planned.id)
     shutil.rmtree(place, ignore_errors=True)
     try:
-        student = train_as_planned(
-            ctx, planned, texts, place, partial(ctx.progress, STUDENTS), parent
+        student = train_student(
+            ctx.settings(STUDENTS),
+            texts,
+            base_folder(ctx) if "base" in planned.models else BUILTIN,
+            place,
+            template=_template(ctx, planned),
+            performance=ctx.config.performance,
+            on_progress=partial(ctx.progress, STUDENTS),
         )
         files = {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()}
     finally:
@@ -422,15 +340,14 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
 
 @contextmanager
 def lock_student(ctx: Context, name: str) -> Iterator[None]:
-    """Lock the scratch folder of a student and its baselines for one process.
+    """Lock the scratch folder of a student for one process.
 
     Raises:
         LeaseHeld: Another process uses it.
     """
     private_folder(ctx.workspace.state)
     try:
-        student = name.removesuffix(f".{NON_PRIVATE}")  # baselines share the lock
-        with file_lock(ctx.workspace.state / STUDENTS / f"{student}.lock", timeout=0):
+        with file_lock(ctx.workspace.state / STUDENTS / f"{name}.lock", timeout=0):
             yield
     except TimeoutError:
         raise LeaseHeld(

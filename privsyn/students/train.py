@@ -61,7 +61,6 @@ def train_student(
     target: Path,
     *,
     template: PromptTemplate | None = None,
-    teacher: Any = None,
     performance: PerformanceConfig | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Student:
@@ -77,21 +76,17 @@ def train_student(
             small files are read. If ``cfg.init`` is a directory, that directory is used instead.
         target: Folder to write; made if missing.
         template: The prompt before the texts. None: the base model's own.
-        teacher: With ``cfg.distill_logits``, maps token ids, shape (texts, tokens), to an object
-            with ``logits``, shape (texts, tokens, vocabulary).
         performance: Device and threads. None: the defaults.
         on_progress: Called after every pass with texts read and texts to read, over all epochs.
 
     Raises:
-        ConfigError: The directory does not exist, there is no text, or no teacher to follow.
+        ConfigError: The directory does not exist, or there is no text.
         ModelError: A model cannot be loaded or is too short, or training diverged.
     """
     from privsyn.models.training import causal_lm as student
 
     if not texts:
         raise ConfigError("a student needs at least one text.")
-    if cfg.distill_logits and teacher is None:
-        raise ConfigError("methods.distill.distill_logits needs the teacher's model.")
     folder = start_folder(cfg) or base
     seed = secrets.randbits(63) if cfg.seed is None else cfg.seed
     with ready(performance or PerformanceConfig()) as device:
@@ -100,9 +95,7 @@ def train_student(
         encoded = student.encode(tokenizer, template, texts, cfg.max_tokens)
         with student.seed_torch(seed, device):
             model = _start(cfg, folder, tokenizer, encoded)
-            if cfg.distill_logits:
-                _refuse_other_tokens(tokenizer, base)
-            loss, steps = _fit(cfg, model.to(device), encoded, teacher, seed, device, on_progress)
+            loss, steps = _fit(cfg, model.to(device), encoded, seed, device, on_progress)
         student.save(model, tokenizer, template, target)
     return Student(
         parameters=sum(weights.numel() for weights in model.parameters()),
@@ -143,16 +136,17 @@ def _fit(
     cfg: DistillConfig,
     model: Any,
     texts: Sequence[Encoded],
-    teacher: Any,
     seed: int,
     device: Any,
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[float, int]:
     """AdamW over shuffled batches; returns the mean loss per token of the last epoch, and steps.
 
-    A batch's loss is the mean over its text tokens, independent of its split into forward passes.
+    A batch's loss is the mean cross entropy of its text tokens, which are samples of the teacher
+    (Yu et al. 2023, Appendix B), independent of its split into forward passes.
     """
     import torch
+    import torch.nn.functional as F
 
     from privsyn.models.training import causal_lm as student
 
@@ -175,14 +169,12 @@ def _fit(
                 # logits: (texts, tokens, vocabulary), in bfloat16 on GPUs.
                 with student.fast(device):
                     logits = model(input_ids=ids, use_cache=False).logits
-                followed = None
-                if cfg.distill_logits:
-                    with torch.inference_mode():
-                        followed = teacher(input_ids=ids).logits
-                texts_loss, loss = losses(cfg, logits, targets, followed)
+                counts = targets != student.NOT_COUNTED
+                # bfloat16 is too coarse for a sum of many tokens.
+                loss = F.cross_entropy(logits[counts].float(), targets[counts], reduction="sum")
                 # Gradients of all passes of a batch add up before the optimizer's step.
                 (loss / counted).backward()
-                epoch_loss += float(texts_loss.item())
+                epoch_loss += float(loss.item())
                 read += len(group)
                 if on_progress is not None:
                     on_progress(read, cfg.epochs * len(texts))
@@ -209,50 +201,3 @@ def pace(step: int, steps: int, warmup_share: float) -> float:
     if step < rising:
         return (step + 1) / (rising + 1)
     return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
-
-
-def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) -> tuple[Any, Any]:
-    """Sums over text tokens: the cross entropy, and the loss that is minimized.
-
-    The loss is the cross entropy ``-log P_s(y)`` of the texts' tokens y, which are samples of the
-    teacher (Yu et al. 2023, Appendix B). With ``followed`` it adds ``weight t^2 KL(P_t || P_s)``,
-    with both distributions at temperature t (Hinton et al. 2015).
-
-    Args:
-        cfg: Temperature and weight.
-        logits: Logits of the student, shape (texts, tokens, vocabulary).
-        targets: Shape (texts, tokens); NOT_COUNTED for prefix and padding.
-        followed: Logits of the teacher in the same shape; a vocabulary that was rounded up to
-            another size is cut.
-    """
-    import torch.nn.functional as F
-
-    from privsyn.models.training.causal_lm import NOT_COUNTED
-
-    counted = targets != NOT_COUNTED
-    # Shape (counted tokens, vocabulary); bfloat16 is too coarse for a sum of many tokens.
-    ours = logits[counted].float()
-    texts = F.cross_entropy(ours, targets[counted], reduction="sum")
-    if followed is None:
-        return texts, texts
-    # The vocabularies may be padded to different widths: only shared tokens are compared.
-    width, t = min(ours.shape[1], followed.shape[2]), cfg.temperature
-    divergence = F.kl_div(
-        F.log_softmax(ours[:, :width] / t, dim=-1),
-        F.log_softmax(followed[counted][:, :width].float() / t, dim=-1),
-        reduction="sum",
-        log_target=True,
-    )
-    # t^2 keeps the gradient of the divergence at the same size for every temperature.
-    return texts, texts + cfg.logit_weight * t * t * divergence
-
-
-def _refuse_other_tokens(tokenizer: Any, base: Path) -> None:
-    from privsyn.models.training import causal_lm as student
-
-    if tokenizer.get_vocab() != student.read_tokenizer(base).get_vocab():
-        raise ConfigError(
-            "methods.distill.distill_logits needs a student with the teacher's tokenizer, but the "
-            "directory of methods.distill.init has another one.",
-            hint="Set methods.distill.init=random, or turn distill_logits off.",
-        )

@@ -177,18 +177,6 @@ class DPLora(Method[DPLoraSettings]):
         """The prompt of a record."""
         return cfg.template(labels)
 
-    def teacher(
-        self, cfg: DPLoraSettings, base: Path, trained: Path, dtype: str, device: Any
-    ) -> Any:
-        """The language model with the release's adapter merged into it."""
-        from privsyn.models.training.causal_lm import load_teacher
-
-        return load_teacher(base, trained, dtype, device)
-
-    def as_student(self, student: str, pinned: str | None) -> Mapping[str, Any]:
-        """The settings that train a small model in place of an adapter."""
-        return {"student": student} | ({} if pinned is None else {"student_digest": pinned})
-
     def train(
         self,
         settings: DPLoraSettings,

@@ -76,35 +76,9 @@ class DistillConfig(ReadsFiles):
         le=8192,
         description="Most tokens of a text, including its end.",
     )
-    distill_logits: bool = Field(
-        default=False,
-        description="Also follow the teacher's next-token probabilities on the synthetic texts. "
-        "Only for a release that contains the model that wrote it.",
-    )
-    temperature: float = Field(
-        default=1.0,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Softens both distributions of distill_logits.",
-    )
-    logit_weight: float = Field(
-        default=1.0,
-        gt=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Weight of the divergence to the teacher beside the texts' own loss.",
-    )
     seed: int | None = Field(
         default=None,
         ge=0,
         lt=2**63,
         description="Public seed of weights and order of texts. Null: from the operating system.",
-    )
-    baselines: tuple[Literal["public", "private", "non_private"], ...] = Field(
-        default=("public",),
-        description="Comparisons for a student, on held-out real texts. public: the public model "
-        "with the student's tokens. private: the same student trained on the records by DP-SGD, "
-        "which is another release with its own charge. non_private: the same student trained on "
-        "the private texts; its accuracy is internal, and the model is deleted.",
     )

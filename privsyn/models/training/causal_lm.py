@@ -310,22 +310,6 @@ def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
     return torch.from_numpy(ids).to(device), torch.from_numpy(targets).to(device)
 
 
-def load_teacher(base: Path, adapter: Path, dtype: str, device: Any) -> Any:
-    """A base model with a release's low-rank adapter merged into it, without gradients.
-
-    Raises:
-        ModelError: One of them cannot be loaded.
-    """
-    from peft import PeftModel
-
-    model = read_model(base, dtype)
-    try:
-        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    except Exception as error:  # peft raises whatever its parsers raise
-        raise _unreadable(adapter, "adapter", error) from None
-    return model.to(device).eval().requires_grad_(False)
-
-
 def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> None:
     """Write a model folder for ``models.language``, with its prompt."""
     model.save_pretrained(folder)

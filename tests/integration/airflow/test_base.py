@@ -172,7 +172,7 @@ def test_a_task_that_is_skipped_has_not_failed(caplog):
     from privsyn.airflow.base import StageOperator
 
     class Skipping(StageOperator):
-        stage = "baseline"
+        stage = "distill"
 
         def open(self, context):
             return None
@@ -181,7 +181,7 @@ def test_a_task_that_is_skipped_has_not_failed(caplog):
             raise AirflowSkipException("nobody asked.")
 
     with caplog.at_level(logging.INFO), pytest.raises(AirflowSkipException):
-        Skipping(task_id="baseline").execute({})
+        Skipping(task_id="distill").execute({})
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 

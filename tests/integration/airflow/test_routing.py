@@ -38,7 +38,7 @@ def test_every_task_goes_where_its_settings_say(tmp_path):
     cards, plain = ("default", "gpu"), ("default", "default_pool")
     assert found.pop("train") == ("gpu", "big")
     assert found.pop("partition") == ("private", "default_pool")
-    for name in ("preflight", "generate", "distill", "baseline"):
+    for name in ("preflight", "generate", "distill"):
         assert found.pop(name) == cards
     for name in ("publish", "publish_student"):
         assert found.pop(name) == ("default", "dvc")

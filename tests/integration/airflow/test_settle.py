@@ -36,7 +36,7 @@ def test_a_run_that_published_or_had_nothing_to_publish_is_whole():
         ({"evaluate": "skipped", "publish": "skipped"}, ["evaluate", "publish"]),
         ({"validate": "failed", "publish": "upstream_failed"}, ["validate", "publish"]),
         ({"certify": None}, ["certify"]),
-        ({"baseline": "failed"}, ["baseline"]),
+        ({"distill": "failed"}, ["distill"]),
     ],
 )
 def test_one_that_was_ended_is_not(states, left):
@@ -44,8 +44,8 @@ def test_one_that_was_ended_is_not(states, left):
 
 
 def test_what_was_found_unchanged_does_not_hide_another_failure():
-    states = {"baseline": "failed", "publish": "skipped"}
-    assert undone(WHOLE | states, unchanged=("publish",)) == ["baseline"]
+    states = {"distill": "failed", "publish": "skipped"}
+    assert undone(WHOLE | states, unchanged=("publish",)) == ["distill"]
 
 
 @pytest.mark.parametrize("state", ["failed", "upstream_failed"])

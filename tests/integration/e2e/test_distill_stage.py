@@ -12,8 +12,8 @@ import torch
 
 from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
-from privsyn.data.records import Private, Record
-from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
+from privsyn.data.records import Record
+from privsyn.errors import ConfigError, DataError, LeaseHeld, ValidationFailed
 from privsyn.files import digest
 from privsyn.methods.base import Backends
 from privsyn.models.model_identity import read_template
@@ -23,7 +23,7 @@ from privsyn.release import certificate, verification
 from privsyn.stages.report import report
 from privsyn.stages.run import draw_and_settle, run
 from privsyn.students import release as stage
-from privsyn.students.evaluate import evaluate_student, measure_published
+from privsyn.students.evaluate import evaluate_student
 from privsyn.students.parent import open_parent
 from privsyn.students.release import (
     distill,
@@ -126,7 +126,7 @@ def test_nothing_private_and_no_path_is_in_what_is_published(taught):
 def test_a_student_that_exists_is_returned_as_it_is(taught):
     project, parent, folder, *_ = taught
     before = sha256_file(folder / "certificate.json")
-    ctx = project.context("methods.distill.epochs=3", 'methods.distill.baselines=["non_private"]')
+    ctx = project.context("methods.distill.epochs=3")
     rows_before = ctx.ledger.verify().rows
     assert distill(ctx, parent.name, published=False) == folder
     assert sha256_file(folder / "certificate.json") == before
@@ -156,9 +156,9 @@ def test_changed_weights_are_found(taught, tmp_path):
     assert failed == ["model is unchanged"]
 
 
-def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
+def test_evaluation_is_internal(taught):
     project, _, folder, *_ = taught
-    ctx = project.context("methods.distill.epochs=3", 'methods.distill.baselines=["non_private"]')
+    ctx = project.context("methods.distill.epochs=3")
     seen, logged = [], {}
     ctx.progress = lambda name, done, total, things: seen.append((name, total))
 
@@ -178,16 +178,12 @@ def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
     found = json.loads((internal / "evaluation.json").read_text())["metrics"]
     assert {metric["class"] for metric in found} == {"internal"}
     values = {metric["name"]: metric["value"] for metric in found}
-    for name in ("student", "non_private"):
+    for name in ("student", "public"):
         assert 0 <= values[f"{name}.next_token_accuracy"] <= 1
         assert values[f"{name}.tokens"] == values["student.tokens"] > 0
-    # The private texts are what is held out is like; the toy release's are not.
-    assert values["non_private.cross_entropy"] != values["student.cross_entropy"]
     assert logged == {"internal/evaluate": set(values)}
-    assert not list((project.root / ".privsyn").rglob("*non_private*"))
     assert values["student.next_token_accuracy_low"] <= values["student.next_token_accuracy"]
     assert 0 < values["student.commonest_token"] < 1
-    assert "public.next_token_accuracy" not in values  # it was not asked for
     assert {total for _, total in seen} == {2}
     _, sealed = certificate.read(folder)
     assert "next_token" not in json.dumps(sealed)
@@ -202,19 +198,15 @@ def test_what_is_shown_of_an_evaluation_is_the_same_however_many_texts_there_are
     caplog.set_level(logging.INFO)
     shown = []
     for count in (0, 300, 301):
-        ctx = project.context(
-            "methods.distill.epochs=3", 'methods.distill.baselines=["public", "non_private"]'
-        )
+        ctx = project.context("methods.distill.epochs=3")
         seen = []
         ctx.progress = lambda *said, seen=seen: seen.append(said)
         monkeypatch.setattr(f"{MEASURES}.held_out", lambda *_, count=count: [one] * count)
-        trained = [Private(one)] * (count or 7)
-        monkeypatch.setattr(f"{MEASURES}.read_training", lambda *_, them=trained: iter(them))
         caplog.clear()
         evaluate_student(ctx, folder.name)
         shown.append((seen, [record.getMessage() for record in caplog.records]))
     assert shown[0] == shown[1] == shown[2]
-    assert shown[0][0] == [("evaluate", done, 3, "measurements") for done in range(3)]
+    assert shown[0][0] == [("evaluate", done, 2, "measurements") for done in range(2)]
 
 
 def test_the_internal_report_of_its_parent_shows_it_and_the_outward_one_does_not(taught):
@@ -255,33 +247,6 @@ def test_the_public_model_is_left_out_where_it_is_another_one(taught, tmp_path):
     assert not any(name.startswith("public.") for name in names)
 
 
-def test_the_baseline_is_deleted_when_it_fails(taught, monkeypatch):
-    project, _, folder, *_ = taught
-    ctx = project.context("methods.distill.epochs=3", 'methods.distill.baselines=["non_private"]')
-
-    def fails(*args, called, **options):
-        if called == "non_private":
-            raise ModelError("no memory")
-        return []
-
-    monkeypatch.setattr("privsyn.students.evaluate.next_token_accuracy", fails)
-    with pytest.raises(ModelError, match="no memory"):
-        evaluate_student(ctx, folder.name)
-    assert not list((project.root / ".privsyn").rglob("*non_private*"))
-    notes = []
-    assert measure_published(ctx, folder.name, notes.append) is None
-    (words,) = notes
-    assert "not measured: no memory" in words
-    assert f"privsyn distill {folder.name.partition('.student-')[0]}" in words
-
-
-def test_a_baseline_has_the_students_settings(taught):
-    project, _, folder, *_ = taught
-    ctx = project.context("methods.distill.epochs=1", 'methods.distill.baselines=["non_private"]')
-    with pytest.raises(ModelError, match="other settings"):
-        evaluate_student(ctx, folder.name)
-
-
 def test_a_student_that_passed_is_registered_once(taught):
     project, parent, *_ = taught
 
@@ -319,11 +284,6 @@ def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
     assert set(planned.models) == {"base"}
     assert stage._template(ctx, planned).public == "<|start|>Topic: {label}\nText:"
     assert stage._template(ctx, plan_student(project.context(), written)) is None  # one of its own
-    with pytest.raises(ModelError, match="the student follows its logits"):
-        plan_student(
-            project.context("methods.distill.init=random", "methods.distill.distill_logits=true"),
-            written,  # which names no base model
-        )
 
 
 def test_what_cannot_be_is_said(taught, monkeypatch):
@@ -333,8 +293,6 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
         distill(ctx, f"{NAME}-0000000000000000")
     with pytest.raises(ConfigError, match="itself made from a release"):
         distill(ctx, folder.name)
-    with pytest.raises(ConfigError, match="has none"):
-        distill(project.context("methods.distill.distill_logits=true"), parent.name)
     with pytest.raises(DataError, match="is not a student"):
         evaluate_student(ctx, parent.name)
     with pytest.raises(ConfigError, match="is not a directory"):
@@ -407,30 +365,19 @@ def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypa
     assert make_student(ctx, planned) == folder
 
 
-def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
-    """The whole chain: DP-LoRA trains and writes, the student follows texts and logits."""
+def test_a_student_of_an_adapter_names_its_base(tmp_path):
+    """The whole chain: DP-LoRA trains and writes, the student follows its texts."""
     base = save_tiny(tmp_path / "base")
     teacher = {"steps": 2, "expected_batch": 8, "sampling_rate": 0.2, "max_tokens": 8, "rank": 2}
     project = build_project(
         tmp_path / "project",
-        methods={
-            "dp_lora": teacher | {"texts_per_label": 3},
-            "distill": settings(base) | {"distill_logits": True},
-        },
+        methods={"dp_lora": teacher | {"texts_per_label": 3}, "distill": settings(base)},
         models={"language": str(base)},
         performance={"shards": 1},
     )
-    ctx = project.context("evaluate.enabled=false")
+    ctx = project.context("evaluate.enabled=false", "methods.distill.init=random")
     parent = run(ctx, "dp_lora", published=False)
     folder = distill(ctx, parent.id, published=False)
     _, sealed = certificate.read(folder)
-    assert set(sealed["derived"]["distill"]["models"]) == {"base", "init"}
+    assert set(sealed["derived"]["distill"]["models"]) == {"base"}
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
-    alone = distill(
-        project.context("methods.distill.distill_logits=false"), parent.id, published=False
-    )
-    digests = [sha256_file(made / "model" / "model.safetensors") for made in (folder, alone)]
-    assert digests[0] != digests[1]
-    other = save_tiny(tmp_path / "other", seed=2)
-    with pytest.raises(ModelError, match="the student follows its logits"):
-        distill(project.context(f"models.language={other}"), parent.id)

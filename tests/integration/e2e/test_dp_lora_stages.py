@@ -28,7 +28,6 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
-from privsyn.students.release import private_baseline
 from tests.fakes import FakeTrainableModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import LABELS, stand_ins
@@ -598,15 +597,3 @@ def test_a_students_folder_is_pinned_public_and_causal(make, bert, monkeypatch, 
         draw(ctx, planned)
     assert settle(ctx, planned) == "VOID"
     assert ctx.ledger.accounts.balance("letters").spent == 0
-
-
-def test_the_private_baseline_of_a_student_begins_as_the_student_does(make, bert):
-    changes = {"init": str(bert), "init_digest": digest(bert, None)}
-    project = make()
-    ctx = project.context(*(f"methods.distill.{key}={value}" for key, value in changes.items()))
-    planned = plan(ctx, NAME, open_account=True)
-    assert private_baseline(ctx.config, planned, "4.4M") == (
-        NAME, {"student": str(bert), "student_digest": digest(bert, None)},
-    )  # fmt: skip
-    ctx = project.context("methods.distill.init=tiny")
-    assert private_baseline(ctx.config, planned, "4.4M") == (NAME, {"student": "4.4M"})

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import logging
-import sys
 
 import pytest
 from rich.console import Console
 
 from privsyn import cli
 from privsyn.display.tables import at_a_terminal
-from privsyn.stages.plan import plan
-from tests import preloaded
-from tests.integration.e2e.small_project import METHODS, environment
+from tests.integration.e2e.small_project import environment
 
 OF_RECORDS = ("rows can be used", "held-out", "accuracy", "note (internal)")
 
@@ -59,25 +55,3 @@ def test_colors_that_are_forced_make_no_terminal(monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert not at_a_terminal(Console(file=io.StringIO()))
     assert at_a_terminal(Console(file=Terminal()))
-
-
-def test_the_log_of_a_baseline_holds_no_count_and_no_accuracy(
-    make_project, caplog, capsys, monkeypatch
-):
-    from privsyn.airflow.publish import BaselineOperator
-
-    asked = "methods.distill.baselines"
-    project = make_project(methods={"dp_lora": METHODS["dp_lora"]})
-    for key, value in environment(project).items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.chdir(project.root)
-    monkeypatch.setattr(sys, "executable", preloaded.python())
-    task = BaselineOperator(
-        task_id="baseline", params_path=str(project.params), overrides={asked: ["private"]}
-    )
-    task.plan = plan(project.context(), "dp_lora", open_account=True).model_dump(mode="json")
-    with caplog.at_level(logging.INFO):
-        task.run_stage(project.context(f"{asked}=[private]"), {})
-    logged = caplog.text + "".join(capsys.readouterr())
-    assert "COMMITTED" in logged
-    assert not any(words in logged for words in OF_RECORDS)

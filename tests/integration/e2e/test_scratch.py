@@ -523,11 +523,11 @@ def test_whoever_asks_what_is_left_hears_of_a_lost_ledger(make_project):
     assert not (ctx.workspace.state / "ledger.db").exists()
 
 
-def test_a_sweep_takes_what_a_killed_baseline_left_but_not_one_at_work(make_project):
+def test_a_sweep_takes_what_a_killed_student_left_but_not_one_at_work(make_project):
     from privsyn.students.release import lock_student
 
     ctx, planned, _ = committed(make_project())
-    name = f"{planned.id}.student-00000000.non_private"
+    name = f"{planned.id}.student-00000000"
     stranger = "of-another-ledger.student-00000000"
     for left in (name, stranger):
         (ctx.workspace.scratch(left) / "model").mkdir(parents=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -24,7 +21,7 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
-from privsyn.students.train import losses, pace, train_student
+from privsyn.students.train import pace, train_student
 
 ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
@@ -130,50 +127,6 @@ def test_how_texts_share_passes_does_not_matter(tiny, tmp_path, monkeypatch):
         assert apart < 1e-2, name
 
 
-def test_a_step_follows_the_teacher_when_asked(tiny, tmp_path):
-    """A teacher that always says token 77 draws the student there; without it nothing does."""
-
-    def teacher(input_ids):
-        logits = torch.zeros(*input_ids.shape, 8192)
-        logits[..., 77] = 20.0
-        return SimpleNamespace(logits=logits)
-
-    shares = []
-    for follow in (False, True):
-        folder = tmp_path / str(follow)
-        cfg = config(tiny, epochs=20, learning_rate=2e-2, distill_logits=follow, logit_weight=10.0)
-        train_student(cfg, TEXTS, BUILTIN, folder, teacher=teacher, performance=ONE)
-        prompt = student.encode(student.read_tokenizer(folder), student.prompt_of(folder), TEXTS, 4)
-        ids, _ = student.pad(prompt[:1], torch.device("cpu"))
-        with torch.inference_mode():
-            shares.append(student.read_model(folder)(ids).logits[0, -1].softmax(-1)[77].item())
-    assert shares[0] < 0.01
-    assert shares[1] > 0.5
-
-
-def test_losses_count_text_tokens_and_the_divergence_as_defined():
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.normal(size=(1, 3, 5)))
-    followed = torch.tensor(rng.normal(size=(1, 3, 7)))  # a vocabulary rounded up
-    targets = torch.tensor([[student.NOT_COUNTED, 2, 4]])
-    cfg = DistillConfig(distill_logits=True, temperature=2.0, logit_weight=0.3)
-    texts, whole = losses(cfg, logits, targets, followed)
-    hand, divergence = 0.0, 0.0
-    for place in (1, 2):
-        z = logits[0, place].numpy()
-        hand -= z[targets[0, place]] - math.log(np.exp(z).sum())
-        p = np.exp(followed[0, place, :5].numpy() / 2)
-        q = np.exp(z / 2)
-        p, q = p / p.sum(), q / q.sum()
-        divergence += float((p * np.log(p / q)).sum())
-    assert float(texts) == pytest.approx(hand, rel=1e-5)
-    assert float(whole) == pytest.approx(hand + 0.3 * 4 * divergence, rel=1e-5)
-    same, also = losses(cfg, logits, targets, logits)
-    assert float(also) == pytest.approx(float(same), rel=1e-6)
-    plain = losses(cfg, logits, targets)
-    assert float(plain[1]) == float(plain[0]) == pytest.approx(hand, rel=1e-5)
-
-
 def test_the_learning_rate_rises_and_falls():
     rates = [pace(step, 100, 0.1) for step in range(100)]
     assert rates[:11] == sorted(rates[:11])
@@ -184,50 +137,22 @@ def test_the_learning_rate_rises_and_falls():
     assert pace(0, 1, 0.0) == 1.0
 
 
-def test_what_cannot_be_trained_is_refused(tiny, tmp_path):
-    def attempt(match: str, error: type[Exception] = ConfigError, texts=TEXTS, teacher=None, **how):
+def test_what_cannot_be_trained_is_refused(tiny, tmp_path, monkeypatch):
+    def attempt(match: str, error: type[Exception] = ConfigError, texts=TEXTS, **how):
         with pytest.raises(error, match=match):
-            train_student(
-                config(tiny, **how),
-                texts,
-                BUILTIN,
-                tmp_path / "no",
-                teacher=teacher,
-                performance=ONE,
-            )
+            train_student(config(tiny, **how), texts, BUILTIN, tmp_path / "no", performance=ONE)
         assert not (tmp_path / "no").exists()
 
     attempt("is not a directory", init=str(tmp_path / "nothing"))
     attempt("at least one text", texts=[])
-    attempt("needs the teacher", distill_logits=True)
     long = [(None, "late " * 100)]
     attempt("context of 64 tokens", ModelError, texts=long, max_tokens=80)
-    attempt("diverged", ModelError, teacher=diverging, distill_logits=True)
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", diverging)
+    attempt("diverged", ModelError)
 
 
-def diverging(input_ids):
-    return SimpleNamespace(logits=torch.full((*input_ids.shape, 8192), math.nan))
-
-
-def test_logits_are_followed_over_the_same_tokens_only(tiny, tmp_path):
-    other = tmp_path / "other"
-    train_student(config(tiny, epochs=1), TEXTS, BUILTIN, other, performance=ONE)
-    tokens = json.loads((other / "tokenizer.json").read_text())
-    vocabulary = tokens["model"]["vocab"]
-    last = max(vocabulary, key=vocabulary.__getitem__)
-    merges = tokens["model"]["merges"]
-    tokens["model"]["merges"] = [pair for pair in merges if "".join(pair) != last]
-    vocabulary["another piece"] = vocabulary.pop(last)
-    (other / "tokenizer.json").write_text(json.dumps(tokens))
-    with pytest.raises(ConfigError, match="the teacher's tokenizer"):
-        train_student(
-            config(other, distill_logits=True),
-            TEXTS,
-            BUILTIN,
-            tmp_path / "no",
-            teacher=diverging,
-            performance=ONE,
-        )
+def diverging(logits, *targets, **options):
+    return logits.sum() * math.nan
 
 
 PARAMS = yaml.safe_load("""

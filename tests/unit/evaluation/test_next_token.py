@@ -54,11 +54,9 @@ def test_the_numbers_are_those_counted_by_hand(max_tokens):
 
 
 def test_everything_is_internal_and_named():
-    metrics = next_token_accuracy(
-        BUILTIN, TEXTS, max_tokens=8, called="non_private", performance=ONE
-    )
+    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=8, called="public", performance=ONE)
     assert {metric.cls for metric in metrics} == {"internal"}
-    assert all(metric.name.startswith("non_private.") for metric in metrics)
+    assert all(metric.name.startswith("public.") for metric in metrics)
     assert next_token_accuracy(BUILTIN, [], max_tokens=8, performance=ONE) == []
 
 

@@ -150,32 +150,6 @@ def test_a_student_reads_as_the_adapters_trainer_does(tmp_path):
         assert (list(mine.tokens), mine.start) == trainer.encode("bill", text)
 
 
-@pytest.mark.usefixtures("quiet")
-def test_the_teacher_is_the_base_model_with_the_adapter(tmp_path):
-    from peft import LoraConfig, get_peft_model
-
-    base, adapter = save_llama(tmp_path / "base"), tmp_path / "adapter"
-    plain = student.read_model(base).eval()
-    torch.manual_seed(2)
-    adapted = get_peft_model(
-        student.read_model(base), LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    )
-    for name, weights in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weights)
-    adapted.eval().save_pretrained(adapter)
-    teacher = student.load_teacher(base, adapter, "float32", torch.device("cpu"))
-    ids = torch.arange(4, 12)[None]
-    with torch.inference_mode():
-        wanted, found = adapted(ids).logits, teacher(input_ids=ids).logits
-        assert torch.allclose(found, wanted, atol=1e-4)
-        assert (found - plain(ids).logits).abs().max() > 0.1
-    assert not any(weights.requires_grad for weights in teacher.parameters())
-    (adapter / "adapter_model.safetensors").unlink()
-    with pytest.raises(ModelError, match="the adapter in adapter cannot be loaded"):
-        student.load_teacher(base, adapter, "float32", torch.device("cpu"))
-
-
 def test_padding_is_read_by_nothing_that_counts():
     rows = [Encoded(np.array([5, 6, 7, 8], np.int32), 2), Encoded(np.array([5, 6, 9], np.int32), 2)]
     ids, targets = student.pad(rows, torch.device("cpu"))
