@@ -155,7 +155,7 @@ def project(state: Path, data: Path, name: str, epsilon: float, model: str, dtyp
         "privacy": {"epsilon": epsilon, "delta": 1e-6},
         "models": {"language": model, "dtype": dtype},
         "methods": {name: dict(settings) for name, settings in METHODS.items()},
-        "validation": {"min_share": 0.0, "max_duplicate_share": 1.0},
+        "validation": {"min_share": 0.0},
         "performance": {"shards": 1},
     }  # fmt: skip
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")

@@ -341,7 +341,6 @@ class ImageRow:
         mean: Mean of all values, 0 to 255.
         spread: Largest minus smallest value.
         pixels_sha256: Digest of the pixels, which does not depend on compression.
-        label_rows: Rows of the file with this row's label; None without one.
     """
 
     id: str | None
@@ -355,7 +354,6 @@ class ImageRow:
     mean: float | None = None
     spread: int | None = None
     pixels_sha256: str | None = None
-    label_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -392,17 +390,13 @@ def read_image_rows(artifact: Path) -> list[ImageRow]:
     """
     try:
         with artifact.open("rb") as lines:
-            rows = [_image_row(line, artifact.parent) for line in lines]
+            return [_image_row(line, artifact.parent) for line in lines]
     except FileNotFoundError:
         raise DataError(
             f"synthetic file {artifact} does not exist.", hint="Run the generate stage first."
         ) from None
     except OSError as error:
         raise DataError(f"synthetic file {artifact} cannot be read: {error.strerror}.") from None
-    counts = Counter(row.label for row in rows if row.label is not None)
-    return [
-        row if row.label is None else replace(row, label_rows=counts[row.label]) for row in rows
-    ]
 
 
 def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:

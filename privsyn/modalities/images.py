@@ -91,7 +91,7 @@ class Images:
         name: name.removeprefix("row_")
         for name in (
             "row_well_formed", "id", "label", "file", "readable", "width", "height", "mode",
-            "mean", "spread", "pixels_sha256", "label_rows",
+            "mean", "spread", "pixels_sha256",
         )
     }  # fmt: skip
     sampled_by: ClassVar[tuple[Role, ...]] = ("image_embedder", "image")
@@ -190,12 +190,10 @@ class Images:
         return {"see some": f"xdg-open {folder / layout.IMAGES}"}
 
     def placeholders(self, cfg: ValidationConfig) -> Mapping[str, Any]:
-        """Form, contrast and rows per label."""
+        """Form of an image."""
         return {
             "size": self.form.size,
             "modes": [self.form.mode],
-            "min_spread": cfg.min_spread,
-            "min_rows_per_label": cfg.min_rows_per_label,
         }
 
     def rows(self, artifact: Path) -> Sequence[ImageRow]:

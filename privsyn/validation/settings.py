@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator
 
 from privsyn.files import LocalPath, OnDisk, Sha256
 from privsyn.section import Section
@@ -31,15 +27,14 @@ class ValidationConfig(Section):
         "text or images, depending on the dataset.",
     )
     suite_digest: Sha256 | None = Field(default=None, description="SHA-256 of the suite file.")
-    min_chars: int = Field(default=1, ge=0, description="Fewest characters of a text.")
     max_chars: int = Field(default=4000, ge=1, description="Most characters of a text.")
     min_share: float = Field(
         default=0.95,
         ge=0,
         le=1,
-        description="Share of rows that must keep the soft bounds (length, duplicates).",
+        description="Share of rows that must keep the soft bounds: length, contrast of an image, "
+        "JSON and its schema. Also the smallest share of different rows.",
     )
-    max_duplicate_share: float = Field(default=0.05, ge=0, le=1, description="Duplicates allowed.")
     forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
         default=PATTERNS,
         description="Patterns that no synthetic text may contain. What the model invents is masked "
@@ -57,31 +52,12 @@ class ValidationConfig(Section):
     json_schema_digest: Sha256 | None = Field(
         default=None, description="SHA-256 the schema file must have."
     )
-    min_json_share: float = Field(
-        default=1.0,
-        ge=0,
-        le=1,
-        description="Share of texts that must be JSON, and of those that must satisfy the schema.",
-    )
-    min_spread: int = Field(
-        default=8, ge=0, le=255, description="Smallest range of the values of an image, 0 to 255."
-    )
-    min_rows_per_label: int = Field(
-        default=1, ge=0, description="Fewest images of each declared label."
-    )
-
-    @model_validator(mode="after")
-    def _bounds_in_order(self) -> ValidationConfig:
-        if self.min_chars > self.max_chars:
-            raise ValueError(f"min_chars={self.min_chars} is above max_chars={self.max_chars}")
-        return self
 
     @field_validator("record_number_pattern")
     @classmethod
     def _compiles(cls, value: str) -> str:
         try:
-            # Here, before anything is spent: after the draw it would fail a release that is paid
-            # for.
+            # Here, before anything is spent: after the draw it would fail a paid release.
             re.compile(value)
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from None

@@ -29,7 +29,6 @@ from privsyn.files import parse_json
 from privsyn.modalities.base import Modality
 from privsyn.modalities.registry import MODALITIES
 from privsyn.modalities.text import TEXTS
-from privsyn.section import nearest
 from privsyn.validation.settings import PATTERNS, ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")
@@ -105,30 +104,38 @@ def load_suite(
         "min_rows": max(1, rows[0]),
         "max_rows": rows[1],
         "labels": list(labels) or None,
-        "min_chars": cfg.min_chars,
         "max_chars": cfg.max_chars,
         "min_share": cfg.min_share,
-        "min_unique_share": round(1 - cfg.max_duplicate_share, 12),
         "record_number_pattern": cfg.record_number_pattern,
-        "min_json_share": cfg.min_json_share,
         "json_schema": schema,
         **modality.placeholders(cfg),
     }
-    enabled = {
+    enabled: dict[str | None, bool] = {
+        None: True,
         "labels": bool(labels),
         "json_schema": schema is not None,
-        "rows_per_label": bool(labels) and cfg.min_rows_per_label > 0,
-    } | {name: name in cfg.forbid for name in PATTERNS}
+        **{name: name in cfg.forbid for name in PATTERNS},
+    }
     raw = _read_suite(named, cfg.suite_digest, files)
     chosen, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):
         where = f"validation.suite={named}: expectation {number}"
         config = _expectation(expectation, where)
-        if _applies(config, enabled, where):
-            _check_parameters(config, values, where)
-            chosen.append(config)
-        else:
+        when = _when(config)
+        if when not in enabled:
+            known = ", ".join(filter(None, enabled))
+            raise ConfigError(f"{where}: meta.privsyn.when={when!r} is not known; known: {known}.")
+        if not enabled[when]:
             left_out.append(str(config.get("description") or config["type"]))
+            continue
+        for name in map(_parameter, config["kwargs"].values()):
+            # Great Expectations evaluates expressions itself.
+            if name is not None and name.isidentifier() and values.get(name) is None:
+                raise ConfigError(
+                    f"{where} needs the parameter {name!r}, which the config does not set; "
+                    f"known: {', '.join(values)}."
+                )
+        chosen.append(config)
     if not chosen:
         raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     # A user's suite cannot leave out how many rows there are and what a row is.
@@ -216,34 +223,10 @@ def _expectation(raw: Any, where: str) -> dict[str, Any]:
     return {key: raw[key] for key in FIELDS if raw.get(key) is not None}
 
 
-def _applies(config: Mapping[str, Any], enabled: Mapping[str, bool], where: str) -> bool:
-    references = config.get("meta", {}).get("privsyn", {})
-    when = references.get("when") if isinstance(references, dict) else None
-    if when is None:
-        return True
-    if when not in enabled:
-        raise ConfigError(
-            f"{where}: meta.privsyn.when={when!r} is not known; known: {', '.join(enabled)}."
-        )
-    return enabled[when]
-
-
-def _check_parameters(config: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
-    for key, value in config["kwargs"].items():
-        name = _parameter(value)
-        if name is None or not re.fullmatch(r"\w+", name):  # GX evaluates expressions itself
-            continue
-        if name not in values:
-            near = nearest(name, list(values))
-            raise ConfigError(
-                f"{where}: {key} needs the parameter {name!r}; known: {', '.join(values)}.",
-                hint=f"Did you mean {near}?" if near else "",
-            )
-        if values[name] is None:
-            raise ConfigError(
-                f"{where}: {key} needs the parameter {name!r}, which the config does not set.",
-                hint=f'Set it, or add "meta": {{"privsyn": {{"when": "{name}"}}}}.',
-            )
+def _when(config: Mapping[str, Any]) -> str | None:
+    """The setting that an expectation waits for; None for one that is always checked."""
+    ours = config.get("meta", {}).get("privsyn")
+    return ours.get("when") if isinstance(ours, dict) else None
 
 
 def _parameter(value: Any) -> str | None:
@@ -254,7 +237,6 @@ def _parameter(value: Any) -> str | None:
 
 SCHEMA = "privsyn-validation/1"
 NAMED_LINES = 5
-SET_COUNTS = ("unexpected_count", "missing_count")
 
 
 @dataclass(frozen=True)
@@ -338,7 +320,10 @@ def validate_file(
     """
     suite = load_suite(cfg, labels, expected_rows, files, modality)
     rows = modality.rows(artifact)
-    checks, version = _run(suite, _table(rows, modality.suite_columns))
+    columns = modality.suite_columns.items()
+    checks, version = _run(
+        suite, {column: [getattr(row, name) for row in rows] for column, name in columns}
+    )
     return ValidationResult(
         success=all(check.success for check in checks),
         rows=len(rows),
@@ -349,10 +334,6 @@ def validate_file(
         gx_version=version,
         profile=modality.profile(rows, labels),
     )
-
-
-def _table(rows: Sequence[Any], columns: Mapping[str, str]) -> dict[str, list[Any]]:
-    return {column: [getattr(row, name) for row in rows] for column, name in columns.items()}
 
 
 def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Expectation, ...], str]:
@@ -452,11 +433,7 @@ def _detail(result: Mapping[str, Any], kwargs: Mapping[str, Any], share: bool) -
             for key, word in words.items()
             if kwargs.get(key) is not None
         ]
-        counts = (
-            f"{result[key]:,} {key.removesuffix('_count')}" for key in SET_COUNTS if key in result
-        )
-        observed = result.get("observed_value")
-        seen = ", ".join(counts) if observed is None else _number(observed, share)
+        seen = _number(result.get("observed_value", ""), share)
         return f"{seen} ({', '.join(bounds)})" if bounds else seen
     count = result["unexpected_count"]
     checked = result["element_count"] - (result.get("missing_count") or 0)
@@ -551,7 +528,7 @@ def _shipped_patterns() -> Mapping[str, str]:
     """Kind -> regular expression of the shipped suite."""
     suite = json.loads((SHIPPED / "text.json").read_bytes())
     return {
-        expectation["meta"]["privsyn"]["when"]: expectation["kwargs"]["regex"]
-        for expectation in suite["expectations"]
-        if expectation.get("meta", {}).get("privsyn", {}).get("when") in PATTERNS
+        str(_when(one)): one["kwargs"]["regex"]
+        for one in suite["expectations"]
+        if _when(one) in PATTERNS
     }

@@ -60,7 +60,6 @@ def test_the_shipped_params_are_valid(raw):
         ("dataset.unit=null", "needs dataset.unit"),
         ("dataset.version=a b", "dataset.version"),
         ("validation.record_number_pattern=(", "not a regular expression"),
-        ("validation.min_chars=5000", "min_chars=5000 is above max_chars=1200"),
         ("performance.shards=0", "performance.shards=0"),
         ("dataset.labels=[010, B]", "as a number or a date: put it in quotes, as you wrote it."),
         ("dataset.unit=12:30", "as a number or a date: put it in quotes, as you wrote it."),

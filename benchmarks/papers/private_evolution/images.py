@@ -60,9 +60,7 @@ SMALL = {
     "methods.private_evolution.population": 3,
     "methods.private_evolution.lookahead": 1,
     "evaluate.encoded_images": 30,
-    "validation.min_spread": 0,
-    "validation.max_duplicate_share": 1,
-    "validation.min_rows_per_label": 1,
+    "validation.min_share": 0,
 }
 
 

@@ -172,7 +172,7 @@ def build_project(root: Path, **changes: object) -> Project:
         "methods": {"invisible_ink": METHODS["invisible_ink"]},
         "models": {"language": "tiny"},
         "evaluate": {"enabled": True},
-        "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
+        "validation": {"min_share": 0.0},
         "performance": {"shards": 2, "rows_per_pass": 16, "threads": 1},
     }
     for key, value in changes.items():

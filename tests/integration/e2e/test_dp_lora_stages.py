@@ -540,7 +540,7 @@ def test_the_embedded_model_is_adapted_and_asked_for_more(make):
     from privsyn.models.references import BUILTIN
 
     project = make(target_modules=["q_proj"], steps=2, texts_per_label=3)
-    ctx = project.context("evaluate.enabled=false", "validation.min_chars=0")
+    ctx = project.context("evaluate.enabled=false")
     planned = run(ctx, NAME, published=False)
     folder = ctx.workspace.release(planned.id)
     assert len(rows(folder)) == 6

@@ -268,7 +268,7 @@ def test_a_model_that_fails_its_suite_is_not_the_newest(make_project, tracker):
     registry = tracker._client
     ctx = project.context(tracker=tracker)
     planned, _ = release(ctx)
-    strict = project.context("validation.min_chars=3999", "validation.min_share=1", tracker=tracker)
+    strict = project.context("validation.max_chars=1", "validation.min_share=1", tracker=tracker)
     with pytest.raises(ValidationFailed):
         validate(strict, planned)
     assert not registry.search_model_versions("name = 'letters-invisible_ink'")

@@ -108,7 +108,7 @@ def structured(make_project, **settings):
         validation={
             "json_schema": "schema.json",
             "json_schema_digest": hashlib.sha256(json.dumps(SCHEMA).encode()).hexdigest(),
-            "max_duplicate_share": 1.0, "min_share": 0.0
+            "min_share": 0.0
         },
     )  # fmt: skip
     (made.root / "schema.json").write_text(json.dumps(SCHEMA))

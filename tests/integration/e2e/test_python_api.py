@@ -40,7 +40,6 @@ from tests.integration.e2e.small_project import CANARY, LABELS, METHODS, rows, s
 SETTINGS = {
     **METHODS["invisible_ink"],
     "models.language": "tiny",
-    "validation.max_duplicate_share": 1.0,
     "validation.min_share": 0.0,
     "performance.threads": 1,
     "evaluate.enabled": False,

@@ -224,7 +224,7 @@ def test_a_weaker_suite_is_not_what_params_says(make_project):
     project = make_project()
     assert open_context(project.params, ["performance.shards=1"]).as_filed
     assert open_context(project.params, ["privacy.epsilon=8"]).as_filed
-    assert not open_context(project.params, ["validation.min_chars=0"]).as_filed
+    assert not open_context(project.params, ["validation.max_chars=3998"]).as_filed
     assert not open_context(project.params, ["privacy.epsilon=7"]).as_filed
 
 

@@ -141,7 +141,7 @@ def test_only_what_passed_is_among_the_releases(homes: Homes) -> None:
     assert (homes.store / "releases" / name / "manifest.json").is_file()
     assert not (homes.store / "quarantine" / name).exists()
 
-    strict = homes.home("third").context("validation.min_chars=3999", "validation.min_share=1")
+    strict = homes.home("third").context("validation.max_chars=1", "validation.min_share=1")
     with pytest.raises(ValidationFailed):
         validate(strict, homes.planned)
     assert not (homes.store / "releases" / name).exists()

@@ -489,7 +489,7 @@ def merged(held, change):
 def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     project = make_project()
     logged = Recording()
-    strict = ("validation.min_chars=3000", "validation.min_share=1.0")
+    strict = ("validation.max_chars=1", "validation.min_share=1.0")
     ctx = project.context(*strict, tracker=logged)
     ctx.as_filed = True
     planned, folder = release(ctx, fake)

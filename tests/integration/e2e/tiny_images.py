@@ -124,7 +124,7 @@ def image_project(root: Path, **changes: object) -> Project:
         root,
         dataset=dataset | dict(changes.pop("dataset", {})),
         methods={TinyImages.name: {}},
-        validation={"max_duplicate_share": 0.5},
+        validation={"min_share": 0.5},
         **changes,
     )
     project.data.unlink()

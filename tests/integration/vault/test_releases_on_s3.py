@@ -134,7 +134,7 @@ def test_what_a_report_replaced_is_gone_and_nothing_else(stored: Stored) -> None
 
 def test_a_failed_release_leaves_the_public_place_and_comes_back(stored: Stored) -> None:
     folder = validate(stored.project.context(), stored.planned)
-    strict = stored.project.context("validation.min_chars=3999", "validation.min_share=1")
+    strict = stored.project.context("validation.max_chars=1", "validation.min_share=1")
     with pytest.raises(ValidationFailed):
         validate(strict, stored.planned)
     assert stored.objects("releases") == []

@@ -86,7 +86,7 @@ def make_project(root: Path) -> DagProject:
         "pipeline": ["invisible_ink"],
         "models": {"language": "tiny"},
         "evaluate": {"enabled": True},
-        "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
+        "validation": {"min_share": 0.0},
         "performance": {"shards": 2, "threads": 1},
         "schedule": {"invisible_ink": {"cron": "@weekly", "retries": 1, "retry_delay_seconds": 0}},
     }

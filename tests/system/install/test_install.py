@@ -104,7 +104,7 @@ def new_project(installed: Path, root: Path, method: str) -> Path:
         "methods": {method: METHODS[method]},
         "pipeline": [method],
         "models": {"language": str(BUILTIN)},
-        "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
+        "validation": {"min_share": 0.0},
         "performance": {"threads": 1},
         "schedule": {},
     }

@@ -13,7 +13,7 @@ from privsyn.data.sample import SHIPPED
 from privsyn.validation.settings import PATTERNS, ValidationConfig
 from privsyn.validation.suite import mask_rows, masked
 
-CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
+CFG = ValidationConfig(min_share=0)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
         ([{**NOT_NULL, "meta": {"privsyn": {"when": "label"}}}], "when='label' is not known"),
         ([{**NOT_NULL, "meta": {"privsyn": {"when": "json_schema"}}}], "checks nothing"),
         ([{**NOT_NULL, "kwargs": {"column": "id", "mostly": {"$PARAMETER": "min_shar"}}}],
-         "Did you mean min_share"),
+         "needs the parameter 'min_shar'"),
         ([{"type": "expect_table_row_count_to_equal",
            "kwargs": {"value": {"$PARAMETER": "max_rows + x"}}}],
          "suite parameter"),
