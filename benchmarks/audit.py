@@ -60,8 +60,8 @@ LOUD = 40.0
 """What a word of the reference adds to its logit."""
 
 WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
-    "invisible_ink": (100, {"top_k": 200, "max_reference_tokens": 128}),
-    "private_prediction": (100, {"max_reference_tokens": 128}),
+    "invisible_ink": (100, {"top_k": 200}),
+    "private_prediction": (100, {}),
     "private_evolution": (8, {"population": 256}),
     "keyphrase_seeding": (
         8,

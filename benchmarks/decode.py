@@ -97,16 +97,16 @@ class Engine:
         from privsyn.methods.base import Backends, Draw, PricingFacts
         from privsyn.methods.invisible_ink.method import InvisibleInk
         from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
-        from privsyn.methods.shared.prompts import PromptConfig
+        from privsyn.methods.shared.prompts import Prompt
 
         method, unit = InvisibleInk(), PrivacyUnit()
         cfg = InvisibleInkSettings(
             batch_size=self.batch,
             max_tokens=tokens,
-            max_reference_tokens=REFERENCE_TOKENS,
             texts_per_label=self.texts,
-            prompt=PromptConfig(private="Text: {reference}\nText:", public="Text:"),
+            prompt=Prompt(private="Text: {reference}\nText:", public="Text:"),
         )
+        method.prompt = lambda cfg: (cfg.prompt.template, REFERENCE_TOKENS, cfg.max_tokens)
         plan = method.calibrate(
             cfg, Guarantee(10, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, unit, ())
         )

@@ -35,7 +35,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.judge import compare
-from privsyn.methods.base import PricingFacts
+from privsyn.methods.base import PricingFacts, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.loading import load_embedder, load_language_model
@@ -171,7 +171,7 @@ def prompt_of(name: str, task: Task, examples: Mapping[str, str]) -> dict[str, A
     for side in ("private", "public"):
         form[side] = form[side].replace("{document}", task.document)
         form[side] = form[side].replace("Topic:", f"{shown}Topic:", 1)
-    return form | {"labels": dict(task.labels)}
+    return form
 
 
 def examples_of(path: Path | None, name: str) -> dict[str, str]:
@@ -216,7 +216,10 @@ def generate(
     ``batch_size`` counts rows; each holds ``references`` records, joined as the plain prompt is.
     """
     method = InvisibleInk()
-    cfg = method.resolve(cfg, {"language": describe(models)})
+    # A row has room for all its references.
+    method.prompt = lambda cfg: (cfg.prompt.template, task.tokens * references, cfg.max_tokens)
+    subject = Subject(descriptions=tuple(task.labels.items()))
+    cfg = method.resolve(cfg, {"language": describe(models)}, subject)
     labels = list(task.labels)
     # privacy: of a row with other references one less is another row, not none: 2 C / B
     adjacency = Adjacency.REPLACE_NULL if references == 1 else Adjacency.REPLACE_ONE
@@ -328,7 +331,6 @@ def main() -> None:
                                 batch_size=arguments.batch, guidance=guidance,
                                 temperature=temperature, texts_per_label=task.texts,
                                 max_tokens=task.tokens,
-                                max_reference_tokens=task.tokens * arguments.references,
                                 top_k=arguments.top_k, prompt=prompt_of(
                                     form, task, examples_of(arguments.examples, name)
                                 ),

@@ -95,12 +95,12 @@ TOKENS = 40
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "invisible_ink": {
         "batch_size": 8, "temperature": 0.8, "guidance": 3, "top_k": 100,
-        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "texts_per_label": TEXTS,
+        "max_tokens": TOKENS, "texts_per_label": TEXTS,
     },
     "private_prediction": {
         "batch_size": 120, "buckets_per_label": 2, "clip_bound": 6, "temperature": None,
-        "public_temperature": 0.8, "public_vocabulary": 50, "svt_threshold": None,
-        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS // 2,
+        "top_k": 50, "svt_threshold": None,
+        "max_tokens": TOKENS, "max_texts": TEXTS // 2,
     },
     "private_evolution": {
         "modality": "text", "rounds": 1, "population": TEXTS, "expansion": 8, "lookahead": 0,

@@ -75,7 +75,6 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
         "temperature": arguments.temperature,
         "texts_per_label": arguments.texts // len(labels),
         "max_tokens": arguments.tokens,
-        "max_reference_tokens": arguments.tokens,
         "top_k": arguments.top_k,
     }
     if arguments.prompt:

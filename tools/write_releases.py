@@ -38,7 +38,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "invisible_ink": {
         "batch_size": 4,
         "max_tokens": 6,
-        "max_reference_tokens": 12,
         "texts_per_label": 8,
     },
     "private_prediction": {
@@ -49,8 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "svt_threshold": 0.3,
         "svt_noise": 2.0,
         "max_tokens": 4,
-        "max_reference_tokens": 12,
-        "public_vocabulary": 50,
+        "top_k": 50,
     },
     "private_evolution": {
         "modality": "text",

@@ -49,11 +49,11 @@ MARKER = "throw-away.txt"
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "invisible_ink": {
         "batch_size": 2, "guidance": 5, "top_k": 100, "temperature": 1.0, "max_tokens": 12,
-        "max_reference_tokens": 24, "texts_per_label": 16,
+        "texts_per_label": 16,
     },
     "private_prediction": {
         "batch_size": 8, "buckets_per_label": 8, "clip_bound": 0.5, "svt_threshold": None,
-        "max_tokens": 12, "max_reference_tokens": 24,
+        "max_tokens": 24,
     },
     "private_evolution": {
         "modality": "text", "rounds": 3, "population": 32, "lookahead": 1, "degrees": [0.5],

@@ -44,22 +44,19 @@ SMALL: Mapping[str, Sequence[str]] = {
     "private_prediction": (
         *MESSAGES,
         # The tiny model has no chat template.
-        "methods.private_prediction.task=plain",
         "methods.private_prediction.prompt=null",
         "methods.private_prediction.batch_size=60",
         "methods.private_prediction.buckets_per_label=1",
         "methods.private_prediction.svt_noise=0.5",
         "methods.private_prediction.max_texts=2",
         "methods.private_prediction.max_tokens=8",
-        "methods.private_prediction.max_reference_tokens=16",
-        "methods.private_prediction.keep_unfinished=true",
+        "methods.private_prediction.private_tokens=16",
     ),
     "invisible_ink": (
         *MESSAGES,
         "methods.invisible_ink.prompt=null",
         "methods.invisible_ink.texts_per_label=2",
         "methods.invisible_ink.max_tokens=8",
-        "methods.invisible_ink.max_reference_tokens=16",
     ),
     "keyphrase_seeding": (
         *MESSAGES,

@@ -77,9 +77,9 @@ def params(
         modality = {key: raw["methods"][name][key] for key in _KEPT if key in raw["methods"][name]}
         raw["methods"][name] = {PRESET: PAPER} | modality | dict(_UNLIKE.get(name, {}))
     if papers and not (size_here(config.models) or (0, True))[1]:
-        # The papers' prompts are for chat models; null and plain continue a list of records.
-        override(raw, "methods.invisible_ink.prompt=null")
-        override(raw, "methods.private_prediction.task=plain")
+        # The papers' prompts are for chat models; null continues a list of records.
+        for name in ("invisible_ink", "private_prediction"):
+            override(raw, f"methods.{name}.prompt=null")
     texts = _SAMPLE_TEXTS if answers is None and papers else getattr(answers, "texts", None)
     if texts is not None:
         config = parse_config(raw, settings)

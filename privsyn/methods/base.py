@@ -130,10 +130,6 @@ class Mechanism(ABC):
     sized_for: SizedFor | None = None
     refusal: str = field(default="", compare=False)  # advice: a rebuilt mechanism has none
 
-    def advice(self, expected: float) -> tuple[str, ...]:
-        """Advice that follows from the public number of records of a cell, one line each."""
-        return ()
-
     @property
     @abstractmethod
     def event(self) -> Event:

@@ -557,7 +557,6 @@ def own_prompts(given: Any) -> bool:
     text = getattr(given, "text", None)
     return (
         getattr(given, "prompt", None) is not None
-        or getattr(given, "task", None) is not None
         or getattr(text, "random_prompt", None) is not None
         or not getattr(given, "use_llm", True)
     )

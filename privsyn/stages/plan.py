@@ -276,7 +276,6 @@ def _warnings(
     return (
         *settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right),
         *of_sizes(price.where, mechanism, cells, there),
-        *(mechanism.advice(there.records / cells) if there is not None else ()),
         *mechanism.warnings,
         *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
     )

@@ -41,7 +41,7 @@ from privsyn.methods.shared import label_choice
 from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.label_choice import best_of
-from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
+from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
@@ -100,9 +100,9 @@ class DPLora(Method[DPLoraSettings]):
         """
         prompt = default_prompt(models["base"])
         if prompt.chat:  # an instruction cannot be the beginning of a record
-            prompt = PromptConfig(private=RECORDS.private, public=RECORDS.public)
+            prompt = Prompt(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
-            prompt = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
+            prompt = Prompt(private="{reference}", public=cfg.prompt, chat=cfg.chat)
         filled: dict[str, Any] = {
             "top_p": TOP_P if cfg.top_p is None else cfg.top_p,
             "prompt": subject.fill(prompt.public),
@@ -141,7 +141,7 @@ class DPLora(Method[DPLoraSettings]):
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
         """The same prompt for the model before training."""
         template = settings.template(labels)
-        prompt = PromptConfig(
+        prompt = Prompt(
             private=template.private,
             public=template.public,
             chat=template.chat,

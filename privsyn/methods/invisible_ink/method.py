@@ -24,12 +24,7 @@ from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Size, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.baseline import LogitMethod, Recipe
-from privsyn.methods.shared.prompts import (
-    MIN_TOKENS,
-    cut_at_next_record,
-    released_text,
-    resolved_prompt,
-)
+from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
 
 if TYPE_CHECKING:
@@ -78,10 +73,9 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         """Settings with the model's own prompt and guidance if the config sets none."""
         model = models["language"]
         return InvisibleInkSettings(
-            **cfg.model_dump(exclude={"prompt", "guidance", "min_tokens"}),
+            **cfg.model_dump(exclude={"prompt", "guidance"}),
             prompt=resolved_prompt(cfg.prompt, model, subject),
             guidance=model.guidance_default if cfg.guidance is None else cfg.guidance,
-            min_tokens=MIN_TOKENS if cfg.min_tokens is None else cfg.min_tokens,
         )
 
     def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
@@ -96,7 +90,7 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
     def for_texts(self, cfg: InvisibleInkConfig, size: Size) -> dict[str, Any]:
         """Equally many texts per label; all records are distributed over them."""
         values = {"texts_per_label": size.each}
-        values |= size.lengths("max_tokens", "max_reference_tokens")
+        values |= size.lengths("max_tokens")
         if size.records is not None:
             buckets = len(Cell.grid(size.labels, size.each))
             values["batch_size"] = max(1, size.records // buckets)

@@ -7,14 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from privsyn.methods.shared.prompts import (
-    MinTokens,
-    PromptConfig,
-    ReferenceTokens,
-    WholeSentences,
-)
-from privsyn.models.language.text_variation import MaxTokens
-from privsyn.section import PAPER, SMALL, Section
+from privsyn.methods.shared.prompts import LogitConfig, Prompt
+from privsyn.section import PAPER, SMALL
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Vinod et al. 2025, section 5, Tables 1 and 9, as for MIMIC (Yelp has 200 tokens); the prompts
@@ -25,9 +19,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "temperature": 1.1,
         "top_k": 100,
         "guidance": 1.0,
-        "min_tokens": 0,
         "whole_sentences": False,
-        "max_reference_tokens": 500,
         "texts_per_label": 1000,
         "prompt": {
             "private": "Here is {document}.\nCategory: \u201c{label}\u201d\n"
@@ -45,13 +37,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "temperature": 0.8,
         "guidance": 3.0,
         "top_k": 100,
-        "max_reference_tokens": 48,
         "texts_per_label": 20,
     },
 }
 
 
-class InvisibleInkConfig(Section):
+class InvisibleInkConfig(LogitConfig):
     """Settings of InvisibleInk. All are public; none is read from the data."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
@@ -62,11 +53,9 @@ class InvisibleInkConfig(Section):
         le=1_000_000,
         description="References per text (B), the public row not counted: the public divisor.",
     )
-    max_tokens: MaxTokens = 64
     temperature: float = Field(
         default=1.1, gt=0, allow_inf_nan=False, description="Sampling temperature (tau)."
     )
-    min_tokens: MinTokens = None
     top_k: int | None = Field(
         default=100,
         ge=1,
@@ -79,19 +68,13 @@ class InvisibleInkConfig(Section):
         description="Factor on the private difference before the clip. Null: the model's own "
         "default (3 for the tiny model, 1 for others).",
     )
-    whole_sentences: WholeSentences = True
-    max_reference_tokens: ReferenceTokens = 64
     texts_per_label: int = Field(
         default=100, ge=1, le=1_000_000, description="Texts to write per label."
-    )
-    prompt: PromptConfig | None = Field(
-        default=None, description="Prompts. Null: the model's own default."
     )
 
 
 class InvisibleInkSettings(InvisibleInkConfig):
     """Settings with the model's defaults filled in."""
 
-    prompt: PromptConfig
+    prompt: Prompt
     guidance: float = Field(default=1.0, ge=1, allow_inf_nan=False)
-    min_tokens: int = Field(default=0, ge=0)

@@ -34,7 +34,6 @@ class PrivatePredictionMechanism(Mechanism):
         private_tokens: r per bucket, charged whether used or not.
         buckets: Buckets per label.
         texts_at_worst: Whole texts for which the private tokens of all buckets suffice.
-        compared: With comparisons, the records they take a bucket to hold, and theta.
     """
 
     token: ExponentialMechanism
@@ -44,29 +43,11 @@ class PrivatePredictionMechanism(Mechanism):
     private_tokens: int
     buckets: int
     texts_at_worst: int
-    compared: tuple[float, float] | None = None
 
     @property
     def event(self) -> Event:
         """Every bucket runs r rounds; a unit is in at most one bucket of each label."""
         return self.of_tokens(self.private_tokens)
-
-    def advice(self, expected: float) -> tuple[str, ...]:
-        """What follows from the number of records that a bucket is expected to hold."""
-        if self.compared is None:
-            return ()
-        records, theta = self.compared
-        floor = abs(1 - expected / records)
-        if floor < theta / 2:
-            return ()
-        where = "methods.private_prediction"
-        effect = "all tokens are private" if floor >= theta else "many tokens are private"
-        return (
-            f"{where}.svt_threshold={theta:g}: a bucket holds about {expected:.0f} records and is "
-            f"compared as one of {records:g}, so equal predictions have a distance of "
-            f"{floor:.2f} and {effect} after a comparison that is charged. Set "
-            f"{where}.svt_records={max(1, round(expected))}.",
-        )
 
     @property
     def derived(self) -> Mapping[str, float]:
@@ -115,7 +96,7 @@ def calibrate(
 
 def _refusal(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism) -> str:
     """Why no text may come out, where the number of private tokens was solved for."""
-    if settings.private_tokens or settings.keep_unfinished or mechanism.texts_at_worst:
+    if settings.private_tokens or mechanism.texts_at_worst:
         return ""
     free = "" if settings.svt_threshold is None else "set svt_threshold=null, "
     return (
@@ -164,9 +145,6 @@ def _mechanism(
         private_tokens=r,
         buckets=settings.buckets_per_label,
         texts_at_worst=worst * buckets,
-        compared=(settings.compared_predictions, settings.svt_threshold)
-        if settings.svt_threshold is not None
-        else None,
     )
 
 

@@ -39,12 +39,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.baseline import LogitMethod, Recipe
-from privsyn.methods.shared.prompts import (
-    MIN_TOKENS,
-    cut_at_next_record,
-    released_text,
-    resolved_prompt,
-)
+from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 
 if TYPE_CHECKING:
@@ -52,6 +47,10 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
+PUBLIC_TEMPERATURE = 1.5
+"""tau_public, as in Amin et al. 2024, Table 7."""
+_ALONE = 0.8
+"""Temperature of the public model alone where every token is private."""
 _MOST_TOTAL = 10
 """Tokens of a bucket, public ones included, for each private one that it may draw."""
 
@@ -88,14 +87,9 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
         subject: Subject = ANYTHING,
     ) -> PrivatePredictionSettings:
         """Settings with the default prompt if the config sets none."""
-        task = cfg.task or ("plain" if cfg.json_schema is None else "json")
-        record = cfg.json_schema is not None or task == "json"
-        least = (0 if record else MIN_TOKENS) if cfg.min_tokens is None else cfg.min_tokens
         return PrivatePredictionSettings(
-            **cfg.model_dump(exclude={"prompt", "min_tokens", "task"}),
-            prompt=resolved_prompt(cfg.prompt, models["language"], subject, task, cfg.json_schema),
-            min_tokens=least,
-            task=task,
+            **cfg.model_dump(exclude={"prompt"}),
+            prompt=resolved_prompt(cfg.prompt, models["language"], subject, cfg.json_schema),
         )
 
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
@@ -115,7 +109,7 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
         Fewer buckets where the records would not fill them: the cost of a token falls with the
         square of their number.
         """
-        values: dict[str, Any] = size.lengths("max_tokens", "max_reference_tokens")
+        values: dict[str, Any] = size.lengths("max_tokens")
         labels, buckets = max(1, len(size.labels)), cfg.buckets_per_label
         if size.records is not None:
             buckets = max(1, min(buckets, size.records // (labels * cfg.batch_size)))
@@ -128,7 +122,9 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
         """The public prompt, sampled as public tokens are; None under a grammar."""
         if settings.json_schema is not None:
             return None
-        return Recipe.of(settings, settings.public_temperature, settings.public_vocabulary)
+        # Without comparisons no token is public, and texts of a large model need no such variety.
+        temperature = _ALONE if settings.svt_threshold is None else PUBLIC_TEMPERATURE
+        return Recipe.of(settings, temperature, settings.top_k)
 
     def preflight(
         self,
@@ -183,7 +179,9 @@ def _texts(
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     size = _size(settings, mechanism)
-    theta = round((settings.svt_threshold or 0.0) * settings.compared_predictions * LATTICE)
+    # [P4] s is what a bucket is expected to hold: batch_size, unless the account says how many.
+    held = draw.expected_records or settings.batch_size
+    theta = round((settings.svt_threshold or 0.0) * held * LATTICE)
     # Public tokens are free, so something else must end a bucket that never draws a private one.
     most = _MOST_TOTAL * r
     private = total = 0
@@ -193,8 +191,6 @@ def _texts(
         drawn: list[int] = []
         while not batch.over(text) and len(text) < settings.max_tokens:  # line 8
             if private == r or total == most:  # line 6, and within a text: see [P3]
-                if settings.keep_unfinished:
-                    yield drawn
                 return
             key = f"{batch.cell}/{number}/{len(text)}"
             if not journal.has(key):
@@ -209,7 +205,7 @@ def _texts(
                 done = max(done, total / most, texts)
             tell(int(done * size))
             next_token = partial(
-                _draw, settings, mechanism, threshold, batch, number, text, draw.noise
+                _draw, settings, mechanism, threshold, held, batch, number, text, draw.noise
             )
             # Negative values are public tokens: the journal says which kind each was, so a resumed
             # run counts the private ones alike.
@@ -237,6 +233,7 @@ def _draw(
     settings: PrivatePredictionSettings,
     mechanism: PrivatePredictionMechanism,
     threshold: int | None,
+    held: float,
     batch: _Batch,
     number: int,
     text: Sequence[int],
@@ -249,10 +246,10 @@ def _draw(
     step = batch.predict(number, text, allowed)
     above = mechanism.above
     if above and threshold is not None:
-        distance = distance_of(step.probabilities, step.public, settings.compared_predictions)
+        distance = distance_of(step.probabilities, step.public, held)
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
-            index = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
+            index = noise.noisy_max(scores, PUBLIC_TEMPERATURE * LATTICE, 0)
             return ~int(step.tokens[index])
     return int(step.tokens[mechanism.token.draw(step.scores, noise)])  # lines 14-15
 
@@ -338,12 +335,10 @@ class _Batch:
         settings, (public, private) = self._settings, self._at(number, text)
         z_public = public.logits()[0]
         allowed = np.arange(len(z_public)) if allowed is None else allowed
-        if settings.public_vocabulary is not None and settings.public_vocabulary < len(allowed):
+        if settings.top_k is not None and settings.top_k < len(allowed):
             logits = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
             # [P6] chosen by the public row alone
-            best = np.argpartition(-logits, settings.public_vocabulary - 1)[
-                : settings.public_vocabulary
-            ]
+            best = np.argpartition(-logits, settings.top_k - 1)[: settings.top_k]
             allowed = allowed[np.sort(best)]
         columns = None if len(allowed) == len(z_public) else allowed
         scores = ExactSum(len(allowed))  # [P7]

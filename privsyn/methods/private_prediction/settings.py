@@ -7,33 +7,29 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from privsyn.methods.shared.prompts import (
-    MinTokens,
-    PromptConfig,
-    ReferenceTokens,
-    Task,
-    WholeSentences,
-)
-from privsyn.models.language.text_variation import MaxTokens
-from privsyn.section import PAPER, SMALL, Section
+from privsyn.methods.shared.prompts import LogitConfig, Prompt
+from privsyn.section import PAPER, SMALL
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Amin et al. 2024, Table 7 in Appendix E.1; the prompt has the form of its Figure 4. At
-    # temperature 2.25 the paper has public_vocabulary 1024. Ours: lengths in tokens, max_texts.
+    # temperature 2.25 the paper has top_k 1024. Ours: lengths in tokens, max_texts.
     PAPER: {
         "batch_size": 255,
         "clip_bound": 10.0,
         "temperature": 2.0,
-        "public_temperature": 1.5,
-        "public_vocabulary": None,
+        "top_k": None,
         "svt_threshold": 0.5,
         "svt_noise": 0.2,
-        "min_tokens": 0,
         "whole_sentences": False,
         "max_tokens": 128,
-        "max_reference_tokens": 128,
         "max_texts": 1000,
-        "task": "classification",
+        "prompt": {
+            "private": "Here are texts with label: {label}. Each is {document}.\n\n"
+            "Text: {reference}\n\nPlease give me another one.\n[assistant]\nText:",
+            "public": "Here are texts with label: {label}. Each is {document}.\n\n"
+            "Text: <text with label: {label}>\n\nPlease give me another one.\n[assistant]\nText:",
+            "chat": True,
+        },
     },
     # Measured with models of 2 to 135 million parameters: benchmarks/RESULTS.md. A temperature of
     # null is .4 to .7, and the tail of a small model's vocabulary is heavy.
@@ -42,17 +38,15 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "buckets_per_label": 2,
         "clip_bound": 6.0,
         "temperature": None,
-        "public_temperature": 0.8,
-        "public_vocabulary": 50,
+        "top_k": 50,
         "svt_threshold": None,
         "max_tokens": 48,
-        "max_reference_tokens": 48,
         "max_texts": 10,
     },
 }
 
 
-class PrivatePredictionConfig(Section):
+class PrivatePredictionConfig(LogitConfig):
     """Settings of private prediction. All are public; none is read from the data."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
@@ -71,9 +65,6 @@ class PrivatePredictionConfig(Section):
         allow_inf_nan=False,
         description="Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at "
         "which privacy.epsilon pays for all tokens of a bucket, or 0.7.",
-    )
-    public_temperature: float = Field(
-        default=1.5, gt=0, allow_inf_nan=False, description="Temperature of public tokens."
     )
     private_tokens: int | None = Field(
         default=None,
@@ -95,44 +86,21 @@ class PrivatePredictionConfig(Section):
         allow_inf_nan=False,
         description="Noise on the threshold (sigma), as a share of batch_size.",
     )
-    svt_records: float | None = Field(
-        default=None,
-        gt=0,
-        le=1_000_000,
-        allow_inf_nan=False,
-        description="Records that a bucket is expected to hold, a public number: so many public "
-        "predictions are compared with the private ones. Null: batch_size.",
-    )
-    public_vocabulary: int | None = Field(
+    top_k: int | None = Field(
         default=None,
         ge=1,
         description="Draw from this many likeliest tokens of the public model. Null: from all.",
     )
-    max_tokens: MaxTokens = 64
-    min_tokens: MinTokens = None
-    whole_sentences: WholeSentences = True
-    max_reference_tokens: ReferenceTokens = 64
     max_texts: int = Field(default=1000, ge=1, le=1_000_000, description="Most texts per bucket.")
-    keep_unfinished: bool = Field(
-        default=False, description="Keep the unfinished text of the last private token."
-    )
-    task: Task | None = Field(
-        default=None,
-        description="Kind of records, for the default prompt of a chat model. All but plain are "
-        "forms for large models. Null: json with a json_schema, otherwise plain.",
-    )
-    prompt: PromptConfig | None = Field(
-        default=None, description="Prompts. Null: the model's own, or the task's."
-    )
     json_schema: dict[str, Any] | None = Field(
         default=None,
         description="Public JSON schema: only tokens that continue a valid record are drawn.",
     )
 
     @property
-    def compared_predictions(self) -> float:
-        """Public predictions that a bucket's private ones are compared with."""
-        return self.batch_size if self.svt_records is None else self.svt_records
+    def min_tokens(self) -> int:
+        """Fewest tokens of a text: a grammar decides where a JSON record ends."""
+        return 0 if self.json_schema is not None else super().min_tokens
 
     @field_validator("json_schema", mode="before")
     @classmethod
@@ -162,5 +130,4 @@ class PrivatePredictionConfig(Section):
 class PrivatePredictionSettings(PrivatePredictionConfig):
     """Settings with the model's defaults filled in."""
 
-    prompt: PromptConfig
-    min_tokens: int = Field(default=0, ge=0)
+    prompt: Prompt

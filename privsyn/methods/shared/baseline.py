@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.methods.base import Backends, Method, OnProgress, Role, SettingsT
 from privsyn.methods.shared.label_choice import best_of
-from privsyn.methods.shared.prompts import PromptConfig, cut_at_next_record, released_text
+from privsyn.methods.shared.prompts import Prompt, cut_at_next_record, released_text
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import LogitModel, PromptTemplate, TextModel
 from privsyn.models.trial import try_logits
@@ -33,7 +33,7 @@ class Recipe(Section):
         whole_sentences: Cut a text that ran out of tokens after its last whole sentence.
     """
 
-    prompt: PromptConfig
+    prompt: Prompt
     max_tokens: int
     min_tokens: int = 0
     temperature: float = 1.0
@@ -67,7 +67,8 @@ class LogitMethod(Method[SettingsT]):
 
     def prompt(self, settings: Any) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: both prompts, one reference, one text."""
-        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
+        # A reference is cut to as many tokens as a text may have.
+        return settings.prompt.template, settings.max_tokens, settings.max_tokens
 
     def preflight(
         self, settings: Any, unit: PrivacyUnit, labels: Sequence[str], models: Backends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.language.text_variation import MaxTokens
 from privsyn.models.protocols import LogitModel, PromptTemplate
 from privsyn.section import Section
 
@@ -20,31 +21,17 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 MIN_TOKENS = 5
-"""Default of the fewest tokens of a text."""
-
-Task = Literal["plain", "classification", "extraction", "json"]
+"""Fewest tokens of a text where ``whole_sentences`` is set."""
 
 WholeSentences = Annotated[
     bool,
     Field(
         description="Cut a text that ran out of tokens after its last whole sentence, or after its "
-        "last whole word if too few words would be left.",
+        "last whole word if too few words would be left; no text drawn token by token ends or "
+        "breaks its line within 5 tokens, but JSON records. False: as the papers.",
     ),
 ]
 """Setting of methods whose texts may run out of tokens."""
-
-MinTokens = Annotated[
-    int | None,
-    Field(
-        ge=0,
-        description="Fewest tokens before a text may end or break its line. Null: 5, and 0 for "
-        "JSON records.",
-    ),
-]
-ReferenceTokens = Annotated[
-    int, Field(ge=1, description="References are cut and padded to exactly this length.")
-]
-"""Settings of methods that draw texts token by token."""
 
 Candidates = Annotated[
     int,
@@ -72,19 +59,6 @@ class PromptConfig(Section):
         description="Use the model's chat template. A line [user], [assistant] or [system] begins "
         "a message; a last message of the assistant is the beginning of the answer.",
     )
-    labels: dict[str, str] = Field(
-        default={}, description="Text that replaces a label in the prompts."
-    )
-    stops: tuple[str, ...] | None = Field(
-        default=None,
-        description="A text ends before the first of these. Null: none for a chat prompt; "
-        "otherwise what separates two records, and the line that begins the next one.",
-    )
-    begins: str = Field(
-        default="",
-        description="The part of an answer in the prompt that belongs to the record, such as {. "
-        "It is put before every text.",
-    )
 
     @model_validator(mode="after")
     def _reference_stays_private(self) -> PromptConfig:
@@ -93,6 +67,19 @@ class PromptConfig(Section):
         if "{reference}" in self.public:
             raise ValueError("public must not contain {reference}")
         return self
+
+
+class Prompt(PromptConfig):
+    """The prompts of a release, with all public facts filled in.
+
+    Attributes:
+        labels: Text that replaces a label in the prompts.
+        stops: A text ends before the first of these. None: none for a chat prompt; otherwise what
+            separates two records, and the line that begins the next one.
+    """
+
+    labels: dict[str, str] = Field(default={})
+    stops: tuple[str, ...] | None = None
 
     @property
     def template(self) -> PromptTemplate:
@@ -114,79 +101,74 @@ class PromptConfig(Section):
         return ((between,) if len(between) > 1 else ()) + (("\n" + line,) if line else ())
 
 
+class LogitConfig(Section):
+    """Settings of methods that draw texts token by token."""
+
+    max_tokens: MaxTokens = 64
+    whole_sentences: WholeSentences = True
+    prompt: PromptConfig | None = Field(
+        default=None, description="Prompts. Null: the model's own default."
+    )
+
+    @property
+    def min_tokens(self) -> int:
+        """Fewest tokens before a text may end or break its line."""
+        return MIN_TOKENS if self.whole_sentences else 0
+
+
 def resolved_prompt(
     configured: PromptConfig | None,
     model: ModelIdentity,
     subject: Subject = ANYTHING,
-    task: Task = "plain",
     schema: Mapping[str, Any] | None = None,
-) -> PromptConfig:
+) -> Prompt:
     """The prompt of a release: the config's or the model's, with all public facts filled in.
 
     Args:
         configured: The config's prompt, if any.
         model: Has the model's own prompt.
         subject: Public facts about the records.
-        task: What a record is.
-        schema: The public JSON schema of the records, for the task ``json``.
+        schema: The public JSON schema of the records, if they have one.
 
     Raises:
         ConfigError: It is a chat prompt, and the model has no chat template.
     """
-    prompt = configured or default_prompt(model, task, schema)
+    prompt = configured or default_prompt(model, schema)
     if prompt.chat and model.chat is False:
         raise ConfigError(
             f"models.language={model.source} has no chat template, and the prompt is for chat "
             "models.",
-            hint="Name an instruction-tuned model, or set prompt (null: a list of records) and "
-            "task (plain).",
+            hint="Name an instruction-tuned model, or set prompt (null: a list of records).",
         )
-    return prompt.model_copy(
+    filled = Prompt.model_validate(prompt.model_dump())
+    return filled.model_copy(
         update={
             "private": subject.fill(prompt.private),
             "public": subject.fill(prompt.public),
-            "labels": prompt.labels or dict(subject.descriptions),
-            "stops": prompt.endings,
+            "labels": filled.labels or dict(subject.descriptions),
+            "stops": filled.endings,
         }
     )
 
 
-def default_prompt(
-    model: ModelIdentity, task: Task = "plain", schema: Mapping[str, Any] | None = None
-) -> PromptConfig:
+def default_prompt(model: ModelIdentity, schema: Mapping[str, Any] | None = None) -> Prompt:
     """The default prompt of a model.
 
-    A prompt in the model folder's ``privsyn.json`` comes first. A chat model gets the form of the
-    task (Amin et al. 2024, Appendix E.2) if there is one. All others continue a list of records:
-    this form gained most over its own public prompt (benchmarks/RESULTS.md).
+    A prompt in the model folder's ``privsyn.json`` comes first. A chat model gets the form of JSON
+    records if they have a schema. All others continue a list of records: this form gained most over
+    its own public prompt (benchmarks/RESULTS.md).
 
     Args:
         model: Has the model's own prompt.
-        task: What a record is.
-        schema: The public JSON schema of the records, for the task ``json``.
-
-    Raises:
-        ConfigError: The task asks for a chat model, and it has no chat template.
+        schema: The public JSON schema of the records, if they have one.
     """
     template = model.template_default
-    if model.chat is False and task in ("classification", "extraction"):
-        raise ConfigError(
-            f"models.language={model.source} has no chat template, and task={task} is a prompt "
-            "for chat models.",
-            hint="Name an instruction-tuned model, or set task=plain.",
-        )
-    if template.chat and task in _FORMS:
-        private, public, answer, stop = _FORMS[task]
-        words = json.dumps(schema, indent=2, ensure_ascii=False)
-        return PromptConfig(
-            private=f"{private}\n[assistant]\n{answer}",
-            public=f"{public.replace('{schema}', words)}\n[assistant]\n{answer}",
-            chat=True,
-            stops=stop,
-        )
+    if template.chat and schema is not None:
+        public = _JSON.public.replace("{schema}", json.dumps(schema, indent=2, ensure_ascii=False))
+        return Prompt(private=_JSON.private, public=public, chat=True, stops=("\n```",))
     # CHAT and PLAIN are only the fallbacks of models without a prompt of their own.
     form = RECORDS if template in (CHAT, PLAIN) else template
-    return PromptConfig(private=form.private, public=form.public, chat=form.chat)
+    return Prompt(private=form.private, public=form.public, chat=form.chat)
 
 
 RECORDS = PromptTemplate(
@@ -196,48 +178,23 @@ RECORDS = PromptTemplate(
 )
 """A list of records, which the model continues."""
 
-_ANOTHER = "\n\nPlease give me another one."
-_RECORD = "\n```\nPlease give me another JSON record that complies with the above schema."
-_LABELED = "Here are texts with label: {label}. Each is {document}.\n\n"
-_EXTRACTION = (
-    "Give me text and the extracted Phrase about its topic. The text is {document}.\n\n"
-    'Phrase: "{label}"\nText: "'
+_ANOTHER = "\n```\nPlease give me another JSON record that complies with the above schema."
+_JSON = PromptTemplate(
+    private="Here is a JSON record:\n```\n{reference}" + _ANOTHER + "\n[assistant]\n```\n",
+    public="Here is the schema for a JSON record:\nSchema:\n```\n{schema}"
+    + _ANOTHER
+    + "\n[assistant]\n```\n",
 )
-_ANOTHER_PHRASE = (
-    '"\n\nPlease give me another Phrase and Text: "{label}". IMPORTANT: The exact phrase "{label}" '
-    "must be mentioned in Text."
-)
-_FORMS: Mapping[Task, tuple[str, str, str, tuple[str, ...]]] = {
-    "classification": (
-        _LABELED + "Text: {reference}" + _ANOTHER,
-        _LABELED + "Text: <text with label: {label}>" + _ANOTHER,
-        "Text:",
-        (),
-    ),
-    "extraction": (
-        _EXTRACTION + "{reference}" + _ANOTHER_PHRASE,
-        _EXTRACTION + '<text containing phrase "{label}">' + _ANOTHER_PHRASE,
-        'Phrase: "{label}"\nText: "',
-        ('"',),
-    ),
-    "json": (
-        "Here is a JSON record:\n```\n{reference}" + _RECORD,
-        "Here is the schema for a JSON record:\nSchema:\n```\n{schema}" + _RECORD,
-        "```\n",
-        ("\n```",),
-    ),
-}
-"""Private and public request, the beginning of the answer, and where a text ends, after Amin et al.
-2024, Figures 4 to 12, of which Figure 4 alone is nearly word for word. The label of an extraction
-is the phrase. Where the paper begins a record with a brace, the grammar of the schema does."""
+"""After Amin et al. 2024, Figures 8 to 12. Where the paper begins a record with a brace, the
+grammar of the schema does."""
 
 
-def cut_at_next_record(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
+def cut_at_next_record(text: str, prompt: Prompt) -> tuple[str, bool]:
     """A text up to where it runs into the next record, and whether it did.
 
     It is a public rule on drawn text: post-processing.
     """
-    cuts = [text.find(stop) for stop in (prompt.endings if prompt else ())]
+    cuts = [text.find(stop) for stop in prompt.endings]
     hits = [cut for cut in cuts if cut >= 0]
     return (text[: min(hits)] if hits else text).strip(), bool(hits)
 
@@ -246,12 +203,8 @@ class Writes(Protocol):
     """Settings of a method that draws texts token by token."""
 
     @property
-    def prompt(self) -> PromptConfig:
+    def prompt(self) -> Prompt:
         """Prompts, which say where a text runs into the next record."""
-
-    @property
-    def min_tokens(self) -> int:
-        """Fewest tokens of a text."""
 
     @property
     def whole_sentences(self) -> bool:
@@ -268,15 +221,13 @@ def released_text(tokens: Sequence[int], model: LogitModel, settings: Writes) ->
     Args:
         tokens: At least one token, including the end if there is one.
         model: The model of these tokens.
-        settings: Settings of the method, or of the public model alone. A cut leaves at least
-            ``min_tokens`` words.
+        settings: Settings of the method, or of the public model alone.
     """
     # An end token has no text and says that the tokens did not run out.
     over = tokens[-1] in model.ends
     text, cut = cut_at_next_record(
         as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt
     )
-    text = settings.prompt.begins + text
     if over or cut or not settings.whole_sentences:
         return text
-    return Ending(least=max(settings.min_tokens, Ending.least)).trim_unfinished(text)
+    return Ending().trim_unfinished(text)

@@ -309,7 +309,7 @@ def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> N
         raise ModelError(
             f"models.language={source}: its context of {context} tokens is {short} short "
             f"of the prompt ({prompt}) plus max_tokens ({max_tokens}).",
-            hint="Lower max_reference_tokens or max_tokens, or use another model.",
+            hint="Lower max_tokens, or use another model.",
         )
 
 

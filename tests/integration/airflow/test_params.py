@@ -91,7 +91,7 @@ def test_epsilon_says_in_words_what_its_default_means(config, epsilon):
 
 def test_a_field_that_may_be_null_can_be_left_empty(form):
     empty = {key for key, field in form.items() if "null" in _types(field)}
-    nullable = ("settings", "guidance", "prompt", "min_tokens", "top_k")
+    nullable = ("settings", "guidance", "prompt", "top_k")
     assert empty == {f"methods.{METHOD}.{name}" for name in nullable} | {"privacy.again"}
     for key in empty:
         assert form[key].resolve(None) is None

@@ -123,7 +123,7 @@ def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, 
         (("run", "-S", "dataset.path=nowhere.jsonl"), 2, "nowhere.jsonl"),
         (("run", "-S", "dataset.text=body"), 2, "body"),
         (("run", "-S", "privacy.epsilon=25"), 3, "left"),
-        (("run", "-S", "methods.invisible_ink.max_reference_tokens=900"), 2, "context"),
+        (("run", "-S", "methods.invisible_ink.max_tokens=900"), 2, "context"),
         (("run", "-S", "services.ledger=sqlite:////proc/nowhere/ledger.db"), 3, "ledger"),
         (
             ("plan", "-S", "services.ledger=postgresql+psycopg://root:secret@127.0.0.1:1/none"),

@@ -19,7 +19,7 @@ from privsyn.dp.events import Gaussian, dump
 from privsyn.errors import PaidBefore, VerificationError
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.invisible_ink import method
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
@@ -205,7 +205,7 @@ def test_a_release_of_an_older_version_is_not_charged_again_in_silence(
 ) -> None:
     """A later version with another prompt: new ids for old settings."""
     old, half = (plan(context(project, *changes), "invisible_ink") for changes in ((), BEGUN))
-    prompt = PromptConfig(private="A {label}, in other words: {reference}", public="A {label}:")
+    prompt = Prompt(private="A {label}, in other words: {reference}", public="A {label}:")
     monkeypatch.setattr(method, "resolved_prompt", lambda *_: prompt)
     for changes, earlier, way in (
         ((), old, "privsyn restore"),

@@ -457,7 +457,7 @@ def test_sizes_and_lengths_follow_what_was_said_and_are_not_called_the_papers(
     assert code == 0, err
     config = load_config(tmp_path / "new/params.yaml")
     ink, prediction = config.method("invisible_ink"), config.method("private_prediction")
-    assert (ink.max_tokens, ink.max_reference_tokens) == (60, 60)
+    assert ink.max_tokens == 60
     assert (prediction.max_tokens, prediction.svt_threshold) == (60, None)
     assert (prediction.buckets_per_label, prediction.batch_size) == (1, 440)
     lora = config.method("dp_lora")

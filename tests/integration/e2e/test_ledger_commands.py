@@ -23,7 +23,7 @@ from privsyn.errors import BudgetExceeded
 from privsyn.layout import held_back
 from privsyn.ledger.decisions import What
 from privsyn.methods.invisible_ink import method
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import Project, finish
@@ -202,7 +202,7 @@ def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
     project: Project, run: Run, fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier, _ = released(project, fake)
-    prompt = PromptConfig(private="A {label}, in other words: {reference}", public="A {label}:")
+    prompt = Prompt(private="A {label}, in other words: {reference}", public="A {label}:")
     monkeypatch.setattr(method, "resolved_prompt", lambda *_: prompt)
     code, said, _ = run("plan", "--method", "invisible_ink", "--json")
     answer = json.loads(said)

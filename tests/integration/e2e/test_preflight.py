@@ -192,8 +192,7 @@ def test_training_and_writing_are_tried_before_anything_is_spent(
 def test_a_schema_that_cannot_be_followed_costs_nothing(make_project, schema):
     settings = METHODS["private_prediction"] | {
         "svt_threshold": None,
-        "public_vocabulary": None,
-        "task": "json",
+        "top_k": None,
         "json_schema": schema,
     }
     ctx = make_project(methods={"private_prediction": settings}).context()

@@ -83,7 +83,7 @@ SCHEMA = {
 
 def test_neighbors_of_structured_records_show_the_same_fields(make_project):
     """Names and values of the outward report's fields come from the drawn records alone."""
-    one = {"max_tokens": 1, "keep_unfinished": True, "task": "json"}
+    one = {"max_tokens": 1, "whole_sentences": False}
     made = make_project(methods={NAME: METHODS[NAME] | one})
     said = ["<end>", '{"kind": "bill"}', '{"kind": "visit", "n": 7}', '{"kind": "visit"}']
     revision = stand_in().revision
@@ -102,7 +102,7 @@ def test_neighbors_of_structured_records_show_the_same_fields(make_project):
 
 
 def structured(make_project, **settings):
-    own = {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings
+    own = {"private_tokens": 30, "svt_noise": 4.0} | settings
     made = make_project(
         methods={NAME: METHODS[NAME] | own},
         validation={
@@ -149,7 +149,7 @@ def test_records_of_a_public_schema(make_project):
 
 
 def test_without_the_grammar_the_suite_says_how_many_are_none(make_project):
-    ctx = structured(make_project, keep_unfinished=True)
+    ctx = structured(make_project, whole_sentences=False)
     planned, _ = release(ctx)
     with pytest.raises(ValidationFailed, match="json"):
         validate(ctx, planned)

@@ -79,7 +79,6 @@ def make_project(root: Path) -> DagProject:
             "invisible_ink": {
                 "batch_size": 4,
                 "max_tokens": 24,
-                "max_reference_tokens": 12,
                 "texts_per_label": 2,
             }
         },

@@ -8,7 +8,7 @@ import pytest
 from privsyn.evaluation import classifiers
 from privsyn.evaluation.classifiers import labeled_texts, split_holdout
 from privsyn.methods.shared.baseline import Recipe, write_alone
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from tests.fakes import FakeLogitModel
 
 
@@ -25,7 +25,7 @@ def test_at_most_half_of_the_held_out_records_are_a_baseline(count, known):
 
 
 def test_the_public_model_alone_keeps_the_public_rules():
-    prompt = PromptConfig(private="{reference}", public="x", stops=("visit",))
+    prompt = Prompt(private="{reference}", public="x", stops=("visit",))
     recipe = Recipe(prompt=prompt, max_tokens=12, min_tokens=4, top_k=9)
     labels = ["a", "b", None] * 8
     texts = write_alone(recipe, FakeLogitModel(), labels, np.random.default_rng(2), together=5)

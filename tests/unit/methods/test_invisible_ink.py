@@ -22,7 +22,7 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, Invisible
 from privsyn.methods.shared.prompts import (
     MIN_TOKENS,
     RECORDS,
-    PromptConfig,
+    Prompt,
     cut_at_next_record,
     released_text,
 )
@@ -35,11 +35,12 @@ from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()
-PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
+PROMPT = Prompt(private="Like {reference}:", public="Like:")
 
 
 def config(**settings) -> InvisibleInkConfig:
     defaults = {"batch_size": 4, "max_tokens": 12, "texts_per_label": 6, "prompt": PROMPT}
+    defaults |= {"whole_sentences": False}
     return InvisibleInkSettings(**(defaults | settings))
 
 
@@ -311,7 +312,7 @@ def test_support_is_the_public_top_k_and_its_margin():
 )
 def test_prompts_that_would_leak_are_refused(private, public, message):
     with pytest.raises(ValueError, match=message):
-        PromptConfig(private=private, public=public)
+        Prompt(private=private, public=public)
 
 
 def test_small_batches_are_pointed_out():
@@ -339,10 +340,10 @@ def test_the_template_reaches_the_model(tmp_path):
             seen.append((template, len(references), *lengths, declared))
             return super().private_rows(template, labels, references, *lengths, declared=declared)
 
-    cfg = config(max_reference_tokens=7)
+    cfg = config()
     run(tmp_path, cfg, buckets(cfg), SeededNoise(1), model=Watched())
     assert seen[0][0] == PromptTemplate(PROMPT.private, PROMPT.public)
-    assert seen[0][2:] == (7, 12, {"x", "y"})
+    assert seen[0][2:] == (12, 12, {"x", "y"})
 
 
 def test_labels_without_records_are_declared_too(tmp_path):
@@ -379,7 +380,7 @@ def test_labels_without_records_are_declared_too(tmp_path):
     ],
 )
 def test_the_prompt_says_where_a_text_runs_into_the_next(private, chat, endings):
-    prompt = PromptConfig(private=private, public="x", chat=chat)
+    prompt = Prompt(private=private, public="x", chat=chat)
     assert prompt.endings == endings
     assert prompt.model_copy(update={"stops": ("STOP",)}).endings == ("STOP",)
 
@@ -394,7 +395,7 @@ def test_the_prompt_says_where_a_text_runs_into_the_next(private, chat, endings)
     ],
 )
 def test_a_text_is_cut_where_it_runs_into_the_next(drawn, text, over):
-    prompt = PromptConfig(private=RECORDS.private, public="x")
+    prompt = Prompt(private=RECORDS.private, public="x")
     assert cut_at_next_record(drawn, prompt) == (text, over)
 
 
@@ -404,67 +405,39 @@ TALK = [1, 2, 3, 1, 4]
 
 
 @pytest.mark.parametrize(
-    ("tokens", "whole", "least", "text"),
+    ("tokens", "whole", "text"),
     [
-        ([*TALK, 5, 1], True, 0, "my bill is my late."),
-        ([*TALK, 5, 1], False, 0, "my bill is my late. please my"),
-        ([*TALK, 5, 0], True, 0, "my bill is my late. please"),  # ended by the model
-        ([*TALK, 5, 6], True, 0, "my bill is my late. please help"),  # by the next record
-        ([*TALK, 5, 1], True, 6, "my bill is my late. please"),  # or it would be too short
-        ([*TALK, 5, 1], True, 7, "my bill is my late. please my"),  # and so would this one
-        ([1, 4, 5, 1, 2], True, 0, "my late. please my bill"),
-        ([1, 2, 3], True, 0, "my bill is"),
-        ([0], True, 0, ""),
+        ([*TALK, 5, 1], True, "my bill is my late."),
+        ([*TALK, 5, 1], False, "my bill is my late. please my"),
+        ([*TALK, 5, 0], True, "my bill is my late. please"),  # ended by the model
+        ([*TALK, 5, 6], True, "my bill is my late. please help"),  # by the next record
+        ([1, 4, 5, 1, 2], True, "my late. please my bill"),  # or it would be too short
+        ([1, 2, 3], True, "my bill is"),
+        ([0], True, ""),
     ],
 )
-def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(
-    tokens, whole, least, text
-):
-    prompt = PromptConfig(private=RECORDS.private, public="x")
-    settings = InvisibleInkSettings(prompt=prompt, whole_sentences=whole, min_tokens=least)
+def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(tokens, whole, text):
+    prompt = Prompt(private=RECORDS.private, public="x")
+    settings = InvisibleInkSettings(prompt=prompt, whole_sentences=whole)
     assert released_text(tokens, FakeLogitModel(SENTENCES), settings) == text
-
-
-def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):
-    """The draws, and so their price, are the same; the cut comes after them."""
-    words = FakeLogitModel(
-        ("<end>", "visit.", "bill", "is", "my"), script=lambda *row: (-99.0, 1.0, 1.0, 1.0, 1.0)
-    )
-
-    def texts(whole):
-        cfg = config(whole_sentences=whole, max_tokens=12)
-        made = run(tmp_path, cfg, buckets(cfg), SeededNoise(3), model=words, name=str(whole))
-        return [sample.content for sample in made]
-
-    drawn, cut = texts(False), texts(True)
-    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
-    assert all(text.startswith(start) for text, start in zip(drawn, cut, strict=True))
-    shorter = [text for text in cut if text not in drawn]
-    assert shorter
-    assert all(len(text.split()) >= 5 for text in shorter)
-    sentences = [text for text in shorter if "visit." in text.split()[4:]]
-    assert sentences
-    assert all(text.endswith("visit.") for text in sentences)
-    words_left = [len(text.split()) for text in shorter if text not in sentences]
-    assert words_left == [11] * len(words_left)  # without the last, which may be half a word
 
 
 def test_a_stop_ends_a_text(tmp_path):
     stopping = PROMPT.model_copy(update={"stops": ("visit",)})
-    cfg = config(prompt=stopping, min_tokens=0)
+    cfg = config(prompt=stopping)
     samples = run(tmp_path, cfg, buckets(cfg), SeededNoise(3))
     assert not any("visit" in sample.content for sample in samples)
     drawn = len((tmp_path / "journal").read_bytes())
-    free = config(prompt=PROMPT.model_copy(update={"stops": ()}), min_tokens=0)
+    free = config(prompt=PROMPT.model_copy(update={"stops": ()}))
     whole = run(tmp_path, free, buckets(cfg), SeededNoise(3), name="b")
     assert any("visit" in sample.content for sample in whole)
     assert drawn < len((tmp_path / "b").read_bytes())  # nothing is drawn behind a stop
 
 
-@pytest.mark.parametrize("least", [0, 3, 12, 40])
+@pytest.mark.parametrize("least", [0, MIN_TOKENS])
 def test_no_text_is_shorter_than_the_public_minimum(tmp_path, least):
     """The end is left out of the public support: nothing private is looked at."""
-    cfg = config(min_tokens=least)
+    cfg = config(whole_sentences=bool(least))
     samples = run(tmp_path, cfg, buckets(cfg), SeededNoise(5))
     shortest = min(len(sample.content.split()) for sample in samples)
     assert shortest >= min(least, cfg.max_tokens)

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.label_choice import MOST_LABELS, of_their_labels
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from privsyn.models.protocols import PromptTemplate
 from tests.fakes import FakeLogitModel
 
@@ -98,7 +98,7 @@ def test_of_many_labels_a_few_are_compared_its_own_among_them():
 def test_the_public_model_alone_has_the_same_choice():
     """Its texts of two labels differ more in what it holds of them where it may choose."""
     model, labels = FakeLogitModel(), ["x", "y"] * 60
-    prompt = PromptConfig(private="{reference}", public="say")
+    prompt = Prompt(private="{reference}", public="say")
 
     def decided(candidates: int) -> float:
         recipe = Recipe(prompt=prompt, max_tokens=8, min_tokens=2, candidates=candidates)
@@ -112,7 +112,7 @@ def test_the_public_model_alone_has_the_same_choice():
 
 
 def test_labels_that_are_missing_leave_nothing_to_choose():
-    recipe = Recipe(prompt=PromptConfig(private="{reference}", public="say"), max_tokens=4)
+    recipe = Recipe(prompt=Prompt(private="{reference}", public="say"), max_tokens=4)
     many = recipe.model_copy(update={"candidates": 5})
     for labels in ([None] * 6, ["x", None] * 3):
         alone = write_alone(recipe, FakeLogitModel(), labels, np.random.default_rng(3))
@@ -122,7 +122,7 @@ def test_labels_that_are_missing_leave_nothing_to_choose():
 def test_a_nucleus_holds_the_likeliest_words_alone():
     likely = np.log([0.02, 0.5, 0.3, 0.15, 0.03])
     model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=lambda *_: likely)
-    prompt = PromptConfig(private="{reference}", public="say")
+    prompt = Prompt(private="{reference}", public="say")
 
     def words(top_p: float) -> set[str]:
         recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=None, top_p=top_p)
@@ -138,7 +138,7 @@ def test_a_nucleus_holds_the_likeliest_words_alone():
 def test_words_of_a_nucleus_are_as_likely_as_they_were():
     likely = np.array([0.02, 0.5, 0.3, 0.15, 0.03])
     model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=lambda *_: np.log(likely))
-    prompt = PromptConfig(private="{reference}", public="say")
+    prompt = Prompt(private="{reference}", public="say")
     for top_p, top_k, kept in ((0.9, None, 3), (0.8, 4, 2), (1.0, None, 4)):
         recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=top_k, top_p=top_p)
         texts = write_alone(recipe, model, ["x"] * 2_000, np.random.default_rng(5))
@@ -156,7 +156,7 @@ def test_a_nucleus_of_a_large_vocabulary_is_that_of_its_sorted_words():
     for spread in (0.1, 4.0):  # a wide nucleus, a narrow one
         logits = np.random.default_rng(2).normal(0, spread, len(words))
         model = FakeLogitModel(words, script=lambda *_, logits=logits: logits)
-        prompt = PromptConfig(private="{reference}", public="say")
+        prompt = Prompt(private="{reference}", public="say")
         recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=None, top_p=0.5)
         texts = write_alone(recipe, model, ["x"] * 500, np.random.default_rng(5))
         logits[0] = -np.inf  # too short to end
@@ -170,7 +170,7 @@ def test_a_nucleus_of_a_large_vocabulary_is_that_of_its_sorted_words():
 
 def test_a_row_without_numbers_ends_all_the_same():
     model = FakeLogitModel(script=lambda *_: np.full(12, -np.inf))
-    prompt = PromptConfig(private="{reference}", public="say")
+    prompt = Prompt(private="{reference}", public="say")
     for top_p in (0.9, 1.0):
         recipe = Recipe(prompt=prompt, max_tokens=3, top_k=None, top_p=top_p)
         assert len(write_alone(recipe, model, ["x"] * 4, np.random.default_rng(1))) == 4

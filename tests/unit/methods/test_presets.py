@@ -205,7 +205,6 @@ def test_the_papers_prompts_begin_the_answer_and_name_no_class_of_phrases():
     assert prompt.chat
     assert prompt.public.endswith("[assistant]\nText:")
     assert "another one." in prompt.private
-    assert settings("private_prediction", task="extraction").prompt.stops == ('"',)
     phrases = settings("keyphrase_seeding").prompt
     assert phrases == "Write a news text that contains the following terms: {phrases}"
     assert settings("dp_lora").prompt == ""

@@ -27,7 +27,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
+from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.language.prompts import CHAT
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -36,7 +36,7 @@ from tests.fakes import FakeLogitModel
 from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
 
 METHOD = PrivatePrediction()
-PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
+PROMPT = Prompt(private="Like {reference}:", public="Like:")
 LABELS = ("x", "y")
 AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
 
@@ -48,6 +48,7 @@ def config(**settings) -> PrivatePredictionConfig:
         "private_tokens": 12,
         "max_tokens": 6,
         "prompt": PROMPT,
+        "whole_sentences": False,
     }
     return PrivatePredictionSettings(**(defaults | settings))
 
@@ -212,7 +213,7 @@ def test_a_budget_that_pays_for_no_whole_text_is_refused_unless_the_chance_is_ta
         assert "no text may come out. Lower max_tokens" in short.refusal
         assert step in short.refusal
         r = short.private_tokens
-        for taken in ({"private_tokens": r}, {"keep_unfinished": True}, {"max_tokens": r}):
+        for taken in ({"private_tokens": r}, {"max_tokens": r}):
             cfg = config(**poor | taken, svt_threshold=svt)
             assert not plan(cfg, Guarantee(1, 1e-6)).refusal
 
@@ -311,15 +312,11 @@ def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(
     assert told[0][:2] == reading[:2]  # before the first token
 
 
-def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):
+def test_an_unfinished_text_is_dropped(tmp_path):
     endless = FakeLogitModel(("<end>", "a", "b"), script=lambda *_: (-1e9, 1.0, 0.0))
     cfg = config(svt_threshold=None, private_tokens=8, max_tokens=6)
-    dropped = run(tmp_path, cfg, model=endless, name="dropped")
-    kept = run(
-        tmp_path, cfg.model_copy(update={"keep_unfinished": True}), model=endless, name="kept"
-    )
-    assert [len(sample.content.split()) for sample in dropped] == [5] * 4  # the sixth may be half
-    assert [len(sample.content.split()) for sample in kept] == [5, 2] * 4
+    texts = [sample.content for sample in run(tmp_path, cfg, model=endless)]
+    assert [len(text.split()) for text in texts] == [6] * 4
 
 
 def test_predictable_tokens_are_public(tmp_path):
@@ -354,7 +351,7 @@ def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
         )
 
     model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=script)
-    cfg = config(public_vocabulary=2, temperature=9.0, svt_threshold=None)
+    cfg = config(top_k=2, temperature=9.0, svt_threshold=None)
     words = {w for s in run(tmp_path, cfg, model=model) for w in s.content.split()}
     assert words == {"a", "b"}
 
@@ -488,13 +485,6 @@ def test_equal_predictions_are_apart_by_what_a_bucket_holds_less_than_expected()
     held = 60 * probability_grid(public)
     assert distance_of(held, public, 128) / (128 * LATTICE) == pytest.approx(0.531, abs=1e-3)
     assert distance_of(held, public, 60) == 0
-    with_floor, without = plan(config(batch_size=128)), plan(config(batch_size=128, svt_records=60))
-    (said,) = with_floor.advice(60)
-    assert "distance of 0.53 and all tokens are private" in said
-    assert said.endswith("svt_records=60.")
-    assert not without.advice(60)
-    assert not plan(config(batch_size=128, svt_threshold=None)).advice(60)
-    assert without.event == with_floor.event  # the price does not change
 
 
 def test_progress_with_comparisons_counts_what_is_drawn(tmp_path):
@@ -524,40 +514,23 @@ def test_comparisons_follow_the_laplace_law():
     assert stats.binomtest(reached, 1500, 0.5 * math.exp(-1)).pvalue > 1e-9
 
 
-def test_default_prompts_follow_task_and_model():
-    def identity(**template):
-        return ModelIdentity("m", "r", PromptTemplate(**template), 1.0)
-
-    chat = identity(private="Like {reference}", public="Like", chat=True)
-    schema = {"type": "object", "required": ["title"]}
-    record = default_prompt(chat, "json", schema)
-    assert '"title"' in record.public
-    assert "{reference}" in record.private
-    assert record.chat
-    labeled = default_prompt(chat, "classification")
-    assert "{label}" in labeled.private
-    assert "<text with label: {label}>" in labeled.public
-    assert "Phrase" in default_prompt(chat, "extraction").public
-    assert default_prompt(chat, "plain").private == "Like {reference}"
-    own = identity(private="<|start|>{reference}", public="<|start|>")
-    assert default_prompt(own, "json", schema).public == "<|start|>"
-
-
-def test_a_chat_model_continues_a_list_of_records_unless_a_task_is_named():
+def test_a_chat_model_continues_a_list_of_records_unless_they_have_a_schema():
     chat = {"language": ModelIdentity("m", "r", CHAT, 1.0)}
 
     def made(**settings):
         resolved = METHOD.resolve(PrivatePredictionConfig(**settings), chat)
-        again = METHOD.resolve(resolved, chat)
-        assert again == resolved
-        return resolved.task, resolved.prompt.chat, resolved.prompt.private
+        assert METHOD.resolve(resolved, chat) == resolved
+        return resolved.min_tokens, resolved.prompt
 
+    least, prompt = made()
+    assert (least, prompt.chat) == (5, False)
+    assert prompt.private == RECORDS.private.replace("{document}", "a text")
     schema = {"type": "object", "required": ["title"]}
-    assert made() == ("plain", False, RECORDS.private.replace("{document}", "a text"))
-    assert made(task="classification")[:2] == ("classification", True)
-    assert made(json_schema=schema) == made(json_schema=schema, task="json")
-    assert made(json_schema=schema)[:2] == ("json", True)
-    assert made(json_schema=schema, task="plain")[:2] == ("plain", False)
+    least, prompt = made(json_schema=schema)
+    assert (least, prompt.chat, prompt.stops) == (0, True, ("\n```",))
+    assert '"title"' in prompt.public
+    own = ModelIdentity("m", "r", PromptTemplate("<|start|>{reference}", "<|start|>"), 1.0)
+    assert default_prompt(own, schema).public == "<|start|>"
 
 
 def test_a_schema_that_is_none_is_refused():

@@ -16,7 +16,7 @@ from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
 from tests.noise import NullJournal
@@ -50,7 +50,8 @@ def config(**settings) -> InvisibleInkConfig:
         "top_k": 3,
         "guidance": 1.0,
         "texts_per_label": 1,
-        "prompt": PromptConfig(private="{reference}", public=""),
+        "whole_sentences": False,
+        "prompt": Prompt(private="{reference}", public=""),
     }
     return InvisibleInkSettings(**(defaults | settings))
 

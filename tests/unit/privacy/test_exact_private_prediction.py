@@ -22,7 +22,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import Prompt
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
 from tests.noise import NullJournal, SeededNoise
@@ -45,6 +45,19 @@ WIDTH = 8
 def script(label: str | None, reference: str | None, tokens: tuple[int, ...]) -> Sequence[float]:
     pull = PULLS[reference] if reference else (0.0, 0.0, 0.0)
     return [p + d for p, d in zip(PUBLIC, pull, strict=True)]
+
+
+class Watched(NullJournal):
+    """Sees what a run gives away: all drawn tokens, also those of a text that is not finished."""
+
+    def __init__(self) -> None:
+        self.tokens: list[tuple[str, int]] = []
+
+    def draw_all(self, items):
+        values = super().draw_all(items)
+        named = [(key, value) for (key, _), value in zip(items, values, strict=True)]
+        self.tokens += [pair for pair in named if "threshold" not in pair[0]]
+        return values
 
 
 class SparseWalk(Walk):
@@ -88,8 +101,8 @@ def config(**settings) -> PrivatePredictionConfig:
         "svt_noise": 0.5,  # one sensitivity at s = 2
         "max_tokens": 2,
         "max_texts": 1,
-        "keep_unfinished": True,
-        "prompt": PromptConfig(private="{reference}", public=""),
+        "whole_sentences": False,
+        "prompt": Prompt(private="{reference}", public=""),
     }
     return PrivatePredictionSettings(**(defaults | settings))
 
@@ -114,13 +127,16 @@ def worst(
         ]
 
         def output(walk: Walk) -> object:
-            samples = method.run(
-                cfg,
-                plan,
-                buckets,
-                Draw(Backends({"language": model}), walk, NullJournal(), PerformanceConfig()),
+            seen = Watched()
+            list(
+                method.run(
+                    cfg,
+                    plan,
+                    buckets,
+                    Draw(Backends({"language": model}), walk, seen, PerformanceConfig()),
+                )
             )
-            return tuple((sample.cell.index, sample.content) for sample in samples)
+            return tuple(seen.tokens)
 
         if above is None:
             return distribution(output)
@@ -233,7 +249,7 @@ def test_a_public_token_is_never_one_that_is_masked():
         cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD)
     )
     drawn = private_prediction._draw(
-        cfg, mechanism, 2**40, batch, 0, [], SeededNoise(1)
+        cfg, mechanism, 2**40, 2, batch, 0, [], SeededNoise(1)
     )  # a threshold out of reach: public
     assert drawn == ~2
 
@@ -254,11 +270,11 @@ def test_catches_a_missing_clip(monkeypatch):
 def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
     draw = private_prediction._draw
 
-    def by_row_count(cfg, mechanism, threshold, batch, number, text, noise):
+    def by_row_count(cfg, mechanism, threshold, held, batch, number, text, noise):
         batch.predict(number, text)
         scale = cfg.temperature * max(1, batch._rows) * LATTICE
         scaled = replace(mechanism, token=replace(mechanism.token, scale=scale))
-        return draw(cfg, scaled, threshold, batch, number, text, noise)
+        return draw(cfg, scaled, threshold, held, batch, number, text, noise)
 
     monkeypatch.setattr(private_prediction, "_draw", by_row_count)
     cfg = config(svt_threshold=None, batch_size=4)
