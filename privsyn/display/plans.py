@@ -210,13 +210,11 @@ def _requests(plan: Plan, server: ServerConfig | None) -> str:
         return ""
     labels = [cell.label for cell in method.cells(settings, plan.dataset.labels)]
     count, most = method.requests(settings, labels), server.max_requests
-    limits = f"models.server.max_requests={most:,} a process"
-    if server.token_limit is not None:
-        limits += f", models.server.token_limit={server.token_limit:,}"
-    few = "too few: raise the first. " if count > most else ""
+    few = "too few: raise the limit. " if count > most else ""
     return (
-        f"{count:,} requests, repeats after a refusal not counted. "
-        f"{few}Limits: {limits}. evaluate asks for its public baseline beside"
+        f"{count:,} requests, repeats after a refusal not counted. {few}Limit: "
+        f"models.server.max_requests={most:,} a process. evaluate asks for its public baseline "
+        "beside"
     )
 
 

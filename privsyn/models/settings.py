@@ -25,7 +25,7 @@ class ServerConfig(Section):
     """An OpenAI-compatible server that completes prompts for a method.
 
     It gets only public and privatized text. The address, the model, ``chat`` and ``extra_body``
-    are part of a release's identity; the other settings change only speed and waiting times.
+    are part of a release's identity; the key and the limit are not.
     """
 
     url: str = Field(
@@ -48,26 +48,11 @@ class ServerConfig(Section):
         "{chat_template_kwargs: {enable_thinking: false}}, which is sent anyway, or "
         "{reasoning_effort: low}. Null leaves a field out. Part of the release's identity; no key.",
     )
-    concurrency: int = Field(default=8, ge=1, le=256, description="Requests at the same time.")
     max_requests: int = Field(
         default=10_000,
         ge=1,
-        description="Requests a process may send, retries included; the run stops before the next.",
-    )
-    token_limit: int | None = Field(
-        default=None,
-        ge=1,
-        description="Tokens a process may use, of prompts and answers, as the server counts them; "
-        "the run stops before the next request. Null: no limit.",
-    )
-    timeout_seconds: float = Field(
-        default=60.0, gt=0, le=3600, description="Longest wait for one answer."
-    )
-    retries: int = Field(
-        default=5,
-        ge=0,
-        le=20,
-        description="Further attempts after 429, 5xx, a timeout or an unreadable answer.",
+        description="Requests a process may send; the run stops before the next. What the client "
+        "repeats after 429, 5xx or a timeout is not counted.",
     )
 
     @field_validator("extra_body")
