@@ -34,7 +34,7 @@ from privsyn.files import LocalPath, OnDisk, parse_json, parse_yaml, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.release.settings import DeploymentConfig, SigningConfig
+from privsyn.release.settings import Card, SigningConfig
 from privsyn.section import (
     ASSET,
     CONNECTION,
@@ -228,7 +228,10 @@ class Config(Section):
     performance: PerformanceConfig = PerformanceConfig()
     services: ServicesConfig = ServicesConfig()
     signing: SigningConfig = SigningConfig()
-    deployment: DeploymentConfig = DeploymentConfig()
+    deployment: dict[Card, Annotated[str, Field(min_length=1, max_length=4000)]] = Field(
+        default={},
+        description="What records of a release say and no certificate can know, by field: a text.",
+    )
     schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
     alerts: AlertsConfig = AlertsConfig()
     files: dict[Annotated[str, Field(pattern=NAME)], FileConfig] = Field(default_factory=dict)

@@ -20,7 +20,6 @@ VERSION = r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$"
 CONNECTION = r"^[A-Za-z0-9_.-]+$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SHA256 = r"^[0-9a-f]{64}$"
-PAGE = r"^https?://[^\s<>\"]{1,500}$"
 ASSET = r"^[a-z][a-z0-9+.-]*://\S+$"
 EVENT = r"^(partition_key|extra\.\w+)$"
 
@@ -34,8 +33,6 @@ WORDS: Mapping[str, str] = {
     VARIABLE: "the name of an environment variable: letters (A to Z), digits and underscores, no "
     "digit first",
     SHA256: "a SHA-256 digest: 64 digits or letters a to f",
-    PAGE: "an address of at most 500 characters that begins with https:// or http://, without "
-    "spaces, quotes or angle brackets",
     ASSET: "an address such as s3://bucket/file, without spaces",
     EVENT: "partition_key, or extra.KEY of the event",
 }

@@ -425,7 +425,6 @@ class ProjectAnswers:
         if self.delimiter is not None:
             content["delimiter"] = self.delimiter
         stated = {field: getattr(self, field) for field in _STATED}
-        stated["curators"] = [self.curators] if self.curators else None
         sections: dict[str, Any] = {
             "dataset": {
                 "name": name,

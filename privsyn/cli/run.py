@@ -37,6 +37,7 @@ from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from privsyn.release.plan import Plan
+    from privsyn.release.settings import Stated
 
 Releases = Annotated[
     str | None,
@@ -394,11 +395,11 @@ def record(
 
     It is made from the certificate and from `deployment` of params.yaml.
     """
-    from privsyn.release.settings import DeploymentConfig
     from privsyn.stages.publish import record as write_records
 
     workspace = workspace_of(params.absolute())
-    stated, ledger = DeploymentConfig(), None
+    stated: Stated = {}
+    ledger = None
     if params.is_file():
         ctx = context_of(params, overrides)
         stated = ctx.config.deployment

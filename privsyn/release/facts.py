@@ -35,12 +35,12 @@ from privsyn.release.advice import (
 from privsyn.release.certificate import digest, origin
 from privsyn.release.certificate import read as read_certificate
 from privsyn.release.plan import Plan
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import Card, Stated
 from privsyn.section import NAME
 
 UNSTATED = "Not stated."
 
-WANTED = {
+WANTED: Mapping[Card, str] = {
     "curators": "who publishes it",
     "intended_use": "what it is meant for",
     "region": "which region it is of",
@@ -100,14 +100,14 @@ class ReleaseFacts:
     """
 
     certificate: Mapping[str, Any]
-    deployment: DeploymentConfig = field(default_factory=DeploymentConfig)
+    deployment: Stated = field(default_factory=dict)
     words: Escape = plain
 
     @classmethod
     def read(
         cls,
         folder: Path,
-        deployment: DeploymentConfig | None = None,
+        deployment: Stated | None = None,
         words: Escape = plain,
     ) -> ReleaseFacts:
         """The facts of the release in a folder.
@@ -115,7 +115,7 @@ class ReleaseFacts:
         Raises:
             VerificationError: Its certificate is missing or not JSON.
         """
-        return cls(read_certificate(folder)[1], deployment or DeploymentConfig(), words)
+        return cls(read_certificate(folder)[1], deployment or {}, words)
 
     # --- as the certificate has them --------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class ReleaseFacts:
     def title(self) -> str:
         """A name for people."""
         kind = "Model trained on synthetic" if self.is_model else "Synthetic"
-        return self.deployment.name or f"{kind} {self.dataset}"
+        return self.deployment.get("name") or f"{kind} {self.dataset}"
 
     @property
     def dataset(self) -> str:
@@ -327,7 +327,7 @@ class ReleaseFacts:
     def description(self) -> str:
         """A paragraph."""
         what = "A model" if self.is_model else f"{self.rows} synthetic {self.things}"
-        return self.deployment.description or (
+        return self.deployment.get("description") or (
             f"{what} made under differential privacy, in place of the private dataset "
             f"{self.dataset}. Method: {self.method}. What any one {self.unit} contributed could "
             "shape it within the stated guarantee alone."
@@ -336,8 +336,7 @@ class ReleaseFacts:
     @property
     def publication_day(self) -> str:
         """Day of publication, or that on which the cost was set aside."""
-        day = self.deployment.published
-        return day.isoformat() if day else self.reserved_on
+        return self.deployment.get("published") or self.reserved_on
 
     @property
     def guarantee(self) -> str:
@@ -471,5 +470,5 @@ class ReleaseFacts:
         return {
             f"deployment.{name}": what
             for name, what in WANTED.items()
-            if not getattr(self.deployment, name)
+            if not self.deployment.get(name)
         }

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from jinja2 import Environment, StrictUndefined
@@ -23,6 +23,7 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.layout import ARTIFACT, CERTIFICATE, IMAGES
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
+from privsyn.release.settings import Card
 
 TEMPLATES = Path(__file__).parent / "templates"
 WORD = "the curator's word"
@@ -52,7 +53,7 @@ def deployment(facts: ReleaseFacts) -> dict[str, Any]:
         _template_values(facts)
         | {
             "slug": re.sub(r"[^a-z0-9]+", "-", facts.file_name.lower()).strip("-"),
-            "curators": list(facts.deployment.curators) or [UNSTATED],
+            "curators": [facts.deployment.get("curators", UNSTATED)],
             "domain": f"{domain}.",
         },
     )
@@ -65,12 +66,13 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
         return None
     # JSON needs no escapes for Markdown, which would show as backslashes.
     facts = replace(facts, words=one_line)
-    names = facts.deployment.curators or (UNSTATED,)
     filled: dict[str, Any] = _fill(
         yaml.safe_load(_template("croissant.yaml")),
         _template_values(facts)
         | {
-            "creators": [{"@type": "sc:Organization", "name": name} for name in names],
+            "creators": [
+                {"@type": "sc:Organization", "name": facts.deployment.get("curators", UNSTATED)}
+            ],
             "files": list(_files(facts)),
             "fields": [_field(name, what) for name, what in facts.columns.items()],
             "resemblance": RESEMBLANCE.format(unit=facts.unit),
@@ -145,7 +147,7 @@ def _template_values(facts: ReleaseFacts) -> dict[str, Any]:
     return {
         "facts": facts,
         "plan": facts.plan,
-        "stated": facts.deployment,
+        "stated": dict.fromkeys(get_args(Card)) | dict(facts.deployment),
         "unstated": UNSTATED,
         "word": WORD,
         "labels": ", ".join(facts.labels),

@@ -22,7 +22,7 @@ from privsyn.release import certificate
 from privsyn.release.advice import BY_AUDIT, MOVES, of_epsilon
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import stated_in
 from privsyn.report.document import (
     LEAVES,
     Answer,
@@ -58,8 +58,7 @@ def outward(folder: Path) -> Document:
         validation = _with_caution(_validation(folder), facts)
         # What the owner states may change after the draw at no cost, so it is kept with the checks
         # and not in the certificate.
-        stated = DeploymentConfig.model_validate(validation.get("deployment") or {})
-        facts = replace(facts, deployment=stated)
+        facts = replace(facts, deployment=stated_in(validation.get("deployment")))
         release = public_facts(facts)
         records = records_of(folder, facts, validation)
         review = checklist(facts)

@@ -34,10 +34,10 @@ from privsyn.release import certificate
 from privsyn.release.advice import scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.plan import Plan
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import Card, Stated
 from privsyn.report.document import LEAVES, Answer, Block, Number, ReportSection, Tone
 
-ASKED_FIRST = ("curators", "contact", "license", "intended_use")
+ASKED_FIRST: tuple[Card, ...] = ("curators", "contact", "license", "intended_use")
 """Fields of ``deployment`` that the card shows, or says are not stated."""
 
 
@@ -89,7 +89,7 @@ class Known:
     most: int
     adjacency: Adjacency
     secret: str
-    stated: DeploymentConfig
+    stated: Stated
     unanswered: tuple[str, ...]
     cautions: int
     audited: bool
@@ -105,7 +105,7 @@ class Known:
     @property
     def missing(self) -> tuple[str, ...]:
         """What the card should show and nobody has stated."""
-        return tuple(WANTED[name] for name in ASKED_FIRST if not getattr(self.stated, name))
+        return tuple(WANTED[name] for name in ASKED_FIRST if not self.stated.get(name))
 
 
 def first_card(known: Known) -> tuple[Answer, ...]:
@@ -125,24 +125,24 @@ def _what(known: Known) -> str:
     text = f"{known.made}, in place of the private dataset {known.instead_of}."
     if known.document:
         text += f" A record is described as: {known.document}."
-    if known.stated.description:
-        text += f" {_cut(known.stated.description)}"
+    if description := known.stated.get("description"):
+        text += f" {_cut(description)}"
     return text
 
 
 def _owner(known: Known) -> Answer:
     stated = known.stated
     fields = {
-        "Published by": ", ".join(stated.curators),
-        "Contact": stated.contact,
-        "License": stated.license,
-        "Meant for": stated.intended_use,
+        "Published by": stated.get("curators"),
+        "Contact": stated.get("contact"),
+        "License": stated.get("license"),
+        "Meant for": stated.get("intended_use"),
     }
     lines = [f"{name}: {_cut(value).rstrip('.')}." for name, value in fields.items() if value]
     if known.missing:
         lines.append(f"Not stated: {', '.join(known.missing)}.")
     # A license and a purpose may be missing; without a name to ask, nobody answers for the data.
-    bad = not (stated.curators and stated.contact)
+    bad = not (stated.get("curators") and stated.get("contact"))
     return Answer("Who answers for it?", " ".join(lines), "bad" if bad else "plain")
 
 
@@ -219,7 +219,7 @@ def _hand_out(known: Known) -> Answer:
 
 def left_to_decide(known: Known) -> Iterator[str]:
     """What a person has to know or decide before the release is handed out."""
-    owner = ", ".join(known.stated.curators) or "the owner of the data"
+    owner = known.stated.get("curators", "the owner of the data")
     if known.not_people:
         # In lower case, since it goes on with a sentence.
         yield f"whether this is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"

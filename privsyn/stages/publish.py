@@ -15,7 +15,7 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import croissant, deployment, markdown, to_json, to_yaml
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import Stated
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
@@ -111,7 +111,7 @@ DEPLOYMENT, CROISSANT, CHECKLIST = "deployment.yaml", "croissant.json", "checkli
 
 
 def record(
-    folder: Path, target: Path | None, stated: DeploymentConfig, ledger: Ledger | None
+    folder: Path, target: Path | None, stated: Stated, ledger: Ledger | None
 ) -> tuple[ReleaseFacts, list[Path]]:
     """Write the records of a release: registry entry, Croissant, checklist.
 

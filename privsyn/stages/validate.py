@@ -108,8 +108,7 @@ def examine(
 
 def stated_facts(ctx: Context) -> dict[str, Any]:
     """What a report says beside its release: the owner's words, and the key that will sign it."""
-    words = ctx.config.deployment.model_dump(mode="json", exclude_defaults=True)
-    return {"deployment": words, "signer": key_id(ctx)}
+    return {"deployment": ctx.config.deployment, "signer": key_id(ctx)}
 
 
 def write_report(folder: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_person_may_say_who_answers_for_releases(init, tickets, tmp_path):
     assert code == 0
     raw = yaml.safe_load((tmp_path / "new/params.yaml").read_text())
     assert raw["deployment"] == {
-        "curators": ["City council: archive"],
+        "curators": "City council: archive",
         "contact": "archive@council.example",
         "intended_use": "To train classifiers.",
     }

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from privsyn.release import certificate
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.metadata import checklist, croissant, deployment
 from privsyn.release.plan import release_id
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import Stated
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import record
 from tests.integration.e2e.small_project import build_project
@@ -30,17 +29,17 @@ from tests.integration.e2e.test_golden_releases import GOLDEN, RELEASES
 SCHEMA = os.environ.get("PRIVSYN_TEST_REGISTRY_SCHEMA")
 """File of the registry's schema, deployments-schema.yaml, which is not ours to bring along."""
 
-STATED = DeploymentConfig(
+STATED: Stated = dict(
     name="Letters to a council",
-    curators=("Council",),
-    authors=("Its archive",),
+    curators="Council",
+    authors="Its archive",
     intended_use="To train classifiers.",
     region="Utopia",
     sector="Government",
     contact="archive@council.example",
     url="https://council.example/letters",
     license="CC-BY-4.0",
-    published=date(2026, 11, 21),
+    published="2026-11-21",
     data_source="Static",
     domain="All letters one could write.",
     tuning="By an earlier, public set.",
@@ -55,7 +54,7 @@ HOSTILE = (
 )
 
 
-def of(name: str, stated: DeploymentConfig = STATED) -> ReleaseFacts:
+def of(name: str, stated: Stated = STATED) -> ReleaseFacts:
     return ReleaseFacts(certificate.read(GOLDEN / name)[1], stated)
 
 
@@ -161,7 +160,7 @@ def test_a_registry_entry_is_of_tier_three(name):
 
 
 @pytest.mark.skipif(SCHEMA is None, reason="PRIVSYN_TEST_REGISTRY_SCHEMA names no schema")
-@pytest.mark.parametrize("stated", [STATED, DeploymentConfig()], ids=["stated", "bare"])
+@pytest.mark.parametrize("stated", [STATED, {}], ids=["stated", "bare"])
 @pytest.mark.parametrize("name", RELEASES)
 def test_the_registry_s_own_schema_takes_the_entry(name, stated):
     from jsonschema import Draft202012Validator, FormatChecker
@@ -182,7 +181,7 @@ def test_the_checklist_asks_what_a_review_asks_and_says_where_it_is_checked():
     answers = {row.question: row.answer for row in rows}
     assert "Poisson" in answers["Which mechanisms read the records?"]
     assert answers["Were settings tuned on the records?"].startswith("By an earlier, public set.")
-    bare = {r.question: r.answer for r in checklist(of(RELEASES[0], DeploymentConfig()))}
+    bare = {r.question: r.answer for r in checklist(of(RELEASES[0], {}))}
     assert bare["Who may reach the private records?"] == "Not stated."
 
 
@@ -225,7 +224,7 @@ def test_mlcroissant_reads_the_records_by_the_description(tmp_path):
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_a_description_names_files_by_digest_and_says_what_is_not_known(name):
-    facts = of(name, DeploymentConfig())
+    facts = of(name, {})
     described = croissant(facts)
     files = {file["@id"]: file["sha256"] for file in described["distribution"]}
     assert files == {
@@ -254,7 +253,7 @@ def test_hostile_words_are_escaped_wherever_they_go(tmp_path, cli):
     described = (tmp_path / "out" / "croissant.json").read_text()
     assert "<" not in described
     assert HOSTILE[0] in json.loads(described)["rai:dataCollection"]
-    rows = checklist(ReleaseFacts(sealed, DeploymentConfig(), one_line))
+    rows = checklist(ReleaseFacts(sealed, {}, one_line))
     assert any(HOSTILE[0] in row.answer for row in rows)  # as it is, for a page that escapes it
 
 
@@ -312,7 +311,7 @@ def test_what_is_said_of_a_deployment_is_no_part_of_a_release_s_name(tmp_path):
     plain = build_project(tmp_path / "plain")
     said = build_project(
         tmp_path / "said",
-        deployment={"curators": ["Council"], "region": "Utopia"},
+        deployment={"curators": "Council", "region": "Utopia"},
         signing={"key": str(tmp_path / "none.pem")},
     )
     one, other = (plan(p.context(), "invisible_ink", open_account=True) for p in (plain, said))

@@ -158,7 +158,7 @@ def test_a_page_that_says_another_thing_than_the_certificate_is_seen(copy, name,
 
 @pytest.mark.parametrize("changes", [{"success": False}, {"cautions": []}, {"deployment": {}}])
 def test_a_page_and_its_checks_are_of_one_validation(copy, changes):
-    sealed_again(copy, deployment={"curators": ["City council"]}, cautions=["a"], success=True)
+    sealed_again(copy, deployment={"curators": "City council"}, cautions=["a"], success=True)
     write_report(copy)
     assert failed(copy, None) == []
     sealed_again(copy, **changes)

@@ -11,12 +11,12 @@ import pytest
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.release.advice import not_people, on_secret
-from privsyn.release.settings import DeploymentConfig
+from privsyn.release.settings import Stated
 from privsyn.report.document import Answer
 from privsyn.report.sections import Known, first_card
 
-STATED = DeploymentConfig(
-    curators=("City council",),
+STATED: Stated = dict(
+    curators="City council",
     contact="archive@council.example",
     license="CC-BY-4.0",
     intended_use="To train classifiers of letters.",
@@ -86,7 +86,7 @@ def test_no_card_says_yes_or_is_green():
         (True, False, None),
         ({}, WEAK, VOID),
         ("", ROWS),
-        (STATED, DeploymentConfig()),
+        (STATED, {}),
     ):
         found = card(cls=cls, passed=passed, not_people=unit, stated=stated, **strength)
         assert {answer.tone for answer in found.values()} <= {"plain", "bad"}
@@ -167,7 +167,7 @@ def test_what_protects_in_name_only_is_not_handed_out_for_its_guarantee():
     ],
 )
 def test_what_nobody_stated_is_named(field, said, bad):
-    stated = STATED.model_copy(update={field: DeploymentConfig.model_fields[field].default})
+    stated = {name: text for name, text in STATED.items() if name != field}
     answer = card(stated=stated)["Who answers for it?"]
     assert f"Not stated: {said}." in answer.answer
     assert (answer.tone == "bad") == bad
