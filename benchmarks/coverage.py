@@ -8,19 +8,17 @@ The audit's bound: mechanisms whose epsilon is known, attacked at their best, ag
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
 ``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time
-as the report does. Distances between fields of records: two laws of numbers and of values. What is
-to be covered is both the number itself and its mean over samples of that size, as such numbers are
-biased: a sample is further from a sample than law from law. What a language model says of texts
-(next token, example in context, perplexity): texts whose tokens hang together, by known laws. The
-accuracy that is paid for: people whose records are answered right with a known probability, by
-OpenDP's noise. The nearness of texts without labels: records on matters that are normal. All other
-seeds are fixed.
+as the report does. What is to be covered is both the number itself and its mean over samples of
+that size, as such numbers are biased: a sample is further from a sample than law from law. What a
+language model says of texts (next token, perplexity): texts whose tokens hang together, by known
+laws. The accuracy that is paid for: people whose records are answered right with a known
+probability, by OpenDP's noise. The nearness of texts without labels: records on matters that are
+normal. All other seeds are fixed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -32,13 +30,12 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
 from privsyn.evaluation.classifiers import REPLICATES, Interval, split_holdout
-from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
+from privsyn.evaluation.embeddings import area, compare_embeddings
 from privsyn.evaluation.judge import NEARNESS, Case, compare, judge
 from privsyn.evaluation.language_model import _interval as token_interval
-from privsyn.evaluation.language_model import in_context, perplexity_gap
+from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import wilson
-from privsyn.evaluation.structured import compare_fields
 
 UNITS = 500
 WIDTH, FEW, CLASSES = 16, 4, 3
@@ -186,7 +183,7 @@ def mauve(moved: float) -> Law:
     def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
         ours, theirs = rng.multinomial(size, first), rng.multinomial(size, second)
         value = area(ours, theirs)
-        return value, *mauve_interval(value, ours, theirs, scale=5)
+        return value, *mauve_interval(value, ours, theirs)
 
     return drawn
 
@@ -201,8 +198,7 @@ def mauve_of_vectors(shift: float) -> Law:
             (centers[rng.integers(0, 8, size)] + rng.normal(size=(size, WIDTH))).astype(np.float32)
             for centers in (means, means + moves)
         ]
-        rows = np.arange(size)
-        found = compare_embeddings(*(Embedded(rows, own) for own in vectors), "normals")
+        found = compare_embeddings(vectors[0], vectors[1], "normals")
         value, low, high = (metric.value for metric in found)
         return value, low, high
 
@@ -231,25 +227,6 @@ def perplexity(size: int, rng: np.random.Generator) -> tuple[float, float, float
     return gap, low, high
 
 
-def example_in_context(right: float) -> Law:
-    """A model that names the right one of two labels with a known probability."""
-
-    def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
-        tested = [(f"{'ab'[int(rng.random() < right)]} {i}", "b") for i in range(size)]
-        tested[0] = (tested[0][0].translate(str.maketrans("ab", "ba")), "a")
-
-        def read(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
-            return [
-                (float(f"Text: {label.strip()} " in prompt[-20:]), 1) for prompt, label in pairs
-            ]
-
-        found = in_context({"synthetic": [("x", "a"), ("y", "b")]}, tested, read, size)
-        value = {metric.name.partition(".")[2]: metric.value for metric in found}
-        return value["synthetic"], value["low"], value["high"]
-
-    return drawn
-
-
 def paid(units: int, right: float, epsilon: float, runs: int) -> tuple[float, float, float]:
     """Share of intervals that hold the probability, and the share among those tested; width."""
     rng, noise = np.random.default_rng(13), OpenDPNoise()
@@ -263,27 +240,6 @@ def paid(units: int, right: float, epsilon: float, runs: int) -> tuple[float, fl
         tested += read.noise_low <= answers.mean() <= read.noise_high
         widths.append(read.high - read.low)
     return held / runs, tested / runs, float(np.median(widths))
-
-
-def field(kind: str, moved: float) -> Law:
-    """Records of one field: normal numbers a shift apart, or one of two values, more often."""
-    described = {"type": "number"} if kind == "number" else {"enum": ["a", "b"]}
-    schema = {"properties": {"it": described}}
-
-    def records(size: int, moved: float, rng: np.random.Generator) -> list[str]:
-        values = (
-            (rng.normal(size=size) + moved).tolist()
-            if kind == "number"
-            else np.where(rng.random(size) < 0.3 + moved, "a", "b").tolist()
-        )
-        return [json.dumps({"it": value}) for value in values]
-
-    def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
-        metrics = compare_fields(records(size, moved, rng), records(2 * size, 0, rng), schema)
-        found = {metric.name.rpartition(".")[2]: metric.value for metric in metrics}
-        return found["apart"], found["apart_low"], found["apart_high"]
-
-    return drawn
 
 
 def held(law: Law, size: int, runs: int, truth: float | None) -> tuple[str, float, float, str]:
@@ -355,21 +311,15 @@ def paid_for(runs: int) -> Iterator[tuple[object, ...]]:
 def others(runs: int) -> Iterator[tuple[object, ...]]:
     """Every other interval of the report."""
     yield "number", "a side", "holds it", "holds the mean", "median width", "mean beyond it"
-    mauves, fields = [mauve(0.2), mauve(0.5)], [field("number", 0.5), field("number", 0.0)]
-    fields.append(field("value", 0.2))
+    mauves = [mauve(0.2), mauve(0.5)]
     for name, law, sizes, truth in (
         ("MAUVE, little moved", mauves[0], (60, 300), endless(mauves[0])),
         ("MAUVE, half moved", mauves[1], (60, 300), endless(mauves[1])),
         ("MAUVE of vectors, alike", mauve_of_vectors(0.0), (60, 300), 1.0),
         ("MAUVE of vectors, a little apart", mauve_of_vectors(0.3), (60, 300), None),
         ("MAUVE of vectors, apart", mauve_of_vectors(0.8), (60, 300), None),
-        ("field, numbers shifted by .5", fields[0], (60, 300), endless(fields[0])),
-        ("field, numbers alike", fields[1], (60, 300), 0.0),
-        ("field, values 20 points apart", fields[2], (60, 300), 0.2),
         ("next token", next_token, (20, 100), 0.3),
         ("perplexity gap", perplexity, (32, 100), -0.3),
-        ("in context, .6", example_in_context(0.6), (20, 100), 0.6),
-        ("in context, .95", example_in_context(0.95), (20, 100), 0.95),
     ):
         for size in sizes:
             yield name, size, *held(law, size, runs, truth)

@@ -38,7 +38,6 @@ MESSAGES = (
     "models.dtype=float32",
     "models.server=null",
     "evaluate.audit=off",
-    "evaluate.in_context_records=0",
 )
 SMALL: Mapping[str, Sequence[str]] = {
     "private_prediction": (

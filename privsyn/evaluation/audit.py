@@ -39,8 +39,8 @@ from privsyn.data.public_files import words
 from privsyn.data.records import Record
 from privsyn.data.words import SPACED, runs
 from privsyn.dp.adjacency import Adjacency
-from privsyn.evaluation.metrics import Metric
-from privsyn.report.document import STAYS, Block, Grade, Number, ReportSection
+from privsyn.evaluation.metrics import GRADES, Metric
+from privsyn.report.document import STAYS, Block, Number, ReportSection
 
 CONFIDENCE = 0.95
 _MOST = 50.0
@@ -464,18 +464,7 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> ReportSection:
         why = f"Disclosure audit: UNAVAILABLE, since {result['unavailable']}."
         return ReportSection(_KEY, _TITLE, STAYS, [Block("missing", why)], None, "Not measured.")
     sure, least, p_value = f"{result['confidence']:.0%}", result["epsilon"], result["p_value"]
-    grade: Grade = "poor" if result["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
-    advice = {
-        "good": "No trace of training units beyond that of held-out units. That is no proof: an "
-        "audit finds leaks, it does not exclude them.",
-        "fair": "Training units show in the release more than held-out ones, within what epsilon "
-        f"{epsilon:g} allows: epsilon is at least {least:.2f}, with {sure} confidence. If that is "
-        "too much, lower privacy.epsilon.",
-        "poor": f"The release reveals more about membership than it claims: epsilon is at least "
-        f"{least:.2f} with {sure} confidence, and the claim is {epsilon:g}. Do not share it: look "
-        "for records that share people under other unit ids (dataset.unit), and for a changed "
-        "model or method.",
-    }[grade]
+    decided = GRADES.first("disclosure", {**result, "claim": epsilon})
     numbers = [
         ("epsilon at least", least, f"{sure} confident, over who was held out"),
         ("p-value", p_value, "of all tests, if the release reveals nothing about membership"),
@@ -490,4 +479,4 @@ def section(result: Mapping[str, Any] | None, epsilon: float) -> ReportSection:
             (f"{name}: p-value", test["p_value"], "of this test alone"),
         ]
     shown = Block("numbers", *(Number(*one) for one in numbers))
-    return ReportSection(_KEY, _TITLE, STAYS, [shown], grade, advice)
+    return ReportSection(_KEY, _TITLE, STAYS, [shown], decided["grade"], decided["says"])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.words import word_count, words, worth
-from privsyn.evaluation.metrics import Metric, evenly_spaced
+from privsyn.evaluation.metrics import Metric, kolmogorov_smirnov
 from privsyn.models.protocols import Embedder
 
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
-_FEWEST = 20
 _REPLICATES = 200
 _SEED = 20240615
 
@@ -59,66 +57,25 @@ class EmbeddedOnce:
         return np.stack([self._known[text] for text in texts])
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Embedded texts of one side.
-
-    Attributes:
-        rows: Indices of the texts, ascending.
-        vectors: Shape (rows, width).
-    """
-
-    rows: NDArray[np.int64]
-    vectors: NDArray[np.float32]
-
-
-def embed_both(
-    synthetic: Sequence[str],
-    real: Sequence[str],
-    load: Callable[[], Embedder[str]],
-    most: int,
-) -> tuple[Embedded, Embedded] | None:
-    """Embed evenly spaced texts of both sides, the same number of each.
-
-    Args:
-        synthetic: Synthetic texts.
-        real: Held-out real texts.
-        load: Returns the embedder; not called if there is nothing to embed.
-        most: Most texts a side.
-
-    Returns:
-        None if a side has fewer than 20 texts.
-    """
-    count = min(len(synthetic), len(real), most)
-    if count < _FEWEST:
-        return None
-    embedder = load()
-    sides = [(texts, evenly_spaced(range(len(texts)), count)) for texts in (synthetic, real)]
-    ours, theirs = (
-        Embedded(np.array(rows), embedder.embed([texts[i] for i in rows])) for texts, rows in sides
-    )
-    return ours, theirs
+_SCALE, _PER_CLUSTER = 5.0, 10.0
+"""Scale of MAUVE's divergences, and texts a side for each cluster, as in its own code."""
 
 
 def compare_embeddings(
-    ours: Embedded, theirs: Embedded, called: str, scale: float = 5, per_cluster: float = 10
+    ours: NDArray[np.float32], theirs: NDArray[np.float32], called: str
 ) -> list[Metric]:
     """MAUVE between synthetic and held-out real texts: ``internal``.
 
     Args:
-        ours: Synthetic texts.
-        theirs: As many held-out real texts; the score depends on their number.
+        ours: Vectors of synthetic texts, shape (texts, width).
+        theirs: Of as many held-out real texts; the score depends on their number.
         called: The embedder's name, for the note.
-        scale: Scale of the divergences.
-        per_cluster: Texts a side for each cluster.
     """
-    count = len(ours.rows)
+    count = len(ours)
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
-    if (scale, per_cluster) != (5, 10):
-        note += f"; scale {scale:g}, {per_cluster:g} texts a cluster"
-    first, second = cluster_counts(ours.vectors, theirs.vectors, per_cluster)
-    value = area(first, second, scale)
-    low, high = _interval(value, first, second, scale)
+    first, second = cluster_counts(ours, theirs)
+    value = area(first, second)
+    low, high = _interval(value, first, second)
     spread = (
         f"where 95 of 100 resamples of {count} texts a side lie, with fixed clusters: not a "
         "confidence interval of the score of infinitely many texts, since MAUVE depends on size"
@@ -136,12 +93,12 @@ def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
 
 
 def cluster_counts(
-    first: NDArray[np.float32], second: NDArray[np.float32], per_cluster: float = 10
+    first: NDArray[np.float32], second: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of vectors of each sample in each cluster.
 
     Both are quantized together: PCA to 90% of the variance, rows of length 1, k-means with one
-    cluster for ``per_cluster`` vectors of the smaller sample, ten in MAUVE's own code.
+    cluster for ten vectors of the smaller sample.
 
     Source: Pillutla et al. 2021, "MAUVE: Measuring the Gap Between Neural Text and Human Text using
     Divergence Frontiers", section 3 and Appendix A.
@@ -150,7 +107,7 @@ def cluster_counts(
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
-    clusters = max(2, round(min(len(first), len(second)) / per_cluster))
+    clusters = max(2, round(min(len(first), len(second)) / _PER_CLUSTER))
     # Shape (texts of both sides, width), in one set: both sides share their clusters.
     both = normalize(np.concatenate([first, second]).astype(np.float64))
     if not (both - both[0]).round(9).any():  # one text repeated: one cluster
@@ -167,14 +124,14 @@ def cluster_counts(
     return ours, theirs
 
 
-def area(first: NDArray[np.int64], second: NDArray[np.int64], scale: float = 5) -> float:
-    """Area under the curve of exp(-scale KL) of two histograms to their mixtures.
+def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """Area under the curve of exp(-5 KL) of two histograms to their mixtures.
 
     Source: as ``cluster_counts``, section 3, equation 3.
     """
     p, q = first / first.sum(), second / second.sum()
     curve = [
-        (np.exp(-scale * _divergence(q, mixed)), np.exp(-scale * _divergence(p, mixed)))
+        (np.exp(-_SCALE * _divergence(q, mixed)), np.exp(-_SCALE * _divergence(p, mixed)))
         for mixed in (weight * p + (1 - weight) * q for weight in _MIXTURES)
     ]
     # Shape (mixtures + 2,) each: the divergence frontier between its two fixed ends.
@@ -186,11 +143,11 @@ def area(first: NDArray[np.int64], second: NDArray[np.int64], scale: float = 5) 
 
 
 def _interval(
-    value: float, first: NDArray[np.int64], second: NDArray[np.int64], scale: float
+    value: float, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> tuple[float, float]:
     """The spread of the score over samples drawn anew from both histograms, around its value."""
     rng = np.random.default_rng(_SEED)
-    drawn = np.array([area(*_again(rng, first, second), scale) for _ in range(_REPLICATES)])
+    drawn = np.array([area(*_again(rng, first, second)) for _ in range(_REPLICATES)])
     # Resamples are further apart than the samples, so they are biased: use their spread only.
     low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
     return float(low), float(high)
@@ -245,35 +202,21 @@ def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metri
     from scipy.stats import wasserstein_distance
 
     ours, theirs = ([word_count(text) for text in texts] for texts in (synthetic, real))
-    return [
-        Metric(
-            "length_wasserstein",
-            float(wasserstein_distance(ours, theirs)),
-            "internal",
+    numbers = {
+        "length_wasserstein": (
+            wasserstein_distance(ours, theirs),
             "1-Wasserstein distance of text lengths to held-out real texts, in words",
         ),
-        Metric(
-            "length_ks",
-            _furthest(ours, theirs),
-            "internal",
+        "length_ks": (
+            kolmogorov_smirnov(ours, theirs),
             "Kolmogorov-Smirnov distance of text lengths to held-out real texts, 0 to 1",
         ),
-        Metric(
-            "length_shift",
-            float(np.median(ours) - np.median(theirs)),
-            "internal",
+        "length_shift": (
+            np.median(ours) - np.median(theirs),
             "median length of synthetic texts less that of held-out real texts, in words",
         ),
-    ]
-
-
-def _furthest(ours: Sequence[int], theirs: Sequence[int]) -> float:
-    """Largest distance of the distribution functions of two nonempty samples."""
-    places = np.union1d(ours, theirs)
-    first, second = (
-        np.searchsorted(np.sort(side), places, side="right") / len(side) for side in (ours, theirs)
-    )
-    return float(np.abs(first - second).max())
+    }
+    return [Metric(name, float(value), "internal", note) for name, (value, note) in numbers.items()]
 
 
 def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[int, int]:

@@ -138,7 +138,7 @@ def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], 
 def compare_images(
     synthetic: Sequence[Pixels],
     real: Sequence[Pixels],
-    load: Callable[[], Embedder[Pixels]],
+    embedder: Embedder[Pixels],
     most: int,
     called: str,
 ) -> list[Metric]:
@@ -151,14 +151,13 @@ def compare_images(
     Args:
         synthetic: Synthetic images.
         real: Held-out real images.
-        load: Returns the embedder; not called if there is nothing to embed.
+        embedder: The encoder.
         most: Most images a side.
         called: The embedder's name, for the notes.
     """
     count = min(len(synthetic), len(real), most)
     if count < _FEWEST:
         return []
-    embedder = load()
 
     def features(images: Sequence[Pixels], count: int) -> Features:
         return embedder.embed(evenly_spaced(images, count)).astype(np.float64)

@@ -10,7 +10,6 @@ for it. A new rival is a row of RIVALS. Metrics, reports and comparisons read th
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.words import TOKEN, word_count
+from privsyn.data.words import TOKEN
 from privsyn.data.words import words as words_of
 from privsyn.evaluation.classifiers import (
     MAX_FEATURES,
@@ -558,37 +557,28 @@ _LIKE = {
     "auc_vectors": "how well vectors tell it from real texts: .5 not at all",
     "auc": "how well words tell it from real texts (area under the ROC curve): .5 not at all",
     "style_gain": "the AUC by style of the public model alone, less that of the release",
-    "frequent_words": "share of the 200 words in most real texts that appear in it",
-    "words_median": "median length in words",
-    "first_person": "share of texts in the first person",
-    "marks": "punctuation marks a word",
 }
 _OF = {"_public": " (texts of the public model alone)", "_real": " (other real texts)"}
 
 
 def likeness_metrics(like: Mapping[str, Interval]) -> Iterator[Metric]:
-    """The numbers of ``likeness``, all internal. Shares have no interval."""
+    """The numbers of ``likeness``, all internal."""
     for name, interval in like.items():
         end = next((end for end in _OF if name.endswith(end)), "")
         note = _LIKE[name.removesuffix(end)] + _OF.get(end, "")
-        metrics = ends(f"likeness.{name}", interval, note)
-        yield from metrics if name.startswith(("auc", "style")) else metrics[:1]
+        yield from ends(f"likeness.{name}", interval, note)
 
 
 _FOLDS = 5
 _AUC_REPLICATES = 200
-_FREQUENT = 200
-"""Words in most real texts, of which the share that appears is measured."""
 _STYLE_WORDS = 100
-_FIRST = re.compile(r"\b(?:i|me|my|mine|myself|we|us|our|ours)\b|\bi['\u2019]\w+", re.IGNORECASE)
-_ENGLISH = re.compile(r"\b(?:the|and|to|of|is|i|my|a)\b", re.IGNORECASE)
-_MARK = re.compile(r"[^\w\s]")
+"""Words in most real texts, whose rates are features of style."""
 
 
 def likeness(
     case: Case, encoder: Embed | None = None, *, replicates: int = _AUC_REPLICATES
 ) -> dict[str, Interval]:
-    """How far a classifier tells the texts from real ones, and what words and manner they share.
+    """How far a classifier tells the texts from real ones.
 
     Every comparison has as many texts a side, and is also made for the public model's own texts and
     for other real records, by the names' ends ``_public`` and ``_real``.
@@ -596,10 +586,8 @@ def likeness(
     Returns:
         ``auc`` (by words), ``auc_vectors``, ``auc_style`` (by lengths, marks and the words in most
         real texts): area under the ROC curve out of fold, .5 where nothing tells them apart.
-        ``style_gain``: ``auc_style`` of the public model's texts less that of the release.
-        ``frequent_words``: share of the 200 words in most real texts that appear.
-        ``words_median``, ``first_person`` (share of texts; where real ones are English), ``marks``
-        (punctuation marks a word). Empty below 20 texts a side.
+        ``style_gain``: ``auc_style`` of the public model's texts less that of the release. Empty
+        below 20 texts a side.
     """
     ours = [text for text, _ in case.release]
     known, tested = ([text for text, _ in part] for part in (case.known, case.tested))
@@ -609,8 +597,8 @@ def likeness(
         return {}
     sides = {end: evenly_spaced(part, size) for end, part in sides.items() if len(part) >= 20}
     real = evenly_spaced(tested, size)
-    words = [word for word, _ in _document_counts(tested).most_common(_FREQUENT)]
-    styled = words[:_STYLE_WORDS]
+    counts = Counter(word for text in tested for word in sorted(set(words_of(text.lower()))))
+    styled = [word for word, _ in counts.most_common(_STYLE_WORDS)]
     out: dict[str, Interval] = {}
     curves: dict[str, _Roc] = {}
     from threadpoolctl import threadpool_limits
@@ -630,23 +618,7 @@ def likeness(
         out["style_gain"] = spread(
             theirs.value - mine.value, theirs.samples - mine.samples, least=-1
         )
-    english = np.mean([bool(_ENGLISH.search(text)) for text in tested]) > 0.5
-    for end, part in {**{e: p for e, p in sides.items() if e != "_real"}, "_real": real}.items():
-        appear = {word for text in part for word in words_of(text.lower())}
-        pieces = [words_of(text) for text in part]
-        length = float(np.median([word_count(text) for text in part]))
-        marks = sum(len(_MARK.findall(text)) for text in part) / max(1, sum(map(len, pieces)))
-        plain = {"words_median": length, "marks": marks}
-        if english:
-            plain["first_person"] = float(np.mean([bool(_FIRST.search(text)) for text in part]))
-        if words:
-            plain["frequent_words"] = sum(word in appear for word in words) / len(words)
-        out |= {f"{name}{end}": Interval(value, value, value) for name, value in plain.items()}
     return out
-
-
-def _document_counts(texts: Sequence[str]) -> Counter[str]:
-    return Counter(word for text in texts for word in sorted(set(words_of(text.lower()))))
 
 
 def _style(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:

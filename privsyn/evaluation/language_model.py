@@ -1,115 +1,34 @@
-"""Language models as judges: divergences of words, perplexity, in-context and student accuracy."""
+"""Language models as judges: perplexity of the release, and accuracy of its students."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsyn.data.words import words
-from privsyn.evaluation.classifiers import Texts
-from privsyn.evaluation.metrics import Metric, evenly_spaced, wilson
+from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
 
-
-T = TypeVar("T")
-
-_FEWEST_OF_CORPUS = 20
-
-
-def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]:
-    """Divergence of the words of two corpora, with that of two halves of the real one.
-
-    Divergences fall with the number of texts, so the same number of each side is compared, evenly
-    spaced, and the divergence of two real samples of that size is given as a reference.
-
-    Returns:
-        ``words_divergence``, ``pairs_divergence``, ``words_divergence_real`` (Jensen-Shannon, bits,
-        0 to 1) and ``words_covered`` (share of real words that occur among the synthetic ones).
-        Empty if a side has fewer than 20 texts.
-    """
-    # Half of the real texts are the comparison's own baseline: real against real.
-    count = min(len(synthetic), len(real) // 2)
-    if count < _FEWEST_OF_CORPUS // 2:
-        return []
-    ours, theirs, others = (
-        [words(text.lower()) for text in part]
-        for part in (evenly_spaced(side, count) for side in (synthetic, real[::2], real[1::2]))
-    )
-    singles, real_singles, other_singles = (
-        Counter(word for text in part for word in text) for part in (ours, theirs, others)
-    )
-    pairs, real_pairs = (
-        Counter(pair for text in part for pair in pairwise(text)) for part in (ours, theirs)
-    )
-    how = f"{count} texts a side, Jensen-Shannon in bits, 0 alike, 1 nothing in common"
-    numbers = {
-        "words_divergence": (divergence(singles, real_singles), f"words, {how}"),
-        "pairs_divergence": (divergence(pairs, real_pairs), f"word pairs, {how}"),
-        "words_divergence_real": (
-            divergence(real_singles, other_singles),
-            f"words of real texts to other real texts, {how}",
-        ),
-    }
-    if total := real_singles.total():
-        covered = sum(number for word, number in real_singles.items() if word in singles)
-        note = f"share of the words of {count} real texts that occur in as many synthetic ones"
-        numbers["words_covered"] = (covered / total, note)
-    return [Metric(name, value, "internal", note) for name, (value, note) in numbers.items()]
-
-
-def compare_labels(synthetic: Sequence[str | None], real: Sequence[str | None]) -> list[Metric]:
-    """Total variation distance between the labels of both sides; empty if a side has no labels."""
-    ours, theirs = (Counter(label for label in part if label) for part in (synthetic, real))
-    if not ours or not theirs:
-        return []
-    apart = sum(
-        abs(ours[label] / ours.total() - theirs[label] / theirs.total()) for label in ours | theirs
-    )
-    note = "total variation distance of labels to held-out real records, 0 to 1"
-    return [Metric("labels_apart", apart / 2, "internal", note)]
-
-
-def divergence(first: Counter[T], second: Counter[T]) -> float:
-    """Jensen-Shannon divergence of two counts in bits, 0 to 1; 1 if one is empty.
-
-    Source: Lin 1991, "Divergence measures based on the Shannon entropy", section 4.
-    """
-    if not first or not second:
-        return 0.0 if not first and not second else 1.0
-    names = list(first | second)
-    p, q = (np.array([part[name] for name in names]) / part.total() for part in (first, second))
-    middle = (p + q) / 2
-
-    def to_middle(part: Any) -> float:
-        # 0 log 0 = 0; the middle is positive wherever a part is
-        support = part > 0
-        return float((part[support] * np.log2(part[support] / middle[support])).sum())
-
-    return min(1.0, max(0.0, (to_middle(p) + to_middle(q)) / 2))
-
-
 Likelihoods = Callable[[Sequence[tuple[str, str]]], list[tuple[float, int]]]
 """Log-likelihood in nats and number of tokens of each text after its prompt."""
 
+MOST_READ = 100
+"""Texts a side whose perplexity is compared, as in InvisibleInk's experiments (Vinod et al.)."""
 _FEWEST = 20
-_REPLICATES = 1000
+_RESAMPLES = 1000
 _SEED = 20240615
-_LONGEST = 400
-"""Most characters of an example in a prompt."""
 
 
 def perplexity_gap(
-    synthetic: Sequence[str], real: Sequence[str], likelihoods: Likelihoods, most: int
+    synthetic: Sequence[str], real: Sequence[str], likelihoods: Likelihoods, most: int = MOST_READ
 ) -> list[Metric]:
     """Perplexity of synthetic and of held-out real texts under the public model, and their ratio.
 
@@ -139,7 +58,7 @@ def perplexity_gap(
     # Per token over all texts: a mean of texts' perplexities would be ruled by a few short texts.
     ours, theirs = -nats.sum(axis=1) / tokens.sum(axis=1)
     # rows: shape (2 sides, replicates, count)
-    rows = np.random.default_rng(_SEED).integers(0, count, (2, _REPLICATES, count))
+    rows = np.random.default_rng(_SEED).integers(0, count, (2, _RESAMPLES, count))
     drawn = [
         -side[chosen].sum(axis=1) / np.maximum(1, of[chosen].sum(axis=1))
         for side, of, chosen in zip(nats, tokens, rows, strict=True)
@@ -158,117 +77,6 @@ def perplexity_gap(
         Metric(f"perplexity.{name}", float(value), "internal", note)
         for name, (value, note) in numbers.items()
     ]
-
-
-def in_context(
-    sets: dict[str, Texts],
-    tested: Texts,
-    likelihoods: Likelihoods,
-    most: int,
-    shots: int = 4,
-    calibrated: bool = False,
-) -> list[Metric]:
-    """Accuracy of the public model on real records with a few labeled examples in its prompt.
-
-    The prompt has ``shots`` examples, drawn for each record, with labels in turn. The answer is the
-    label with the highest mean log-likelihood of its tokens.
-
-    Args:
-        sets: Sources of examples by name: ``synthetic`` and the baselines.
-        tested: Held-out real records, none of which is in a set.
-        likelihoods: Of the public model.
-        most: Most records tested, evenly spaced.
-        shots: Examples in a prompt.
-        calibrated: Whether a label's probability is divided by the one it has, after the same
-            examples, before a text without content.
-
-    Returns:
-        ``in_context.<name>`` for every set, the interval of the first, ``in_context.chance`` and
-        ``in_context.records``. Empty below 20 held-out records, or with one label.
-
-    Source: Amin et al. 2024, section 5, in-context learning. Zhao et al. 2021, "Calibrate before
-    use", section 5, contextual calibration.
-    """
-    labels = sorted({label for _, label in tested})
-    if len(tested) < _FEWEST or not most or len(labels) < 2:
-        return []
-    chosen = evenly_spaced(tested, most)
-    truth = np.array([label for _, label in chosen])
-    hits = {
-        name: np.array(
-            [
-                _answer(examples, text, labels, likelihoods, i, shots, calibrated)
-                for i, (text, _) in enumerate(chosen)
-            ]
-        )
-        == truth
-        for name, examples in sets.items()
-        if examples
-    }
-    how = f"{shots} examples in the prompt of models.language, {len(truth)} held-out real records"
-    how += ", calibrated" if calibrated else ""
-    notes = {
-        "synthetic": f"accuracy with synthetic examples: {how}",
-        "real": "the same with other real records as examples",
-        "public": "the same with texts of the public model alone as examples",
-    }
-    metrics = [
-        Metric(f"in_context.{name}", float(right.mean()), "internal", notes[name])
-        for name, right in hits.items()
-    ]
-    low, high = wilson(int(hits["synthetic"].sum()), len(truth))
-    chance = max(float((truth == label).mean()) for label in labels)
-    return [
-        *metrics,
-        Metric("in_context.low", low, "internal", "lower end of its 95% interval (Wilson)"),
-        Metric("in_context.high", high, "internal", "upper end"),
-        Metric("in_context.chance", chance, "internal", "accuracy of the commonest label"),
-        Metric("in_context.records", float(len(truth)), "internal", "records tested on"),
-    ]
-
-
-_BLANK = ("N/A", "[MASK]", "")
-"""Texts without content, as Zhao et al. have them."""
-
-
-def _answer(
-    examples: Texts,
-    text: str,
-    labels: Sequence[str],
-    likelihoods: Likelihoods,
-    number: int,
-    shots: int,
-    calibrated: bool,
-) -> str:
-    # One generator for each record: all sets use the same positions, and order does not matter.
-    rng = np.random.default_rng([_SEED, number])
-    prompt = ""
-    for shot in range(shots):
-        label = labels[(number + shot) % len(labels)]
-        known = [example for example, of in examples if of == label] or [
-            text for text, _ in examples
-        ]
-        prompt += f"Text: {_cut(known[rng.integers(len(known))])}\nLabel: {label}\n\n"
-
-    def scores(record: str) -> Any:
-        """Logarithms of the labels' probabilities, shape (labels,)."""
-        whole = f"{prompt}Text: {_cut(record)}\nLabel:"
-        likelihood = likelihoods([(whole, f" {label}") for label in labels])
-        mean = np.array([nats / max(1, tokens) for nats, tokens in likelihood])
-        return mean - np.logaddexp.reduce(mean)
-
-    score = scores(text)
-    if calibrated:
-        score -= np.logaddexp.reduce([scores(blank) for blank in _BLANK])
-    return labels[int(np.argmax(score))]
-
-
-def _cut(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST]
-
-
-_RESAMPLES = 1000
-_RESAMPLING_SEED = 20240615
 
 
 def next_token_accuracy(
@@ -334,35 +142,31 @@ def next_token_accuracy(
     tokens = sum(lengths)
     low, high = _interval(hits, lengths)
     over = f"over {tokens} tokens of {len(encoded)} held-out real texts, ends included"
-    return [
-        Metric(
-            f"{called}.next_token_accuracy",
+    accuracy = "next_token_accuracy"
+    numbers = {
+        accuracy: (
             sum(hits) / tokens,
-            "internal",
             f"share of tokens that are the model's most likely next token, {over}",
         ),
-        Metric(
-            f"{called}.next_token_accuracy_low",
-            low,
-            "internal",
-            "lower end of its 95% bootstrap interval over texts",
-        ),
-        Metric(f"{called}.next_token_accuracy_high", high, "internal", "upper end"),
-        Metric(
-            f"{called}.commonest_token",
+        f"{accuracy}_low": (low, "lower end of its 95% bootstrap interval over texts"),
+        f"{accuracy}_high": (high, "upper end"),
+        "commonest_token": (
             max(seen.values()) / tokens,
-            "internal",
             "accuracy of always naming the commonest token",
         ),
-        Metric(f"{called}.cross_entropy", nats / tokens, "internal", f"nats per token, {over}"),
-        Metric(f"{called}.tokens", float(tokens), "internal", "held-out real tokens counted"),
+        "cross_entropy": (nats / tokens, f"nats per token, {over}"),
+        "tokens": (tokens, "held-out real tokens counted"),
+    }
+    return [
+        Metric(f"{called}.{name}", float(value), "internal", note)
+        for name, (value, note) in numbers.items()
     ]
 
 
 def _interval(hits: Sequence[int], lengths: Sequence[int]) -> tuple[float, float]:
     """95% bootstrap interval over texts, not tokens: tokens of a text are dependent."""
     right, of = np.array(hits), np.array(lengths)
-    rng = np.random.default_rng(_RESAMPLING_SEED)
+    rng = np.random.default_rng(_SEED)
     drawn = []
     for _ in range(_RESAMPLES):
         rows = rng.integers(0, len(of), len(of))

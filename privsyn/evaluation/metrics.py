@@ -7,13 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from privsyn.layout import Class
+from privsyn.sentences import Rows
 
 T = TypeVar("T")
+
+GRADES = Rows(Path(__file__).with_name("grades.yaml"))
+"""Grades of the internal report, and their sentences."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,31 @@ def slugs(labels: Sequence[str]) -> list[str]:
         slug if slug and times[slug] == 1 else f"{slug}_{i}".strip("_")
         for i, slug in enumerate(plain)
     ]
+
+
+def total_variation(first: Counter[T], second: Counter[T]) -> float:
+    """Total variation distance of two counts, 0 to 1; 1 if one is empty."""
+    p, q = (max(1, part.total()) for part in (first, second))
+    apart = sum(abs(first[name] / p - second[name] / q) for name in first | second)
+    return 1.0 if not first or not second else apart / 2
+
+
+def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> float:
+    """Largest distance of the distribution functions of two nonempty samples, 0 to 1."""
+    places = np.union1d(first, second)
+    p, q = (
+        np.searchsorted(np.sort(side), places, side="right") / len(side) for side in (first, second)
+    )
+    return float(np.abs(p - q).max())
+
+
+def compare_labels(synthetic: Sequence[str | None], real: Sequence[str | None]) -> list[Metric]:
+    """Total variation distance between the labels of both sides; empty if a side has no labels."""
+    ours, theirs = (Counter(label for label in part if label) for part in (synthetic, real))
+    if not ours or not theirs:
+        return []
+    note = "total variation distance of labels to held-out real records, 0 to 1"
+    return [Metric("labels_apart", total_variation(ours, theirs), "internal", note)]
 
 
 def evenly_spaced(items: Sequence[T], most: int) -> list[T]:

@@ -65,7 +65,7 @@ def evaluate(
         retried: The caller tries again what a later try may mend, so such an error is raised.
 
     Returns:
-        The folder with evaluation.json and the plots; None where evaluation is off or no records
+        The folder with evaluation.json; None where evaluation is off or no records
         are set aside for it, by the settings alone. Whether there is such a record shows in the
         folder only.
 
@@ -114,12 +114,12 @@ def _measure(
     backends: Backends | None,
     digest: str | None,
 ) -> None:
-    """Write evaluation.json, the plots and the internal report."""
+    """Write evaluation.json and the internal report."""
     # privacy: all numbers below depend on these records without noise; they stay in internal/.
     real = held_out(ctx, plan)
     private_folder(folder)
     failures = Failures()
-    metrics, plot_into = beside(ctx, plan, artifact, real, backends, failures)
+    metrics = beside(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     ruler = next((metric.note for metric in metrics if metric.name == ACCURACY), "")
     words, warning = verdict(numbers), accuracy_drop(ctx, plan, numbers, ruler)
@@ -128,10 +128,6 @@ def _measure(
         audited = audit_release(ctx, plan, artifact.parent)
     if _AUDIT in failures.errors:  # and is withheld where it blocks, as one that could not be made
         audited = AuditResult(f"it failed ({failures.errors[_AUDIT]})")
-    for old in folder.glob("*.png"):  # one that is not drawn anew is of an earlier measurement
-        old.unlink()
-    with failures.within("plots"):
-        plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
         folder / layout.EVALUATION,

@@ -215,8 +215,6 @@ def log_measures(ctx: Context, plan: Plan) -> None:
         ctx.lineage.log_metrics(run, numbers)
         if warning := content.get("warning"):
             ctx.lineage.set_tags(run, {WARNING: warning})
-        for plot in sorted(folder.glob("*.png")):
-            ctx.lineage.log_artifact(run, plot, "plots")
         for name in (layout.INSIDE_PAGE, layout.INSIDE_NUMBERS):
             if (folder / name).is_file():
                 ctx.lineage.log_artifact(run, folder / name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,7 @@ import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
-from privsyn.data.profile import load_images, profile_images, read_image_rows, read_rows
-from privsyn.data.profile import sample_sheet as sheet_of
+from privsyn.data.profile import load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
 from privsyn.errors import MissingExtra, ModelError, is_installed
 from privsyn.evaluation.classifiers import (
@@ -30,7 +29,6 @@ from privsyn.evaluation.embeddings import (
     EmbeddedOnce,
     compare_embeddings,
     compare_lengths,
-    embed_both,
 )
 from privsyn.evaluation.images import compare_images, downstream_beside
 from privsyn.evaluation.judge import (
@@ -44,14 +42,8 @@ from privsyn.evaluation.judge import (
     likeness,
     likeness_metrics,
 )
-from privsyn.evaluation.language_model import (
-    compare_labels,
-    compare_words,
-    in_context,
-    perplexity_gap,
-)
-from privsyn.evaluation.metrics import Metric, evenly_spaced
-from privsyn.evaluation.plots import draw_image_plots, draw_plots
+from privsyn.evaluation.language_model import perplexity_gap
+from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
 from privsyn.evaluation.structured import compare_fields
 from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
@@ -61,7 +53,6 @@ from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.language import embed_e5
 from privsyn.models.language.likelihood import Readable, log_likelihoods
-from privsyn.models.language.prompts import context_length
 from privsyn.models.language.text_variation import TextSettings
 from privsyn.models.loading import (
     describe_role,
@@ -245,13 +236,12 @@ def _stored_texts(file: Path, count: int) -> list[str] | None:
     return [str(text) for text in texts] if len(texts) == count else None
 
 
-MOST_READ = 512
+_AT_ONCE = 512
 """Tokens that the language model reads at once."""
-_PER_SHOT = 128
-"""Tokens of an example in a prompt."""
+_MOST = 2000
+"""Most texts or images a side that an encoder reads: a paper's figures take more, at its own
+price."""
 _ALONE_NAME = "public model alone"
-Plotter = Callable[[Path], list[Path]]
-"""Draws the plots into a folder; returns the files."""
 Labeled = tuple[Sequence[str], Sequence[str | None]]
 """Texts, and the label of each."""
 
@@ -277,11 +267,6 @@ class Failures:
             self.errors[name] = (
                 f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
             )
-
-
-def _no_plots(folder: Path) -> list[Path]:
-    """Of a release that was measured by no record."""
-    return []
 
 
 @dataclass(frozen=True)
@@ -342,32 +327,30 @@ def _texts(
     real: Sequence[Record],
     backends: Backends | None,
     failures: Failures,
-) -> tuple[list[Metric], Plotter]:
-    rows, settings = read_rows(artifact), ctx.config.evaluate
+) -> list[Metric]:
+    rows = read_rows(artifact)
     synthetic = [row.text or "" for row in rows], [row.label for row in rows]
     theirs = [record.content for record in real], [record.label for record in real]
-    total = 4 if settings.embeddings else 3
-    # privacy: models are loaded, and what they say is logged, whether there is a record or not
-    _begins(ctx, _ALONE_NAME, 0, total)
-    public = _public(ctx, plan, synthetic, backends)
-    model = _reader(ctx, backends)
-    parts: dict[str, Callable[[], list[Metric]]] = {
-        "words, lengths, labels": lambda: _by_counting(ctx, plan, synthetic, theirs),
-        "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
-    }
-    if settings.embeddings:
+    parts = {"words, lengths, labels": lambda: _by_counting(ctx, plan, synthetic, theirs)}
+    total, done = 1, 0
+    if ctx.config.evaluate.models:
+        total, done = 4, 1
+        # privacy: models are loaded, and what they say is logged, whether there is a record or not
+        _begins(ctx, _ALONE_NAME, 0, total)
+        public = _public(ctx, plan, synthetic, backends)
+        model = _reader(ctx, backends)
         encoders = _encoders(ctx, plan, backends)
-        parts["beside what is free"] = lambda: _beside(
-            ctx, plan, synthetic, theirs, public, encoders
-        )  # fmt: skip
+        parts |= {
+            "perplexity": lambda: _by_reading(synthetic[0], theirs[0], model),
+            "beside what is free": lambda: _beside(ctx, plan, synthetic, theirs, public, encoders),
+        }
     metrics: list[Metric] = []
-    for done, (name, part) in enumerate(parts.items(), start=1):
+    for name, part in parts.items():
         _begins(ctx, name, done, total)
         with failures.within(name):
             metrics += part() if real else []
-    if not real:
-        return [], _no_plots
-    return metrics, partial(draw_plots, texts=synthetic[0], labels=synthetic[1], metrics=metrics)
+        done += 1
+    return metrics
 
 
 def _begins(ctx: Context, name: str, done: int, total: int) -> None:
@@ -385,7 +368,6 @@ def _by_counting(ctx: Context, plan: Plan, synthetic: Labeled, real: Labeled) ->
             else []
         ),
         *compare_lengths(texts, their_texts),
-        *compare_words(texts, their_texts),
         *compare_labels(labels, their_labels),
     ]
     if ctx.config.validation.json_schema is not None:
@@ -406,11 +388,10 @@ def _beside(
 
     Every ruler reads the same texts, so each is embedded once.
     """
-    settings = ctx.config.evaluate
     labeled = len(plan.dataset.labels) > 1
     # Without labels to tell apart all have the same one, for what compares texts alone.
     ours, theirs = (
-        labeled_texts(texts, labels if labeled else [""] * len(texts), settings.embedded_texts)
+        labeled_texts(texts, labels if labeled else [""] * len(texts), _MOST)
         for texts, labels in (synthetic, real)
     )
     # Rivals are trained on as many as the release, or a third; all others test. Nearness has no use
@@ -434,14 +415,18 @@ def _beside(
         NEARNESS: f"vectors of {encoders.called}",
     }
     judged = encoders.judge
-    embed = None if judged is None else judged.embed
-    metrics = [*scores.metrics(called), *likeness_metrics(likeness(case, embed))]
-    if judged is None:
+    metrics = [
+        *scores.metrics(called),
+        *likeness_metrics(likeness(case, None if judged is None else judged.embed)),
+    ]
+    side = min(len(ours), len(case.tested))
+    if judged is None or side < FEWEST:
         return metrics
-    texts, others = ([text for text, _ in part] for part in (ours, case.tested))
-    both = embed_both(texts, others, lambda: judged, settings.embedded_texts)
-    clusters = settings.mauve_scale, settings.mauve_texts_per_cluster
-    return metrics + ([] if both is None else compare_embeddings(*both, encoders.called, *clusters))
+    vectors = [
+        judged.embed([text for text, _ in evenly_spaced(part, side)])
+        for part in (ours, case.tested)
+    ]
+    return [*metrics, *compare_embeddings(vectors[0], vectors[1], encoders.called)]
 
 
 def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str]]:
@@ -475,14 +460,9 @@ def _public(ctx: Context, plan: Plan, synthetic: Labeled, backends: Backends | N
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
     """
-    settings = ctx.config.evaluate
-    if not (settings.public_alone and (settings.embeddings or settings.in_context_records)):
-        return []
-    names: list[str | None] = [
-        label for _, label in labeled_texts(*synthetic, settings.embedded_texts)
-    ]
+    names: list[str | None] = [label for _, label in labeled_texts(*synthetic, _MOST)]
     if not plan.dataset.labels:
-        names = [None] * len(evenly_spaced(synthetic[0], settings.embedded_texts))
+        names = [None] * len(evenly_spaced(synthetic[0], _MOST))
     if not names:
         return []
     if written := _candidates(public_file(ctx, plan)):
@@ -507,46 +487,17 @@ def _candidates(file: Path) -> _Public:
 
 
 def _by_reading(
-    ctx: Context,
-    synthetic: Labeled,
-    real: Labeled,
-    public: _Public,
-    model: Readable | None,
+    synthetic: Sequence[str], real: Sequence[str], model: Readable | None
 ) -> list[Metric]:
-    """Metrics of the public language model as a reader. See evaluation.language_model."""
-    settings = ctx.config.evaluate
+    """Perplexity under the public language model, where it can be read."""
     if model is None:
         return []
-    read = partial(log_likelihoods, model, most=MOST_READ)
-    metrics = perplexity_gap(synthetic[0], real[0], read, settings.perplexity_texts)
-    if settings.in_context_records:
-        half = len(real[0]) // 2
-        ours = labeled_texts(*synthetic, settings.embedded_texts)
-        pairs = list(zip(*real, strict=True))
-        known, tested = ([(t, of) for t, of in part if of] for part in (pairs[:half], pairs[half:]))
-        sets = {"synthetic": ours, "real": known[: len(ours)]}
-        if public and ours:
-            sets["public"] = [(text, label) for text, label in public if label is not None]
-        longest = _PER_SHOT * (settings.in_context_shots + 1)
-        context = context_length(model.network.config.get_text_config()) or longest
-        read = partial(log_likelihoods, model, most=max(MOST_READ, min(longest, context)))
-        if ours:
-            metrics += in_context(
-                sets,
-                tested,
-                read,
-                settings.in_context_records,
-                settings.in_context_shots,
-                settings.in_context_calibrated,
-            )
-    return metrics
+    return perplexity_gap(synthetic, real, partial(log_likelihoods, model, most=_AT_ONCE))
 
 
 def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
-    """The public language model, where one is on this machine and has something to read."""
-    models, settings = ctx.config.models, ctx.config.evaluate
-    if not (settings.perplexity_texts or settings.in_context_records):
-        return None
+    """The public language model, where one is on this machine."""
+    models = ctx.config.models
     if models.server is not None or (backends and "language" not in backends.models):
         return None
     model = backends.language if backends else load_role(models, "language", ctx.config.performance)
@@ -560,12 +511,11 @@ def _images(
     real: Sequence[Record],
     backends: Backends | None,
     failures: Failures,
-) -> tuple[list[Metric], Plotter]:
+) -> list[Metric]:
     encoder = _encoder(ctx, plan, backends)  # privacy: loaded whether there is a record or not
     if not real:
-        return [], _no_plots
-    rows = read_image_rows(artifact)
-    pairs = list(load_images(artifact.parent, rows))
+        return []
+    pairs = list(load_images(artifact.parent, read_image_rows(artifact)))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
     metrics: list[Metric] = []
     with failures.within("pixels"):
@@ -574,21 +524,15 @@ def _images(
             theirs = [record.label for record in real]
             metrics += downstream_beside(synthetic, labels, images, theirs)
         if encoder is not None:
-            metrics += compare_images(
-                synthetic,
-                images,
-                lambda: encoder,
-                ctx.config.evaluate.encoded_images,
-                str(measuring_encoder(ctx)),
-            )
-    sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
-    return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
+            name = str(measuring_encoder(ctx))
+            metrics += compare_images(synthetic, images, encoder, _MOST, name)
+    return metrics
 
 
 def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pixels] | None:
     """What images are compared by; None where nothing is, or may be."""
     config = ctx.config
-    if not config.evaluate.embeddings:
+    if not config.evaluate.models:
         return None
     if backends is not None:
         return backends.image_embedder
@@ -598,35 +542,25 @@ def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pi
 
 
 def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
-    settings, models = ctx.config.evaluate, ctx.config.models
-    if settings.embeddings:
-        embedder = loaded.models.get("embedder")
-        if embedder is None:
-            embedder = load_embedder(models, ctx.config.performance, ctx.workspace.cache)
-        try_embedder(embedder, SENTENCE)
-        if settings.encoder is not None:
-            _judge_revision(ctx)  # raises: one that was named is meant, unlike a missing package
-        if why_no_judge(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
-            judge = load_measuring_encoder(
-                settings.encoder, ctx.config.performance, ctx.workspace.cache
-            )
-            try_embedder(judge, SENTENCE)
-        if settings.classifier is not None:
-            from privsyn.models.training.text_classifier import try_classifier
-
-            try_classifier(
-                _classifier_folder(settings.classifier), ctx.config.performance, SENTENCE
-            )
-    if models.server is not None:
+    settings, models, performance = ctx.config.evaluate, ctx.config.models, ctx.config.performance
+    if not settings.models:
         return
-    if settings.public_alone and (settings.embeddings or settings.in_context_records):
+    embedder = loaded.models.get("embedder")
+    try_embedder(embedder or load_embedder(models, performance, ctx.workspace.cache), SENTENCE)
+    if settings.encoder is not None:
+        _judge_revision(ctx)  # raises: one that was named is meant, unlike a missing package
+    if why_no_judge(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
+        judge = load_measuring_encoder(settings.encoder, performance, ctx.workspace.cache)
+        try_embedder(judge, SENTENCE)
+    if settings.classifier is not None:
+        from privsyn.models.training.text_classifier import try_classifier
+
+        try_classifier(_classifier_folder(settings.classifier), performance, SENTENCE)
+    if models.server is None:
         try_alone(ctx, plan, loaded)
-    if settings.perplexity_texts or settings.in_context_records:
-        model = loaded.models.get("language") or load_role(
-            models, "language", ctx.config.performance
-        )
+        model = loaded.models.get("language") or load_role(models, "language", performance)
         if isinstance(model, Readable):
-            log_likelihoods(model, [("", SENTENCE)], most=MOST_READ)
+            log_likelihoods(model, [("", SENTENCE)], most=_AT_ONCE)
 
 
 def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
@@ -646,8 +580,8 @@ def beside(
     real: Sequence[Record],
     backends: Backends | None,
     failures: Failures,
-) -> tuple[list[Metric], Plotter]:
-    """Numbers about a release beside held-out real records, internal, and what draws the plots.
+) -> list[Metric]:
+    """Numbers about a release beside held-out real records, internal.
 
     privacy: none without records, and what is shown and logged meanwhile is the same.
     """
@@ -664,15 +598,13 @@ def revisions(ctx: Context, plan: Plan) -> list[str | None]:
     """Which models ``beside`` reads, by digest."""
     if not _of_texts(plan):
         return [why_no_encoder(ctx, plan)]
-    models, settings = ctx.config.models, ctx.config.evaluate
-    roles = [("embedder", settings.embeddings), ("language", models.server is None)]
-    cache = ctx.workspace.cache
-    used = [describe_role(models, role, cache).revision if used else None for role, used in roles]
-    if not settings.embeddings:
-        return used
+    models, settings, cache = ctx.config.models, ctx.config.evaluate, ctx.workspace.cache
+    if not settings.models:
+        return []
+    roles: list[Role] = ["embedder", *(["language"] if models.server is None else [])]
+    used: list[str | None] = [describe_role(models, role, cache).revision for role in roles]
     with suppress(ModelError, MissingExtra):
         used.append(_judge_revision(ctx))
     if settings.classifier is not None:
-        place = locate(_classifier_folder(settings.classifier))
-        used.append(fingerprint(place, cache))
+        used.append(fingerprint(locate(_classifier_folder(settings.classifier)), cache))
     return [*used, why_no_judge(ctx, plan)]

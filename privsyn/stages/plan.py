@@ -164,7 +164,7 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     _check_modality(config, method.name, models)
     _refuse_small(config, method.name, models)
-    if config.evaluate.enabled and config.evaluate.embeddings:
+    if config.evaluate.enabled and config.evaluate.models:
         modality = modality_of(config.dataset)
         describe_role(config.models, modality.embedder, cache)
         encoder = ModelReference.measuring_encoder(config.evaluate.image_encoder)

@@ -13,7 +13,6 @@ from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomi
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.judge import Scores
-from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import (
     CUT_OFF,
     Availability,
@@ -28,7 +27,7 @@ from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.text import Texts
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.report.document import Block, ReportSection
+from privsyn.report.document import ReportSection
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import find
@@ -40,7 +39,7 @@ from privsyn.stages.plan import longest
 def report(
     ctx: Context, plan: Plan, sections: Sequence[ReportSection] | None = None
 ) -> tuple[Path, Path]:
-    """Write the internal report of a release from its evaluation.json and plots.
+    """Write the internal report of a release from its evaluation.json.
 
     No record is read. A release that was not measured has one too, which says why.
 
@@ -58,12 +57,8 @@ def report(
     folder, measured = ctx.workspace.internal(plan.id), _read_evaluation(ctx, plan.id)
     sections = internal_sections(ctx, plan) if sections is None else sections
     values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
-    plots = [
-        Block("picture", title=file.stem.replace("_", " "), png=file.read_bytes())
-        for file in _plots(folder)
-    ]
     beside = comparison(Scores.read(values))
-    document = inside(outward(find(ctx, plan)), sections, beside, plots)
+    document = inside(outward(find(ctx, plan)), sections, beside)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
@@ -80,7 +75,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         texts=texts,
         held_out=release.source.has_holdout,
         labeled=len(plan.dataset.labels) > 1,
-        embedded=ctx.config.evaluate.embeddings,
+        models=ctx.config.evaluate.models,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=_rows(ctx, plan),
@@ -91,8 +86,6 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", release.settings),
         longest=longest(f"methods.{plan.method}", release.settings)[0],
-        perplexity_texts=ctx.config.evaluate.perplexity_texts,
-        in_context_records=ctx.config.evaluate.in_context_records,
         reader=ctx.config.models.server is None,
     )
     metrics = measured.get("metrics", ())
@@ -168,11 +161,6 @@ def failures_text(measured: Mapping[str, Any]) -> str:
     """What of an evaluation could not be measured, in words; empty for nothing."""
     failures = measured.get("failed", {})
     return "; ".join(f"{name}: {error}" for name, error in failures.items())
-
-
-def _plots(folder: Path) -> list[Path]:
-    """Those that say what no chart of the page says."""
-    return sorted(file for file in folder.glob("*.png") if file.name not in IN_REPORT)
 
 
 def in_words(section: ReportSection) -> str:

@@ -145,6 +145,7 @@ def test_imports_point_inward(package, may_not):
                 "errors",
                 "files",
                 "section",
+                "sentences",
                 "layout",
                 "report.document",
             ),

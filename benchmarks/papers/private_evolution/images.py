@@ -59,7 +59,6 @@ SMALL = {
     "dataset.unit": "scan",
     "methods.private_evolution.population": 3,
     "methods.private_evolution.lookahead": 1,
-    "evaluate.encoded_images": 30,
     "validation.min_share": 0,
 }
 

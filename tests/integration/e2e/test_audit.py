@@ -36,7 +36,7 @@ from tests.integration.e2e.small_project import (
     stand_ins,
 )
 
-QUIET = ("evaluate.embeddings=false", "evaluate.public_alone=false")
+QUIET = ("evaluate.models=false",)
 
 
 def released(root, **changes):
@@ -147,7 +147,7 @@ def waiting(root):
         root,
         methods={"invisible_ink": METHODS["invisible_ink"]},
         dataset={"holdout": 0.4},
-        evaluate={"audit": "block", "embeddings": False, "public_alone": False},
+        evaluate={"audit": "block", "models": False},
     )
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
     ctx = project.context()

@@ -71,7 +71,7 @@ def taught(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         toys = Backends(stand_ins())
         patch.setattr("privsyn.stages.run.load_models", lambda ctx, plan: toys)
-        ctx = project.context("evaluate.embeddings=false")
+        ctx = project.context("evaluate.models=false")
         parent = project.root / "releases" / run(ctx, NAME, published=False).id
     spent = ctx.ledger.accounts.balance("letters").spent
     printed = project.cli("distill", parent.name, "-S", "methods.distill.epochs=3").stdout

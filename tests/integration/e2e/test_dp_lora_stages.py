@@ -155,7 +155,7 @@ class Counted(FakeTrainableModel):
 
 
 def test_one_process_loads_the_trained_model_once_however_many_shards(make, monkeypatch):
-    ctx = make(performance={"shards": 3}).context("evaluate.embeddings=false")
+    ctx = make(performance={"shards": 3}).context("evaluate.models=false")
     model = Counted()
     monkeypatch.setattr(
         "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})

@@ -204,9 +204,7 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     why = None if here else "it is not here."
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: why)
     monkeypatch.setattr("privsyn.stages.measure.is_installed", lambda name: True)
-    ctx = make_project(methods=METHODS).context(
-        "evaluate.public_alone=false", "evaluate.perplexity_texts=0"
-    )
+    ctx = make_project(methods=METHODS).context()
     planned = plan(ctx, "private_evolution")
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
     metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
@@ -234,7 +232,7 @@ def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_p
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: None)
-    ctx = make_project(methods=METHODS).context("evaluate.perplexity_texts=0")
+    ctx = make_project(methods=METHODS).context()
     planned = plan(ctx, "private_evolution", open_account=True)
     _keep_public(ctx, planned, [(label, text) for text, label in TEXTS[:120]])
     kept = public_file(ctx, planned)
@@ -261,9 +259,7 @@ def test_the_users_own_examples_are_rivals(make_project, tmp_path, monkeypatch, 
     monkeypatch.setattr("privsyn.stages.measure.judge", lambda case, *_, **__: seen.append(case))
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: "none.")
-    ctx = make_project(methods=METHODS).context(
-        "evaluate.perplexity_texts=0", "evaluate.public_alone=false", f"{where}={INVENTED}"
-    )
+    ctx = make_project(methods=METHODS).context(f"{where}={INVENTED}")
     planned = plan(ctx, "private_evolution")
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
     beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())

@@ -316,7 +316,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
         in metrics["fid"]["note"]
     )
     assert metrics["downstream.records"]["value"] > 20
-    assert (internal / "samples.png").stat().st_mode & 0o077 == 0
+    assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()
     lines = outcome(ctx, planned)
     assert lines["images"] == "30"

@@ -339,10 +339,7 @@ def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path,
 
 
 def test_a_published_release_that_is_evaluated_again_leaves_no_run_open(make_project, tracker):
-    ctx = make_project().context(
-        "dataset.holdout=0.5", "evaluate.embeddings=false", "evaluate.public_alone=false",
-        "evaluate.perplexity_texts=0", tracker=tracker,
-    )  # fmt: skip
+    ctx = make_project().context("dataset.holdout=0.5", "evaluate.models=false", tracker=tracker)
     planned, _ = release(ctx)
     validate(ctx, planned)
     for _ in range(2):

@@ -210,7 +210,7 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
     make_project, tmp_path, rows, labels, held_out, names, why
 ):
     """Five texts, one label, a hold-out that is smaller than a metric needs, or empty."""
-    ctx = make_project(methods=INK).context("evaluate.perplexity_texts=0")
+    ctx = make_project(methods=INK).context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     real = [
         Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
@@ -242,18 +242,16 @@ def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_
         raise ModelError("damaged.")
 
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", damaged)
-    ctx = make_project(methods=INK).context(
-        "evaluate.perplexity_texts=0", "evaluate.public_alone=false"
-    )
+    ctx = make_project(methods=INK).context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
     with pytest.raises(ModelError, match="damaged"):
         beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures())
 
 
-@pytest.mark.parametrize("embeddings", [True, False])
+@pytest.mark.parametrize("models", [True, False])
 def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
-    make_project, tmp_path, monkeypatch, embeddings
+    make_project, tmp_path, monkeypatch, models
 ):
     """Progress and logs leave the machine of a task, by Airflow's log store: one unit in the
     hold-out, whose only record has no label, or none at all, must look alike there."""
@@ -273,7 +271,7 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
 
     def seen(real):
         shown = []
-        ctx = project.context(f"evaluate.embeddings={json.dumps(embeddings)}")
+        ctx = project.context(f"evaluate.models={json.dumps(models)}")
         shutil.rmtree(ctx.workspace.cache / "alone", ignore_errors=True)
         ctx.progress = lambda *counts: shown.append(counts)
         planned = plan(ctx, "invisible_ink", open_account=True)
@@ -288,9 +286,9 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
     assert none[2:] == one[2:] == many[2:]
     named = [counts for counts in none[2] if counts[-1] == "measurements"]
     assert [counts[1:3] for counts in named] == [(done, len(named)) for done in range(len(named))]
-    assert len({counts[0] for counts in named}) == len(named) == (4 if embeddings else 3)
+    assert len({counts[0] for counts in named}) == len(named) == (4 if models else 1)
     alone = [counts for counts in none[2] if counts[-1] == "texts"]
-    assert {counts[2] for counts in alone} == ({80} if embeddings else set())  # two draws of 40
+    assert {counts[2] for counts in alone} == ({80} if models else set())  # two draws of 40
     assert "language" in none[3]
 
 

@@ -65,7 +65,7 @@ def begun(method, tmp_path_factory):
     made = build_project(
         root / "base",
         methods={method: SETTINGS[method]},
-        evaluate={"embeddings": False, "public_alone": False},
+        evaluate={"models": False},
         performance={"shards": 2},
     )
     made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])

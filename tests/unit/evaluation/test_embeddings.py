@@ -1,4 +1,4 @@
-"""MAUVE on samples whose order is known, and where it is left out."""
+"""MAUVE on samples whose order is known."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privsyn.evaluation.embeddings import (
-    Embedded,
-    EmbeddedOnce,
-    area,
-    cluster_counts,
-    compare_embeddings,
-    embed_both,
-    mauve,
-)
+from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, mauve
 
 
 @dataclass
@@ -75,14 +67,6 @@ def test_two_clusters_by_hand() -> None:
     assert mauve(first, second) == pytest.approx(expected)
 
 
-def both(
-    synthetic: Sequence[str], real: Sequence[str], embedder: HashEmbedder, most: int
-) -> tuple[Embedded, Embedded]:
-    found = embed_both(synthetic, real, lambda: embedder, most)
-    assert found is not None
-    return found
-
-
 def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None:
     embedder, loaded = HashEmbedder(), []
 
@@ -100,37 +84,23 @@ def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None
     assert (once.revision, once.width) == (embedder.revision, embedder.width)
 
 
-def test_sides_are_taken_at_one_size_and_labeled_internal() -> None:
-    embedder = HashEmbedder()
+def vectors(words: str, count: int) -> NDArray[np.float32]:
+    return HashEmbedder().embed(sample(words, count))
+
+
+def test_a_score_says_of_how_many_texts_and_of_which_encoder() -> None:
     alike, apart = (
-        compare_embeddings(*both(sample("a b c", 50), sample(words, 300), embedder, 40), "hash")[0]
+        compare_embeddings(vectors("a b c", 40), vectors(words, 40), "hash")[0]
         for words in ("a b c", "d e f")
     )
-    assert embedder.seen == [40] * 4
-    assert alike.name == "mauve"
-    assert alike.cls == "internal"
-    assert "40 a side" in alike.note
-    assert "hash" in alike.note
-    assert alike.value > 0.8 > 0.2 > apart.value
-
-
-def test_mauve_of_another_scale_says_so_and_is_another_number() -> None:
-    """InvisibleInk: scale .9 and one cluster for 20 texts, so that values compare with its own."""
-    sides = both(sample("a b c d", 60), sample("c d e f", 60), HashEmbedder(), 60)
-    usual = compare_embeddings(*sides, "hash")[0]
-    paper, low, high = compare_embeddings(*sides, "hash", 0.9, 20)
-    first, second = cluster_counts(sides[0].vectors, sides[1].vectors, 20)
-    assert (len(first), len(cluster_counts(sides[0].vectors, sides[1].vectors)[0])) == (3, 6)
-    assert paper.value == area(first, second, 0.9) > usual.value
-    assert low.value <= paper.value <= high.value
-    assert paper.note.endswith("; scale 0.9, 20 texts a cluster")
-    assert "scale" not in usual.note
+    assert (alike.name, alike.cls) == ("mauve", "internal")
+    assert "40 a side, vectors of hash" in alike.note
+    assert alike.value > 0.8 > 0.3 > apart.value
 
 
 def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts() -> None:
     def width(count: int) -> float:
-        sides = [sample("a b c d", count), sample("c d e f", count)]
-        found = compare_embeddings(*both(*sides, HashEmbedder(), count), "hash")
+        found = compare_embeddings(vectors("a b c d", count), vectors("c d e f", count), "hash")
         value, low, high = (metric.value for metric in found)
         assert [metric.name for metric in found] == ["mauve", "mauve_low", "mauve_high"]
         assert {metric.cls for metric in found} == {"internal"}
@@ -138,23 +108,6 @@ def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts() -> None:
         return high - low
 
     assert width(400) < width(50)
-
-
-def test_vectors_stand_beside_their_rows() -> None:
-    embedder = HashEmbedder()
-    texts = sample("a b c d e f g", 100)
-    ours, theirs = both(texts, texts[::-1], embedder, 33)
-    assert len(ours.rows) == 33
-    assert np.array_equal(ours.vectors, embedder.embed([texts[i] for i in ours.rows]))
-    assert np.array_equal(theirs.vectors, embedder.embed([texts[::-1][i] for i in theirs.rows]))
-
-
-def test_too_few_texts_load_nothing() -> None:
-    def load() -> HashEmbedder:
-        raise AssertionError("loaded")
-
-    assert embed_both(["a"] * 19, ["a"] * 100, load, 100) is None
-    assert embed_both([], [], load, 100) is None
 
 
 @pytest.mark.parametrize("different", [1, 2, 3])

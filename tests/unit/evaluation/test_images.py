@@ -101,7 +101,7 @@ def test_one_mode_of_two_is_precise_and_does_not_cover():
 
 
 def test_comparison_says_how_many_images_and_which_embedder():
-    metrics = compare_images(images(30, 0, 250), images(25, 0, 250, 1), Flat, 24, "fake")
+    metrics = compare_images(images(30, 0, 250), images(25, 0, 250, 1), Flat(), 24, "fake")
     assert [metric.name for metric in metrics] == ["fid", "kid", "precision", "recall"]
     for metric in metrics:
         assert metric.cls == "internal"
@@ -110,7 +110,7 @@ def test_comparison_says_how_many_images_and_which_embedder():
 
 def test_far_images_are_farther():
     near, far = (
-        compare_images(other, images(40, 0, 100, 1), Flat, 40, "fake")[0].value
+        compare_images(other, images(40, 0, 100, 1), Flat(), 40, "fake")[0].value
         for other in (images(40, 0, 100), images(40, 150, 250))
     )
     assert near < far / 10
@@ -121,11 +121,11 @@ def test_other_real_images_stand_beside_where_there_are_enough():
     real = [*images(20, 0, 100, 1), *images(20, 150, 250, 2)]
     turns = [real[i // 2 + 20 * (i % 2)] for i in range(40)]
     for order in (real, turns):
-        found = compare_images(images(20, 0, 100), order, Flat, 20, "fake")
+        found = compare_images(images(20, 0, 100), order, Flat(), 20, "fake")
         value = {metric.name: metric.value for metric in found}
         assert {"fid_real", "kid_real", "precision_real", "recall_real"} < set(value)
         assert value["fid_real"] < value["fid"] / 3
-    assert len(compare_images(images(20, 0, 100), real[1:], Flat, 20, "fake")) == 4
+    assert len(compare_images(images(20, 0, 100), real[1:], Flat(), 20, "fake")) == 4
 
 
 def test_a_classifier_of_real_images_stands_beside_that_of_the_release():
@@ -155,10 +155,7 @@ def test_real_images_are_drawn_by_label_as_the_release_is():
 
 
 def test_too_few_images_load_no_embedder():
-    def load():
-        raise AssertionError("loaded")
-
-    assert compare_images(images(19, 0, 9), images(50, 0, 9), load, 100, "fake") == []
+    assert compare_images(images(19, 0, 9), images(50, 0, 9), Flat(), 100, "fake") == []
 
 
 def test_a_classifier_learns_what_the_images_show():

@@ -1,13 +1,12 @@
-"""The public model as a reader: perplexities, and answers with examples in its prompt."""
+"""The public model as a reader: perplexities, of the release and of real texts."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from privsyn.evaluation.language_model import in_context, perplexity_gap
+from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.loading import load_role
@@ -69,63 +68,3 @@ def test_perplexity_is_of_tokens_and_has_an_interval():
     assert found["perplexity.gap_low"] <= -2 <= found["perplexity.gap_high"]
     assert perplexity_gap(["a"] * 19, ["b"] * 40, read, 40) == []
     assert perplexity_gap(["a"] * 40, ["b"] * 40, lambda pairs: [(0.0, 0)] * len(pairs), 40) == []
-
-
-def test_a_model_that_learns_from_its_prompt_is_right_and_one_that_cannot_is_not():
-    records = [(f"about {label} {i}", label) for i in range(30) for label in ("cats", "dogs")]
-    asked = []
-
-    def reads(pairs):
-        asked.append(pairs[0][0])
-        text = pairs[0][0].rpartition("Text: ")[2]
-        return [(0.0 if label.strip() in text else -9.0, 1) for _, label in pairs]
-
-    found = in_context({"synthetic": records, "real": []}, records, reads, 24)
-    values = named(found)
-    assert (values["in_context.synthetic"], values["in_context.records"]) == (1, 24)
-    assert values["in_context.chance"] == pytest.approx(0.5, abs=0.1)
-    assert values["in_context.low"] <= 1 <= values["in_context.high"]
-    assert "in_context.real" not in values
-    assert {metric.cls for metric in found} == {"internal"}
-    assert all(prompt.count("Text: ") == 5 for prompt in asked)
-    blind = named(in_context({"synthetic": records}, records, lambda p: [(-1.0, 1)] * len(p), 60))
-    assert blind["in_context.synthetic"] == 0.5
-    assert in_context({"synthetic": records}, records[:10], reads, 24) == []
-    few = named(in_context({"synthetic": records, "public": records}, records, reads, 8))
-    assert (few["in_context.records"], few["in_context.public"]) == (8, 1)
-    assert in_context({"synthetic": records}, [("a", "cats")] * 30, reads, 24) == []
-    assert np.isfinite(list(values.values())).all()
-
-
-def test_shots_are_as_many_as_asked_for():
-    records = [(f"about {label} {i}", label) for i in range(30) for label in ("cats", "dogs")]
-    asked = []
-
-    def reads(pairs):
-        asked.append(pairs[0][0])
-        return [(-1.0, 1)] * len(pairs)
-
-    found = in_context({"synthetic": records}, records, reads, 24, shots=7)
-    assert all(prompt.count("Text: ") == 8 for prompt in asked)
-    assert "7 examples" in found[0].note
-
-
-def test_calibration_takes_off_what_the_prompt_alone_prefers():
-    """Zhao et al. 2021: a model that likes one label whatever it reads is right once divided."""
-    records = [(f"about {label} {i}", label) for i in range(30) for label in ("cats", "dogs")]
-    blank = []
-
-    def reads(pairs):
-        text = pairs[0][0].rpartition("Text: ")[2].removesuffix("\nLabel:")
-        if text in ("N/A", "[MASK]", ""):
-            blank.append(text)
-        liked = {" cats": -1.0, " dogs": -4.0}
-        return [(liked[label] + (label.strip() in text), 1) for _, label in pairs]
-
-    plain = named(in_context({"synthetic": records}, records, reads, 24))
-    assert plain["in_context.synthetic"] < 0.6
-    assert not blank
-    calibrated = in_context({"synthetic": records}, records, reads, 24, calibrated=True)
-    assert named(calibrated)["in_context.synthetic"] == 1
-    assert set(blank) == {"N/A", "[MASK]", ""}
-    assert calibrated[0].note.endswith("calibrated")

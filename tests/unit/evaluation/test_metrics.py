@@ -17,8 +17,7 @@ from privsyn.evaluation.judge import (
     likeness,
     likeness_metrics,
 )
-from privsyn.evaluation.language_model import compare_labels
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, compare_labels
 
 TEXTS = ["the bill is wrong", "my knee hurts today"]
 REAL = ["a wrong bill again", "the knee still hurts"]
@@ -93,3 +92,9 @@ def test_every_number_beside_real_records_is_internal():
     ):
         assert found
         assert {metric.cls for metric in found} == {"internal"}
+
+
+def test_labels_are_compared_by_share():
+    (apart,) = compare_labels(["a", "a", "b", None], ["a", "b", "b", "b", "c", "c"])
+    assert apart.value == pytest.approx((4 / 6 - 1 / 6 + abs(1 / 3 - 1 / 2) + 1 / 3) / 2)
+    assert compare_labels([None], ["a"]) == compare_labels(["a"], []) == []

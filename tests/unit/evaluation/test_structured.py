@@ -65,12 +65,11 @@ def test_fields_that_are_alike_are_as_near_as_real_ones_are_to_each_other() -> N
     found = values(metrics)
     assert {metric.label for metric in metrics} == {"kind", "cost", "note"}
     for field in ("kind", "cost", "note"):
-        own = [found[f"fields.{field}.{part}"] for part in ("apart_low", "apart", "apart_high")]
-        assert own == sorted(own)
         assert found[f"fields.{field}.apart"] < found[f"fields.{field}.apart_real"] + 0.15
-        assert found[f"fields.{field}.lacking"] == 0
-    plain = section([metric.to_json() for metric in metrics])
-    assert plain.grade in ("good", "fair")
+    shown = section([metric.to_json() for metric in metrics])
+    (block,) = shown.blocks
+    assert (shown.grade, [item.name for item in block.items]) == (None, ["kind", "cost", "note"])
+    assert all("real to other real 0." in item.note for item in block.items)
 
 
 def test_distances_are_those_of_other_code() -> None:
@@ -82,17 +81,6 @@ def test_distances_are_those_of_other_code() -> None:
     assert found["fields.cost.apart"] == pytest.approx(ks_2samp(*costs).statistic)
     bills = [sum(r["kind"] == "bill" for r in side) / 100 for side in (held[0], chosen)]
     assert found["fields.kind.apart"] == pytest.approx(abs(bills[0] - bills[1]))
-
-
-def test_the_field_that_is_far_off_is_named_with_what_it_lacks() -> None:
-    ours = [json.dumps({"kind": "bill"} | ({"cost": 1} if i < 50 else {})) for i in range(100)]
-    metrics = compare_fields(ours, drawn(200, 5), RECORD)
-    found = values(metrics)
-    assert found["fields.cost.lacking"] == 0.5
-    said = section([metric.to_json() for metric in metrics])
-    assert said.grade == "poor"
-    assert "The weakest is cost" in said.advice
-    assert "without it is +0.50 higher" in said.advice
 
 
 def test_no_name_or_value_that_real_records_alone_have_is_in_any_number() -> None:
@@ -123,11 +111,3 @@ def test_what_cannot_be_compared_is_unavailable(ours, theirs, schema) -> None:
         "since evaluate.enabled is off."
         in section([], "evaluate.enabled is off").blocks[0].items[0]
     )
-
-
-def test_a_section_shows_every_field_with_its_interval() -> None:
-    metrics = [metric.to_json() for metric in compare_fields(drawn(60, 8), drawn(120, 9), RECORD)]
-    (block,) = section(metrics).blocks
-    assert block.kind == "numbers"
-    assert [item.name for item in block.items] == ["kind", "cost", "note"]
-    assert all(0 <= item.low <= item.value <= item.high <= 1 for item in block.items)
