@@ -33,7 +33,7 @@ def _nothing_fetched(tmp_path, monkeypatch):
 
 def test_the_voter_does_not_measure_its_own_choice(make_project):
     ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
-    planned = plan(ctx, "private_evolution")
+    planned = plan(ctx, "private_evolution", open_account=True)
     assert "cast the votes" in str(why_no_encoder(ctx, planned))
     # Another encoder voted: the builtin one may measure.
     other = planned.models["image_embedder"].model_copy(update={"revision": "sha256:other"})
@@ -51,7 +51,7 @@ def test_an_encoder_that_is_not_here_names_the_command(make_project):
 def test_a_folder_of_transformers_measures(make_project, tmp_path):
     folder, language = save_resnet(tmp_path / "resnet"), tmp_path / "language"
     ctx = make_project().context(*DIGITS, f"evaluate.image_encoder={folder}")
-    planned = plan(ctx, "private_evolution")
+    planned = plan(ctx, "private_evolution", open_account=True)
     assert why_no_encoder(ctx, planned) is None
     artifact, real = write_release(tmp_path)
     fids = {}
@@ -64,7 +64,7 @@ def test_a_folder_of_transformers_measures(make_project, tmp_path):
                 weights[f"{last}.{part}"] *= 2
                 weights[f"encoder.stages.1.layers.0.shortcut.normalization.{part}"] *= 2
             save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        metrics, _ = beside(ctx, planned, artifact, real, None, Failures())
+        metrics = beside(ctx, planned, artifact, real, None, Failures())
         [fids[name]] = [metric for metric in metrics if metric.name == "fid"]
     assert fids["raw"].value > 0
     assert fids["twice"].value == pytest.approx(4 * fids["raw"].value, rel=1e-4)
@@ -109,11 +109,11 @@ def write_release(folder):
 @pytest.mark.parametrize("voted", [True, False])
 def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_path, voted):
     ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
-    planned = plan(ctx, "private_evolution")
+    planned = plan(ctx, "private_evolution", open_account=True)
     if not voted:
         planned = planned.model_copy(update={"models": {}})
     artifact, real = write_release(tmp_path)
-    metrics, _ = beside(ctx, planned, artifact, real, None, Failures())
+    metrics = beside(ctx, planned, artifact, real, None, Failures())
     names = {metric.name for metric in metrics}
     assert "downstream.accuracy" in names
     assert ({"fid", "kid", "precision", "recall"} <= names) is not voted
@@ -127,7 +127,7 @@ def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_n
     make_project, tmp_path, monkeypatch, held_out
 ):
     ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
-    planned = plan(ctx, "private_evolution").model_copy(update={"models": {}})
+    planned = plan(ctx, "private_evolution", open_account=True).model_copy(update={"models": {}})
 
     def damaged(*_):
         raise ModelError("damaged.")
@@ -204,10 +204,12 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     why = None if here else "it is not here."
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: why)
     monkeypatch.setattr("privsyn.stages.measure.is_installed", lambda name: True)
+    monkeypatch.setattr("privsyn.stages.measure.public_alone", lambda *_: None)
+    monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
     ctx = make_project(methods=METHODS).context()
-    planned = plan(ctx, "private_evolution")
+    planned = plan(ctx, "private_evolution", open_account=True)
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
-    metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    metrics = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
     value = {metric.name: metric.value for metric in metrics}
     assert {metric.cls for metric in metrics} == {"internal"}
     assert ("vectors.accuracy" in value) is ("mauve" in value) is here
@@ -229,6 +231,7 @@ def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_p
         raise AssertionError("written again")
 
     monkeypatch.setattr("privsyn.stages.measure.public_alone", writes)
+    monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: None)
@@ -239,7 +242,7 @@ def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_p
     assert kept.stat().st_mode & 0o777 == 0o600
     _keep_public(ctx, planned, [("Billing", "another")])  # a resumed run keeps the first
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
-    metrics, _ = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
+    metrics = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
     notes = {metric.name: metric.note for metric in metrics}
     assert "all texts of the public model" in notes["words.everything"]
     assert "vectors.chosen" in notes
@@ -259,8 +262,10 @@ def test_the_users_own_examples_are_rivals(make_project, tmp_path, monkeypatch, 
     monkeypatch.setattr("privsyn.stages.measure.judge", lambda case, *_, **__: seen.append(case))
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
     monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: "none.")
+    monkeypatch.setattr("privsyn.stages.measure.public_alone", lambda *_: None)
+    monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
     ctx = make_project(methods=METHODS).context(f"{where}={INVENTED}")
-    planned = plan(ctx, "private_evolution")
+    planned = plan(ctx, "private_evolution", open_account=True)
     real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
     beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
     assert list(seen[0].examples) == [(one["text"], one["label"]) for one in INVENTED[:2]]

@@ -338,22 +338,6 @@ def about(**changes: object) -> Availability:
 
 
 @pytest.mark.parametrize(
-    ("rows", "texts", "said"),
-    [
-        (40, 32, "Raise evaluate.perplexity_texts."),
-        (32, 32, "The release, of 32, is too small"),
-        (24, 500, "The release, of 24, is too small"),
-    ],
-)
-def test_a_setting_that_does_nothing_for_a_small_release_is_not_named(rows, texts, said):
-    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
-    metrics = measured(**dict(zip(names, (0.1, -0.4, 0.6), strict=True)))
-    *_, found = sections(metrics, about(rows=rows, perplexity_texts=texts))
-    assert said in found.advice
-    assert ("evaluate.perplexity_texts" in found.advice) == (rows > texts)
-
-
-@pytest.mark.parametrize(
     ("values", "nothing_to_buy"),
     [
         ({"vectors.public": 0.75}, True),
