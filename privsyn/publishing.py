@@ -141,21 +141,6 @@ def in_git(root: Path) -> bool:
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
-def is_ignored(file: Path) -> bool:
-    """Whether a .gitignore excludes a file; False without git."""
-    try:
-        done = subprocess.run(
-            ["git", "check-ignore", "--quiet", file.name],
-            cwd=file.parent,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-    except OSError:
-        return False
-    return done.returncode == 0
-
-
 def trackers_of(path: Path) -> list[str]:
     """Whether git or DVC tracks a file, or one in a folder; reads no content.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
@@ -16,13 +16,14 @@ from privsyn.api import frames, new_project
 from privsyn.api.guard import guard, refuse_undotted
 from privsyn.api.released import Release
 from privsyn.config import as_overrides, environment_overrides
+from privsyn.display.accounts import Statements
 from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table
-from privsyn.dp.accountant import percent
 from privsyn.errors import ConfigError
 from privsyn.ledger.audit import LedgerAudit
-from privsyn.ledger.entries import describe_requester
+from privsyn.ledger.balances import Statement
+from privsyn.ledger.entries import Entry, describe_requester
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import of_cap, of_each
@@ -52,24 +53,7 @@ class LedgerTables(Displayable):
         ``spent_epsilon`` is the epsilon that all charges together are proved to cost, at the
         account's delta; it is not the sum of the releases' epsilons.
         """
-        import pandas as pd
-
-        rows = [
-            {
-                "account": statement.spec.name,
-                "unit": statement.spec.unit,
-                "adjacency": str(statement.spec.adjacency),
-                "epsilon": statement.spec.epsilon,
-                "delta": statement.spec.delta,
-                "spent_share": statement.balance.share,
-                "spent_epsilon": statement.balance.spent_epsilon,
-                "left_epsilon": statement.balance.left_epsilon,
-                "releases": statement.balance.entries,
-                "refused": len(statement.refusals),
-            }
-            for statement in self._ctx.ledger.accounts.statements()
-        ]
-        return pd.DataFrame(rows, columns=_ACCOUNTS)
+        return _frame(_ACCOUNTS, self._ctx.ledger.accounts.statements())
 
     @guard
     def entries(self, account: str | None = None) -> pd.DataFrame:
@@ -78,24 +62,7 @@ class LedgerTables(Displayable):
         Args:
             account: Of this one only.
         """
-        import pandas as pd
-
-        rows = [
-            {
-                "number": entry.number,
-                "release": entry.release_id,
-                "account": entry.account,
-                "method": entry.method,
-                "state": entry.state.value,
-                "epsilon": entry.epsilon,
-                "delta": entry.delta,
-                "reserved_at": entry.reserved_at,
-                "by": describe_requester(entry.reserved_by),
-                "reason": entry.reason or "",
-            }
-            for entry in self._ctx.ledger.releases.all(account)
-        ]
-        return pd.DataFrame(rows, columns=_ENTRIES)
+        return _frame(_ENTRIES, self._ctx.ledger.releases.all(account))
 
     @guard
     def verify(self) -> LedgerAudit:
@@ -107,25 +74,46 @@ class LedgerTables(Displayable):
         self._ctx.check_releases()
         return self._ctx.ledger.verify()
 
-    def _tables(self) -> tuple[Table, ...]:
-        """One table: an account a row."""
-        rows = {
-            statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
-            f"{statement.spec.unit}; {percent(statement.balance.share)} spent by "
-            f"{statement.balance.entries} release(s)"
-            for statement in self._ctx.ledger.accounts.statements()
-        }
-        return (Table.of("Ledger", rows or {"accounts": "none yet"}),)
+    def as_json(self) -> list[dict[str, Any]]:
+        """What ``privsyn ledger show --json`` prints."""
+        return Statements(self._ctx.ledger.accounts.statements()).as_json()
+
+    def _tables(self) -> Sequence[Table]:
+        """What ``privsyn ledger show`` prints."""
+        return Statements(self._ctx.ledger.accounts.statements())._tables()
 
 
-_ACCOUNTS = [
-    "account", "unit", "adjacency", "epsilon", "delta", "spent_share", "spent_epsilon",
-    "left_epsilon", "releases", "refused",
-]  # fmt: skip
-_ENTRIES = [
-    "number", "release", "account", "method", "state", "epsilon", "delta", "reserved_at", "by",
-    "reason",
-]  # fmt: skip
+def _frame(columns: Mapping[str, Callable[[Any], Any]], items: Iterable[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [{name: value(item) for name, value in columns.items()} for item in items]
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+_ACCOUNTS: Mapping[str, Callable[[Statement], Any]] = {
+    "account": lambda one: one.spec.name,
+    "unit": lambda one: one.spec.unit,
+    "adjacency": lambda one: str(one.spec.adjacency),
+    "epsilon": lambda one: one.spec.epsilon,
+    "delta": lambda one: one.spec.delta,
+    "spent_share": lambda one: one.balance.share,
+    "spent_epsilon": lambda one: one.balance.spent_epsilon,
+    "left_epsilon": lambda one: one.balance.left_epsilon,
+    "releases": lambda one: one.balance.entries,
+    "refused": lambda one: len(one.refusals),
+}
+_ENTRIES: Mapping[str, Callable[[Entry], Any]] = {
+    "number": lambda entry: entry.number,
+    "release": lambda entry: entry.release_id,
+    "account": lambda entry: entry.account,
+    "method": lambda entry: entry.method,
+    "state": lambda entry: entry.state.value,
+    "epsilon": lambda entry: entry.epsilon,
+    "delta": lambda entry: entry.delta,
+    "reserved_at": lambda entry: entry.reserved_at,
+    "by": lambda entry: describe_requester(entry.reserved_by),
+    "reason": lambda entry: entry.reason or "",
+}
 
 
 class Project(Displayable):
@@ -394,7 +382,8 @@ class Project(Displayable):
         with show_progress(Console(stderr=True)) as progress:
             # The plan's own day: a notebook that is open past midnight must not make another
             # release.
-            ctx = replace(self._context(planned.settings), day=planned.day, on_progress=progress)
+            ctx = self._context(planned.settings)
+            ctx = replace(ctx, day=planned.ctx.day, on_progress=progress)
             made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
             # Before anything is charged: what is spent is what a person was shown.
             _refuse_another(shown.model_dump(), made.model_dump())
@@ -423,25 +412,24 @@ class Project(Displayable):
 
     @guard
     def compare(self, *releases: Release | str, internal: bool = False) -> Comparison:
-        """Releases side by side: cost and samples; where asked, utility and epsilon against it.
+        """Releases side by side: cost and, where asked, utility.
 
         The utility is internal: it reads held-out real records, and choosing by it is a query on
         the data that no account is charged for.
 
         Args:
             releases: Which; by default all that are here.
-            internal: Show the utility with its intervals, too. A notebook keeps what it shows.
+            internal: The utility with its intervals, too. A notebook keeps what it shows.
 
         Raises:
             DataError: One is not here, or there is none.
             ConfigError: They are not of one dataset.
             ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         """
-        from privsyn.display.releases import compare, paid
+        from privsyn.display.releases import compare
 
-        ctx = self._context(())
         named = [item.name if isinstance(item, Release) else item for item in releases]
-        return compare(ctx, named or paid(ctx), internal=internal)
+        return compare(self._context(()), named, internal=internal)
 
     @property
     def ledger(self) -> LedgerTables:

@@ -18,9 +18,9 @@ from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, VerificationError
-from privsyn.ledger.ledger import open_existing
+from privsyn.ledger.ledger import Ledger, open_existing
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, verification
+from privsyn.release import certificate, signature, verification
 from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan
@@ -105,9 +105,9 @@ class Release(Displayable):
         book = self._of(()).ledger_at_hand if self._of is not None else None
         if ledger is not None:
             book = open_existing(ledger)
-        checks = verification.verify(self._folder, book)
-        verification.raise_on_failure(self._folder, checks)
-        return Verification(tuple(checks))
+        verified = Verification.of(self._folder, book)
+        verified.refuse_failed()
+        return verified
 
     @guard
     def frame(self) -> pd.DataFrame:
@@ -328,26 +328,84 @@ class Verification(Displayable):
     """What was looked at when a release was verified, and what came of it.
 
     Attributes:
+        folder: The release.
         checks: One of each thing; ``passed`` is None where it could not be checked.
     """
 
+    folder: Path
     checks: tuple[verification.Check, ...]
+
+    @classmethod
+    def of(cls, folder: Path, ledger: Ledger | None, key: Path | None = None) -> Verification:
+        """Check a release.
+
+        Args:
+            folder: The release.
+            ledger: To look its row up in, if there is one.
+            key: Public key of the expected signer, if one is expected.
+
+        Raises:
+            LedgerUnavailable: The ledger cannot be asked.
+            ConfigError: The key cannot be read.
+        """
+        signer = None if key is None else signature.public_key(key)
+        return cls(folder, tuple(verification.verify(folder, ledger, signer)))
 
     @property
     def authentic(self) -> bool:
         """Whether a ledger confirms it. Without one it only agrees with itself."""
         return verification.authentic(self.checks)
 
+    @property
+    def signature(self) -> str:
+        """What was found of its signature."""
+        found = (one.detail for one in self.checks if one.name == verification.SIGNED)
+        return next(found, signature.UNSIGNED)
+
+    @property
+    def signed(self) -> bool:
+        """Whether its signature was checked and holds."""
+        return any(one.name == verification.SIGNED and one.passed for one in self.checks)
+
+    def refuse_failed(self) -> None:
+        """Refuse a release of which a check failed.
+
+        Raises:
+            VerificationError: There is one.
+        """
+        verification.raise_on_failure(self.folder, list(self.checks))
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The checks as one JSON-able answer."""
+        return [vars(check) for check in (*self.checks, *self._advice)]
+
+    @property
+    def _advice(self) -> tuple[verification.Check, ...]:
+        reason = layout.held_back(self.folder)
+        return (verification.Check("handed out", None, reason),) if reason else ()
+
     def _tables(self) -> tuple[Table, ...]:
-        """One table: a check a row."""
-        title = (
-            "Authentic: confirmed by the ledger"
-            if self.authentic
-            else "Consistent, but not authenticated: no ledger confirms who made it"
-        )
+        """One table: a check a row; below it what was promised, if all of them passed."""
+        confirmed = ["the ledger"] * self.authentic + ["the signature"] * self.signed
+        title = "Consistent, but not authenticated: no ledger or signature confirms who made it"
+        if confirmed:
+            title = f"Authentic: confirmed by {' and '.join(confirmed)}"
+        notes: tuple[str, ...] = ()
+        if any(check.passed is False for check in self.checks):
+            title = "FAILED"
+        else:
+            known = ReleaseFacts.read(self.folder)
+            plan = known.plan
+            notes = (
+                f"{known.kind}: epsilon {format_epsilon(plan.epsilon)}, delta {plan.delta:g}, per "
+                f"{plan.unit}, {plan.adjacency}",
+            )
         marks = {True: "ok", False: "FAILED", None: "not checked"}
-        rows = {check.name: f"{marks[check.passed]}: {check.detail}" for check in self.checks}
-        return (Table.of(title, rows),)
+        rows = [
+            (marks[check.passed], check.name, check.detail)
+            for check in (*self.checks, *self._advice)
+        ]
+        return (Table(title, ("result", "check", "detail"), tuple(rows), notes),)
 
 
 @dataclass(frozen=True)

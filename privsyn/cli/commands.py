@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "compare": (
         LOOK,
         "releases:compare",
-        "Compare releases of one dataset by cost, utility and samples. The output is internal.",
+        "Compare releases of one dataset by cost and utility. The output is internal.",
     ),
     "export": (
         EXPORT,

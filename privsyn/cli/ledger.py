@@ -19,6 +19,7 @@ from privsyn.cli.options import (
     err,
     known_here,
     out,
+    show_result,
 )
 from privsyn.data.artifacts import atomic_file
 from privsyn.display.tables import Verbatim, facts, show
@@ -39,7 +40,7 @@ def ledger_show(
     params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
-    from privsyn.display.accounts import account_rows, accounts
+    from privsyn.display.accounts import Statements
     from privsyn.stages.reserve import leftovers, unfinished_releases
 
     ctx = context_of(params, overrides)
@@ -50,10 +51,8 @@ def ledger_show(
         edited = error
         show(err, "The ledger was edited. What follows may be false, and no budget can be spent.")
     # Shown all the same: an owner has to see what an edited ledger says to repair it.
-    if as_json:
-        print(json.dumps(account_rows(ctx.ledger), indent=2))
-    else:
-        accounts(out, ctx.ledger.accounts.statements())
+    show_result(Statements(ctx.ledger.accounts.statements()), as_json=as_json)
+    if not as_json:
         if stale := [entry.standing for entry in unfinished_releases(ctx)]:
             show(
                 out,

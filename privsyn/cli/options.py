@@ -18,6 +18,7 @@ from privsyn.methods.registry import METHODS
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
+    from privsyn.display.tables import Displayable
     from privsyn.progress import Progress
     from privsyn.stages.base import Context
 
@@ -84,6 +85,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PARAMS = Path("params.yaml")
 
 out, err = Console(), Console(stderr=True)
+
+
+def show_result(result: Displayable, *, as_json: bool) -> None:
+    """Print what a command found out, as Python shows it too: as tables, or as JSON."""
+    if as_json:
+        print(json.dumps(result.as_json(), indent=2))
+    else:
+        result.print(out)
 
 
 def context_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +20,7 @@ from privsyn.cli.options import (
     err,
     known_here,
     out,
+    show_result,
     workspace_of,
 )
 from privsyn.display.progress import show_progress
@@ -42,20 +42,12 @@ def compare(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Compare releases of one dataset by cost, utility and samples. The output is internal."""
+    """Compare releases of one dataset by cost and utility. The output is internal."""
     from privsyn.display.releases import compare as compare_releases
-    from privsyn.display.releases import paid, write
 
     ctx = context_of(params, overrides)
-    # Students and further records are left out by default: they cost nothing of their own.
-    names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
-    comparison = compare_releases(ctx, names, internal=True)
-    page = write(ctx, comparison)
-    if as_json:
-        print(json.dumps(comparison.as_dict(), indent=2))
-        return
-    comparison.print(out)
-    facts(out, {"page (internal)": Verbatim(page)})
+    names = [ctx.workspace.release_id(name) for name in releases or ()]
+    show_result(compare_releases(ctx, names, internal=True), as_json=as_json)
 
 
 def export(

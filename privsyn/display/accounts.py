@@ -6,24 +6,21 @@ of the private file (that it changed, or was paid for elsewhere) is not on it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from rich.console import Console
-
 from privsyn import layout
-from privsyn.display.tables import facts, show, table
+from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
-from privsyn.ledger.balances import Balance, Preview, Statement, Step
+from privsyn.ledger.balances import Preview, Statement, Step
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
@@ -35,72 +32,81 @@ from privsyn.stages.plan import lasts_until
 from privsyn.stages.reserve import leftovers, unfinished_releases
 
 
-def accounts(console: Console, statements: list[Statement]) -> None:
-    """Print accounts and their releases."""
-    if not statements:
-        show(console, "The ledger has no account yet.")
-    for statement in statements:
-        spec, balance = statement.spec, statement.balance
-        rows = [
-            (
-                str(entry.number),
-                entry.release_id,
-                entry.state.value,
-                f"({format_epsilon(entry.epsilon)}, {entry.delta:g})",
-                f"{entry.reserved_at:%Y-%m-%d %H:%M}",
-                describe_requester(entry.reserved_by),
-                entry.reason or "",
+@dataclass(frozen=True, repr=False)
+class Statements(Displayable):
+    """The accounts of a ledger with their releases: what ``privsyn ledger show`` prints.
+
+    Attributes:
+        statements: An account each.
+    """
+
+    statements: Sequence[Statement]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Accounts and their releases as one JSON-able answer."""
+        return [statement.as_dict() for statement in self.statements]
+
+    def _tables(self) -> list[Table]:
+        """Of each account its releases, rules, decisions and refusals, where there are any."""
+        shown: list[Table] = []
+        for statement in self.statements:
+            spec, balance = statement.spec, statement.balance
+            title = (
+                f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
+                f"{spec.adjacency}; {percent(balance.share)} spent, remaining: one release up to "
+                f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; other methods: privsyn plan)"
             )
-            for entry in statement.releases
-        ]
-        # A column that no row fills gets no name either, so that it takes no room.
-        why = "why" if any(entry.reason for entry in statement.releases) else ""
-        who = "by" if any(entry.reserved_by for entry in statement.releases) else ""
-        table(
-            console,
-            ("#", "release", "state", "guarantee", "reserved (UTC)", who, why),
-            rows,
-            title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
-            f"{spec.adjacency}; {percent(balance.share)} spent, remaining: one release up to "
-            f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; other methods: privsyn plan)",
-        )
-        if spec.terms != NONE:
-            facts(console, _terms(spec.terms), title=f"{spec.name}: rules", style="")
-        if statement.decisions:
-            table(
-                console,
-                ("decided (UTC)", "what", "approver", "comment", "row"),
-                [
-                    (
-                        f"{decision.at:%Y-%m-%d %H:%M}",
-                        f"{'approved' if decision.approved else 'REJECTED'} to {decision.what} "
-                        f"{decision.name} ({decision.digest[:12]})",
-                        decision.approver + _writer_note(decision),
-                        decision.comment,
-                        str(decision.seq),
-                    )
-                    for decision in statement.decisions
-                ],
-                title=f"{spec.name}: decisions",
-            )
-        # A schedule that is refused every hour would push everything else off the screen.
-        refused = statement.refusals[-REFUSALS_SHOWN:]
-        if refused:
-            table(
-                console,
-                ("refused (UTC)", "release", "by", "why"),
-                [
-                    (
-                        f"{refusal.at:%Y-%m-%d %H:%M}",
-                        refusal.release_id or "-",
-                        describe_requester(refusal.refused_by),
-                        f"{refusal.error}: {refusal.message}",
-                    )
-                    for refusal in refused
-                ],
-                title=f"{spec.name}: {len(statement.refusals)} refused, at no cost"
-                + (f"; the last {len(refused)}" if len(refused) < len(statement.refusals) else ""),
-            )
+            shown.append(_table_of(title, _RELEASES, statement.releases))
+            if spec.terms != NONE:
+                shown.append(Table.of(f"{spec.name}: rules", _terms(spec.terms)))
+            if statement.decisions:
+                title = f"{spec.name}: decisions"
+                shown.append(_table_of(title, _DECISIONS, statement.decisions))
+            # A schedule that is refused every hour would push everything else off the screen.
+            if refused := statement.refusals[-REFUSALS_SHOWN:]:
+                count = f"{len(refused)} of {len(statement.refusals)} refused, at no cost"
+                shown.append(_table_of(f"{spec.name}: {count}", _REFUSALS, refused))
+        return shown or [Table("The ledger has no account yet.")]
+
+
+def _table_of(
+    title: str, columns: Mapping[str, Callable[[Any], str]], items: Iterable[Any]
+) -> Table:
+    """Items as rows; a column that no item fills is left out."""
+    rows = [[cell(item) for cell in columns.values()] for item in items]
+    filled = [n for n, _ in enumerate(columns) if not rows or any(row[n] for row in rows)]
+    names = list(columns)
+    return Table(
+        title,
+        tuple(names[n] for n in filled),
+        tuple(tuple(row[n] for n in filled) for row in rows),
+    )
+
+
+_RELEASES: Mapping[str, Callable[[Entry], str]] = {
+    "#": lambda entry: str(entry.number),
+    "release": lambda entry: entry.release_id,
+    "state": lambda entry: entry.state.value,
+    "guarantee": lambda entry: f"({format_epsilon(entry.epsilon)}, {entry.delta:g})",
+    "reserved (UTC)": lambda entry: f"{entry.reserved_at:%Y-%m-%d %H:%M}",
+    "by": lambda entry: describe_requester(entry.reserved_by),
+    "why": lambda entry: entry.reason or "",
+}
+_DECISIONS: Mapping[str, Callable[[Decision], str]] = {
+    "decided (UTC)": lambda one: f"{one.at:%Y-%m-%d %H:%M}",
+    "what": lambda one: (
+        f"{'approved' if one.approved else 'REJECTED'} to {one.what} {one.name} ({one.digest[:12]})"
+    ),
+    "approver": lambda one: one.approver + _writer_note(one),
+    "comment": lambda one: one.comment,
+    "row": lambda one: str(one.seq),
+}
+_REFUSALS: Mapping[str, Callable[[Refusal], str]] = {
+    "refused (UTC)": lambda one: f"{one.at:%Y-%m-%d %H:%M}",
+    "release": lambda one: one.release_id or "-",
+    "by": lambda one: describe_requester(one.refused_by),
+    "why": lambda one: f"{one.error}: {one.message}",
+}
 
 
 def _terms(terms: Terms) -> dict[str, str]:
@@ -122,60 +128,17 @@ REFUSALS_SHOWN = 10
 """The newest that ``ledger show`` prints; ``--json`` has all."""
 
 
-def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
-    """Accounts and their releases for JSON."""
-    return [statement.as_dict() for statement in ledger.accounts.statements()]
-
-
 BARS = 40
 """Releases in the picture: the newest."""
 ROWS = 200
 """Releases in the table: the newest."""
-USUAL = 12
-"""Releases among which the commonest is the usual one: the newest."""
 REFUSALS = 5
 PUBLIC_REFUSALS = (BudgetExceeded.__name__, AccountMismatch.__name__)
 """Refusals that follow from settings and the ledger alone."""
 
 
-@dataclass(frozen=True)
-class Links:
-    """Where more of a release is to be seen; None where it is not.
-
-    Attributes:
-        run: Its DAG run.
-        mlflow: Its MLflow run.
-        report: Its validation page.
-    """
-
-    run: str | None = None
-    mlflow: str | None = None
-    report: str | None = None
-
-
 Reports = Callable[[Entry], str | None]
 """Address of the validation page of a release."""
-
-
-@dataclass(frozen=True)
-class BudgetBar:
-    """A release in the picture. Parts in percent of the whole cap."""
-
-    title: str
-    label: str
-    before: float
-    taken: float
-
-
-@dataclass(frozen=True)
-class ReleaseRow:
-    """A release in the table."""
-
-    entry: Entry
-    guarantee: str
-    taken: float | None
-    by: str
-    links: Links
 
 
 @dataclass(frozen=True)
@@ -185,23 +148,19 @@ class Sheet:
     Attributes:
         statement: The account and its releases, or of several as they stand.
         project: Of an Airflow with several.
-        bars: The picture.
-        rows: The table, newest first.
+        steps: The picture.
+        rows: The table, newest first: of a release its ``entry``, the part of the cap that it
+            took, who asked for it, and where more of it is to be seen.
         fits: What still fits, in sentences.
         refusals: The newest public ones.
     """
 
     statement: Statement
     project: str | None
-    bars: tuple[BudgetBar, ...]
-    rows: tuple[ReleaseRow, ...]
+    steps: tuple[Step, ...]
+    rows: tuple[dict[str, Any], ...]
     fits: tuple[str, ...]
     refusals: tuple[Refusal, ...]
-
-    @property
-    def balance(self) -> Balance:
-        """What is spent and left."""
-        return self.statement.balance
 
 
 @dataclass
@@ -210,7 +169,7 @@ class BudgetPage:
 
     Attributes:
         now: Time of the page (UTC).
-        sheets: Accounts, in the order they were added.
+        sheets: Statements, in the order they were added.
         problems: A ledger that was edited or cannot be read.
     """
 
@@ -255,19 +214,19 @@ class BudgetPage:
         for statement in ctx.ledger.accounts.statements(only=only):
             name = statement.spec.name
             steps = {step.entry.release_id: step for step in statement.usage(ROWS)}
-            usual = usual_release(statement.releases)
+            newest = next((one for one in statement.releases[::-1] if one.is_charged), None)
             fits: tuple[str, ...] = ()
-            if usual is None:
-                fits = ("No release yet: the first one says what the usual size is.",)
+            if newest is None:
+                fits = ("No release yet: the first one says what another one costs.",)
             # What still fits would be computed from charges that somebody may have changed.
             elif edited is None:
-                preview = statement.preview(load(usual.event), self.now)
-                fits = tuple(_fits(statement, usual, preview, crons.get(name, ()), self.now))
+                preview = statement.preview(load(newest.event), self.now)
+                fits = tuple(_fits(newest, preview, crons.get(name, ()), self.now))
             self.sheets.append(
                 Sheet(
                     statement,
                     project,
-                    tuple(map(_bar, list(steps.values())[-BARS:])),
+                    tuple(steps.values())[-BARS:],
                     tuple(
                         _row(ctx, entry, steps.get(entry.release_id), runs, reports)
                         for entry in reversed(statement.releases[-ROWS:])
@@ -287,7 +246,7 @@ class BudgetPage:
 
     def html(self) -> str:
         """The page, self-contained."""
-        return render("budget.html", page=self, percent=percent, epsilon=_epsilon)
+        return render("budget.html", page=self, percent=percent, guarantee=_guarantee)
 
 
 def _edit_of(ledger: Ledger) -> VerificationError | None:
@@ -305,78 +264,33 @@ def crons_of(ctx: Context) -> dict[str, list[str]]:
     return {ctx.config.account.name: crons}
 
 
-def usual_release(entries: Sequence[Entry]) -> Entry | None:
-    """The release whose event is the commonest of the newest charged ones; of a draw the newest."""
-    charged = [entry for entry in entries if entry.is_charged][-USUAL:]
-    # Compared as text: an event is a nested mapping, which has no hash.
-    names = [json.dumps(dict(entry.event), sort_keys=True) for entry in charged]
-    counts = Counter(names)
-    # The index breaks ties, so that the newest of equally common events is taken.
-    best = max(range(len(names)), key=lambda i: (counts[names[i]], i), default=None)
-    return None if best is None else charged[best]
-
-
-def _fits(
-    statement: Statement, usual: Entry, preview: Preview, crons: Sequence[str], now: datetime
-) -> list[str]:
+def _fits(newest: Entry, preview: Preview, crons: Sequence[str], now: datetime) -> Iterator[str]:
+    """How many more releases like the newest one an account pays for, and until when."""
     balance, copies = preview.balance, preview.copies
-    size = f"like the usual one ({usual.method}, {_guarantee(usual)})"
+    size = f"like the newest one ({newest.method}, {_guarantee(newest)})"
     if not copies:
-        room = _epsilon(balance.left_epsilon)
-        return [
+        yield (
             f"No further release {size} fits the cap. The largest one of Gaussian noise that does "
-            f"has epsilon {room}."
-        ]
-    what = "release" if copies == 1 else "releases"
-    sentences = [f"Room for at least {copies:,} more {what} {size}."]
+            f"has epsilon {balance.left_epsilon:.4g}."
+        )
+        return
+    yield f"Room for at least {copies:,} more {'release' if copies == 1 else 'releases'} {size}."
     # With a period the account refills, so copies may fit later though the next one does not now.
     if balance.period is not None and not preview.fits:
-        sentences.append(
+        yield (
             f"The next one fits only when earlier ones are older than {balance.period.days} days."
         )
     until = lasts_until(crons, copies, now) if crons else None
     if until is not None:
-        sentences.append(
+        yield (
             f"On the schedule {' and '.join(crons)}, with new data or a new draw at every run, the "
             f"budget lasts until {until:%d %b %Y}."
         )
-    elif (pace := _pace(statement.releases)) is not None:
-        days = pace / timedelta(days=1)
-        try:
-            # Many copies at a slow pace go beyond the year 9999, where dates end.
-            until = now + pace * copies
-        except OverflowError:
-            until = None
-        sentences.append(
-            f"At the pace of the newest releases, one every {days:.3g} days, the budget lasts "
-            + (f"until {until:%d %b %Y}." if until else "longer than dates reach.")
-        )
-    return sentences
-
-
-def _pace(entries: Sequence[Entry]) -> timedelta | None:
-    """Mean time between the newest charged releases; None for fewer than three."""
-    moments = [entry.reserved_at for entry in entries if entry.is_charged][-USUAL:]
-    # Two moments are one gap, which is no pace yet; a clock that was set back gives none.
-    if len(moments) < 3 or moments[-1] <= moments[0]:
-        return None
-    return (moments[-1] - moments[0]) / (len(moments) - 1)
-
-
-def _bar(step: Step) -> BudgetBar:
-    entry, before, after = step.entry, 100 * step.before, 100 * step.after
-    return BudgetBar(
-        f"{entry.reserved_at:%d %b %Y}: {entry.release_id}, {_guarantee(entry)}; "
-        f"{percent(step.after)} spent after it",
-        f"{entry.reserved_at:%d %b}",
-        before,
-        after - before,
-    )
 
 
 def _row(
     ctx: Context, entry: Entry, step: Step | None, runs: str | None, reports: Reports
-) -> ReleaseRow:
+) -> dict[str, Any]:
     who = entry.reserved_by or {}
     run = None
     if runs is not None and who.get("dag_id") and who.get("run_id"):
@@ -384,13 +298,17 @@ def _row(
         run = f"{runs}/dags/{quote(who['dag_id'])}/runs/{quote(who['run_id'], safe='')}"
     noted = noted_run(ctx.workspace, entry.release_id)
     ui = web_address(ctx.config.services.mlflow_ui)
-    return ReleaseRow(
-        entry,
-        f"{format_epsilon(entry.epsilon)}, {entry.delta:g}",
-        None if step is None else step.after - step.before,
-        describe_user(who) if run else describe_requester(who),
-        Links(run, f"{ui}{noted}" if ui and noted else None, reports(entry)),
-    )
+    links = {
+        "DAG run": run,
+        "MLflow": f"{ui}{noted}" if ui and noted else None,
+        "Report": reports(entry),
+    }
+    return {
+        "entry": entry,
+        "taken": None if step is None else step.after - step.before,
+        "by": describe_user(who) if run else describe_requester(who),
+        "links": {name: address for name, address in links.items() if address},
+    }
 
 
 def web_address(text: str | None) -> str | None:
@@ -401,10 +319,6 @@ def web_address(text: str | None) -> str | None:
 
 def _guarantee(entry: Entry) -> str:
     return f"epsilon {format_epsilon(entry.epsilon)}, delta {entry.delta:g}"
-
-
-def _epsilon(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def file_reports(ctx: Context, folder: Path) -> Reports:
@@ -461,28 +375,29 @@ def gauges(ctx: Context) -> list[Gauge]:
             for entry in idle
             if entry.account == statement.spec.name
         ]
+        values = {
+            "account_epsilon": statement.spec.epsilon,
+            "account_spent_share": balance.share,
+            "account_left_epsilon": balance.left_epsilon,
+            "refusals": len(statement.refusals),
+            "oldest_unfinished_seconds": max(ages, default=0.0),
+        }
+        figures += [Gauge(name, _ABOUT[name], value, account) for name, value in values.items()]
         figures += [
-            Gauge("account_epsilon", "cap", statement.spec.epsilon, account),
-            Gauge("account_spent_share", "part of the cap that is spent", balance.share, account),
-            Gauge(
-                "account_left_epsilon",
-                "epsilon of the largest release of Gaussian noise that fits",
-                balance.left_epsilon,
-                account,
-            ),
-            Gauge("refusals", "refused so far, at no cost", len(statement.refusals), account),
-            Gauge(
-                "oldest_unfinished_seconds",
-                "age of the oldest charged release that is not finished and that nobody draws",
-                max(ages, default=0.0),
-                account,
-            ),
-            *(
-                Gauge("releases", "by state", states[state], account | {"state": state.value})
-                for state in State
-            ),
+            Gauge("releases", "by state", states[state], account | {"state": state.value})
+            for state in State
         ]
     return figures
+
+
+_ABOUT = {
+    "account_epsilon": "cap",
+    "account_spent_share": "part of the cap that is spent",
+    "account_left_epsilon": "epsilon of the largest release of Gaussian noise that fits",
+    "refusals": "refused so far, at no cost",
+    "oldest_unfinished_seconds": "age of the oldest charged release that is not finished and that "
+    "nobody draws",
+}
 
 
 def exposition(figures: list[Gauge]) -> str:

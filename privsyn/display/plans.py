@@ -6,19 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from datetime import date as Date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Console
-
-from privsyn.display.progress import duration
 from privsyn.display.tables import Displayable, Table, Verbatim
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.releases import paid_before
-from privsyn.ledger.spec import NONE, ReleaseRequest, Terms
+from privsyn.ledger.spec import ReleaseRequest, Terms
 from privsyn.methods.base import PromptsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.settings import ServerConfig
@@ -38,69 +34,35 @@ from privsyn.stages.plan import (
     report_all,
 )
 
-if TYPE_CHECKING:
-    from privsyn.stages.draw import Pace
-
 
 @dataclass(frozen=True, repr=False)
 class Planned(Displayable):
     """What a release would cost, and whether its account pays for it. Shows itself as a table.
 
     Attributes:
+        ctx: Config and ledger, with the settings.
         plan: The plan: all public.
         account: What its reservation would meet.
-        earlier: The last release like it here, and how long it took: internal, so the table leaves
-            it out unless it is asked for.
-        cron: Schedule of its DAG.
         settings: What was asked for on top of the project's settings.
-        day: Its logical date.
-        server: The model server that its prompts go to, if there is one.
-        terms: What its account is held to: who has to approve it, say.
-        public_size: Public number of units (account.public_size).
     """
 
+    ctx: Context
     plan: Plan
     account: Preview
-    earlier: Pace | None
-    cron: str | None
-    settings: tuple[str, ...]
-    day: Date
-    server: ServerConfig | None = None
-    terms: Terms = NONE
-    public_size: int | None = None
+    settings: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, ctx: Context, method: str, settings: tuple[str, ...] = (), *, internal: bool = True
-    ) -> Planned:
+    def of(cls, ctx: Context, method: str, settings: tuple[str, ...] = ()) -> Planned:
         """Plan a release of a method. Opens no data file; writes nothing.
 
         Args:
             ctx: Config and ledger, with the settings.
             method: Which.
             settings: What was asked for on top of the project's settings.
-            internal: Whether to look for an earlier release, too.
         """
         with under_way(ctx.on_progress, f"plan {method}: noise and cost"):
             planned = plan(ctx, method)
-        earlier = None
-        if internal:
-            # privacy: how long a draw took depends on the records, so only their owner may see it.
-            from privsyn.stages.draw import last  # late: loads all that draws
-
-            earlier = last(ctx, planned)
-        schedule, account = ctx.config.schedule.get(method), ctx.config.account
-        return cls(
-            planned,
-            preview(ctx, planned),
-            earlier,
-            schedule.cron if schedule else None,
-            settings,
-            ctx.day,
-            ctx.config.models.server,
-            ctx.account.terms,
-            account.public_size,
-        )
+        return cls(ctx, planned, preview(ctx, planned), settings)
 
     @property
     def epsilon(self) -> float:
@@ -117,53 +79,36 @@ class Planned(Displayable):
         """Whether the account could pay for it now, or has."""
         return self.account.entry is not None or self.account.fits
 
-    def table(self, *, internal: bool = False, details: bool = False, flags: bool = False) -> Table:
-        """Cost, guarantee and account.
-
-        Args:
-            internal: Also show how long the earlier release took.
-            details: Show what was solved for, too.
-            flags: Whether options of the command line are named, or arguments of Python.
-        """
-        plan, account, balance = self.plan, self.account, self.account.balance
-        name: str = "assigned when the account is created"
-        if plan.release_id:
-            name = Verbatim(plan.release_id)
-        odds = odds_of(
-            plan.privacy_event(), plan.unit, plan.adjacency, plan.delta, plan.dataset.unit
-        )
-        rows = {
-            "fits": _fits(plan, account),
-            "guarantee": guarantee_text(plan),
-            **_accuracy_bought(plan),
-            "in words": " ".join(odds),
-            f"synthetic {plan.things}": _number(plan, self.public_size, flags=flags),
-            "takes": share_taken(account),
-            "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
-            f"{percent(balance.share)} spent",
-            "remaining": _remaining(account) + _until(self.cron, account.copies),
-            "release": name,
-        }
-        if requests := _requests(plan, self.server):
-            rows["model server"] = requests
-        if approvals := _approvals(plan, account, self.terms):
-            rows["approval"] = f"a person must approve, before {' and before '.join(approvals)}"
-        if internal and self.earlier is not None:
-            rows["time (internal)"] = (
-                f"{self.earlier.release_id}, by the same method and models, was drawn here in "
-                f"{duration(self.earlier.seconds)} for {self.earlier.rows:,} {plan.things}"
-            )
-        if details:
-            rows |= {"rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-"}
-            rows |= {key: f"{value:.6g}" for key, value in plan.derived.items()}
-        return Table.of(f"{plan.method}: what it would cost", rows, plan.warnings)
-
-    def report(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The plan and its account as one JSON-able answer."""
         return report(self.plan, self.account)
 
     def _tables(self) -> tuple[Table, ...]:
-        return (self.table(),)
+        """One table: cost, guarantee and account."""
+        config, plan, account, balance = (
+            self.ctx.config, self.plan, self.account, self.account.balance
+        )  # fmt: skip
+        odds = odds_of(
+            plan.privacy_event(), plan.unit, plan.adjacency, plan.delta, plan.dataset.unit
+        )
+        schedule = config.schedule.get(plan.method)
+        rows = {
+            "fits": _fits(plan, account),
+            "guarantee": guarantee_text(plan),
+            "accuracy": _accuracy_bought(plan),
+            "in words": " ".join(odds),
+            f"synthetic {plan.things}": _number(plan, config.account.public_size),
+            "takes": share_taken(account),
+            "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, "
+            f"{percent(balance.share)} spent",
+            "remaining": _remaining(account)
+            + _until(schedule.cron if schedule else None, account.copies),
+            "release": Verbatim(plan.release_id or "assigned when the account is created"),
+            "model server": _requests(plan, config.models.server),
+            "approval": _approvals(plan, account, self.ctx.account.terms),
+        }
+        said = {name: text for name, text in rows.items() if text}
+        return (Table.of(f"{plan.method}: what it would cost", said, plan.warnings),)
 
 
 def guarantee_text(plan: Plan) -> str:
@@ -180,7 +125,7 @@ def used_of_each(plan: Plan) -> str:
     return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
 
 
-def _number(plan: Plan, public_size: int | None, *, flags: bool) -> str:
+def _number(plan: Plan, public_size: int | None) -> str:
     """How many records there will be, how long, and beside how many people."""
     fewest, most = plan.row_bounds
     parts = [f"{most:,}" if fewest == most else f"{most:,} at most"]
@@ -197,7 +142,7 @@ def _number(plan: Plan, public_size: int | None, *, flags: bool) -> str:
     if public_size is not None:
         whom = several(plan.unit, plan.dataset.unit)
         parts.append(f"you have about {public_size:,} {whom} (account.public_size)")
-    parts.append(f"change it with {'--texts N' if flags else 'texts=N'}")
+    parts.append("change it with --texts N, in Python texts=N")
     return "; ".join(parts)
 
 
@@ -218,29 +163,29 @@ def _requests(plan: Plan, server: ServerConfig | None) -> str:
     )
 
 
-def _accuracy_bought(plan: Plan) -> dict[str, str]:
+def _accuracy_bought(plan: Plan) -> str:
     """What of a release's cost pays for an accuracy that is published with it."""
     mechanism = plan.accuracy
     if mechanism is None:
-        return {}
+        return ""
     scale, whom = mechanism.scale, several(plan.unit, plan.dataset.unit)
-    return {
-        "accuracy": f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
+    return (
+        f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
         f"on held-out {whom}, with noise of scale {scale:.4g} {whom} on how many are answered "
-        f"right and wrong; the generator is made for epsilon {format_epsilon(plan.target.epsilon)}",
-    }
+        f"right and wrong; the generator is made for epsilon {format_epsilon(plan.target.epsilon)}"
+    )
 
 
-def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
+def _approvals(plan: Plan, account: Preview, terms: Terms) -> str:
     """What a person has to approve of a release."""
-    sentences = []
+    steps = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
     above = terms.spend_above
     if account.entry is None and above is not None and _judged_epsilon(plan, account) > above:
-        sentences.append(f"its cost is reserved (epsilon above {above:g})")
+        steps.append(f"its cost is reserved (epsilon above {above:g})")
     if terms.publish:
-        sentences.append("it is published")
-    return sentences
+        steps.append("it is published")
+    return f"a person must approve, before {' and before '.join(steps)}" if steps else ""
 
 
 def _judged_epsilon(plan: Plan, account: Preview) -> float:
@@ -279,7 +224,7 @@ class RecordCounts(Displayable):
         files = count(ctx)
         return cls(ctx, files, check(ctx, files, ctx.config.first_method))
 
-    def report(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Counts and advice as one JSON-able answer."""
         return {"class": "internal", "files": self.files, "advice": list(self.advice)}
 
@@ -332,7 +277,7 @@ class Pipeline(Displayable):
         """Whether the account can pay for all of them."""
         return all(one.fits for one in self.accounts)
 
-    def report(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """See ``report_all``."""
         return report_all(self.plans, self.accounts)
 
@@ -360,11 +305,6 @@ class Pipeline(Displayable):
         }
         columns = ("method", "guarantee", "account after it", "fits")
         return Table("", columns, tuple(rows)), Table.of("", totals)
-
-    def print(self, console: Console) -> None:
-        """Print the methods and, right below, the account."""
-        for one in self._tables():
-            one.print(console)
 
 
 def share_taken(account: Preview) -> str:

@@ -1,37 +1,31 @@
 """Finished releases: the end of a run, and a comparison of several.
 
-Cost and samples are public. The utility reads held-out real records and is internal, and so is the
-page of a comparison, which shows both.
+Cost is public. The utility reads held-out real records and is internal.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from markupsafe import Markup
 from rich.console import Console
 
 from privsyn import layout
-from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.judge import RELEASE, RIVALS, WORDS, Scores
-from privsyn.evaluation.plots import draw_choice
+from privsyn.evaluation.judge import RELEASE, Scores
 from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing import in_git, is_ignored
+from privsyn.publishing import in_git
 from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.report.document import render
 from privsyn.stages.approval import suite_text
 from privsyn.stages.base import Context
 from privsyn.stages.check import counts_line
@@ -40,7 +34,7 @@ from privsyn.stages.plan import preview
 from privsyn.stages.publish import published_revision
 from privsyn.stages.report import failures_text
 from privsyn.stages.validate import refuse_unreleased
-from privsyn.students.parent import Parent, open_parent, read_rows
+from privsyn.students.parent import open_parent
 
 UTILITY = {
     "downstream.macro_f1": "Macro F1 {:.3f}",
@@ -144,8 +138,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     if report.is_file():
         commands["report (internal)"] = f"xdg-open {short(report)}"
     commands["accounts"] = "privsyn ledger show"
-    # Offer to start a server only for the project's own database and only if none runs.
-    if ctx.config.services.mlflow is None and not _answers(ctx.config.services.mlflow_ui):
+    if ctx.config.services.mlflow is None:  # the project's own database has no server
         port = urlsplit(ctx.config.services.mlflow_ui).port
         listen = f" --port {port}" if port else ""
         commands["lineage"] = (
@@ -153,30 +146,12 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         )
     if overview := ctx.lineage.overview():
         commands["all releases"] = overview
-    if (ctx.workspace.root / "Makefile").is_file():
-        commands["schedule"] = "make up"
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
-            commands["commit"] = (
-                # A parent's .gitignore may cover the pointer; without -f git would refuse it.
-                f"git add {'-f ' if is_ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
-            )
+            # A parent's .gitignore may cover the pointer; without -f git would refuse it.
+            commands["commit"] = f"git add -f {pointer}"
         commands["restore"] = f"dvc pull {pointer}"
     return commands
-
-
-def _answers(address: str) -> bool:
-    """Whether a server listens at an address of this machine; of others it is taken for granted."""
-    parts = urlsplit(address)
-    if parts.hostname not in ("127.0.0.1", "localhost"):
-        return True
-    try:
-        # One second: a summary must not hang on a port that a firewall drops.
-        socket.create_connection((parts.hostname, parts.port or 80), timeout=1).close()
-    except OSError:
-        # Refused or timed out: either way nobody can open the link.
-        return False
-    return True
 
 
 def _validation(folder: Path | None) -> str:
@@ -221,226 +196,87 @@ HIDDEN = (
     "What was measured on held-out real records is internal and not shown: "
     "compare(..., internal=True) shows it. Choosing by it is a query on the data."
 )
-SAMPLES, LONGEST = 3, 240
-
-
-@dataclass(frozen=True)
-class Utility:
-    """What was measured of a release, to read against what stands in its place. Internal.
-
-    Attributes:
-        value: The headline: accuracy on held-out real records of a classifier that learned from
-            the release, or, without labels, their nearness.
-        low: Lower end of its 95% interval; None without an interval.
-        high: Upper end.
-        by: How it was measured.
-        rivals: The same of each rival, by the names of evaluation/judge.py.
-        words: Accuracy by words; None where that was not measured beside another ruler.
-        free: The best of what is free; None where nothing of it was measured.
-        verdict: How useful it is and what the records added, in sentences.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    by: str
-    rivals: Mapping[str, float] = field(default_factory=dict)
-    words: float | None = None
-    free: float | None = None
-    verdict: str = ""
-
-    @classmethod
-    def read(cls, values: Mapping[str, float]) -> Utility | None:
-        """From metrics by name; None where nothing was measured."""
-        scores = Scores.read(values)
-        if not scores.rulers:
-            return None
-        ruler = scores.rulers[0]
-        release, rivals = scores[ruler.name, RELEASE], scores.rivals(ruler.name)
-        no_interval = release.low == release.value == release.high
-        free = scores.rivals(ruler.name, free=True)
-        return cls(
-            release.value,
-            None if no_interval else release.low,
-            None if no_interval else release.high,
-            f"{ruler.number} by {ruler.words}",
-            {one.name: scores.value(ruler.name, one.name) for one in rivals},
-            scores.value(WORDS, RELEASE) if (WORDS, RELEASE) in scores else None,
-            scores.value(ruler.name, scores.best_free(ruler.name).name) if free else None,
-            verdict(values) or "",
-        )
-
-    def __str__(self) -> str:
-        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.value:.3f}{interval}"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One release among others.
-
-    Attributes:
-        name: Its id.
-        method: What drew it.
-        version: Of the dataset.
-        epsilon: Its cost.
-        delta: Its cost.
-        takes: The part of the account's whole budget it took; None where no ledger says so.
-        rows: Records it holds.
-        utility: Internal; None where it was not measured.
-        samples: Label and text of a few of its records; of images none.
-    """
-
-    name: str
-    method: str
-    version: str
-    epsilon: float
-    delta: float
-    takes: float | None
-    rows: int
-    utility: Utility | None
-    samples: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Displayable):
     """Releases of one dataset side by side.
 
-    Cost and samples are public; the utility is internal, and is shown where it was asked for.
-    ``page``, ``plot`` and ``as_dict`` hold it always.
+    Cost is public; the utility is internal, and is there where it was asked for.
 
     Attributes:
         dataset: Its name.
-        releases: By method and epsilon.
-        internal: Whether it shows the utility.
+        releases: By method and epsilon: what each cost, and what was measured of it.
+        internal: Whether utilities are in it.
     """
 
     dataset: str
-    releases: tuple[Compared, ...]
+    releases: tuple[Mapping[str, Any], ...]
     internal: bool = False
 
-    @property
-    def _with_utility(self) -> list[tuple[Compared, Utility]]:
-        return [(one, one.utility) for one in self.releases if one.utility is not None]
+    def as_json(self) -> dict[str, Any]:
+        """It as one JSON-able answer."""
+        kind = "internal" if self.internal else "public"
+        return {"class": kind, "dataset": self.dataset, "releases": list(self.releases)}
 
     def _tables(self) -> tuple[Table, ...]:
         """Cost and, where it was asked for, utility: two tables, each of 80 columns at most."""
         costs = tuple(
             (
-                one.name,
-                format_epsilon(one.epsilon),
-                f"{one.delta:g}",
-                "-" if one.takes is None else percent(one.takes),
-                f"{one.rows:,}",
+                one["release"],
+                format_epsilon(one["epsilon"]),
+                f"{one['delta']:g}",
+                percent(one["share"]),
+                f"{one['rows']:,}",
+                one["version"],
             )
             for one in self.releases
         )
-        cost = Table("", ("release", "epsilon", "delta", "account", "rows"), costs)
+        columns = ("release", "epsilon", "delta", "account", "rows", "version")
         if not self.internal:
-            return (replace(cost, notes=self._notes()),)
-        worth, rivals = [], []
-        for one in self.releases:
-            utility = one.utility
-            numbers = (utility.free, utility.words) if utility else (None, None)
-            worth.append((one.name, str(utility or "not measured"), *map(_cell, numbers)))
-            beside = utility.rivals if utility else {}
-            rivals.append((one.name, *(_cell(beside.get(name)) for name in _COLUMNS)))
-        return (
-            cost,
-            Table("", ("release", "utility (internal)", "free", "words"), tuple(worth)),
-            Table("", ("release", *_COLUMNS), tuple(rivals), self._notes()),
+            return (Table("", columns, costs, (HIDDEN,)),)
+        worth = tuple(
+            (one["release"], *_utility_cells(one["utility"] or {})) for one in self.releases
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        measures = sorted({utility.by for _, utility in self._with_utility})
-        # The advice to compare on public data stands on every page that shows an internal number.
-        notes = [NOTE] if self.internal else [HIDDEN] if measures else []
-        if self.internal and measures:
-            columns = "; ".join(
-                f"{one.name}: {one.words}" for one in RIVALS if one.name in _COLUMNS
-            )
-            columns = columns.replace("{real_records} ", "")
-            notes.append(
-                f"Utility is {' or '.join(measures)}; free: the best of what costs nothing; words: "
-                f"accuracy by words. By the same ruler, {columns}."
-            )
-            notes += [f"{one.name}: {u.verdict}" for one, u in self._with_utility if u.verdict]
-        versions = sorted({release.version for release in self.releases})
-        if len(versions) > 1:
-            notes.append(
-                f"The releases are of versions {', '.join(versions)}, each made from other records."
-            )
-        return tuple(notes)
-
-    def plot(self) -> bytes | None:
-        """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
-        if not self._with_utility:
-            return None
-        points = [
-            (one.method, one.epsilon, utility.value, utility.low, utility.high)
-            for one, utility in self._with_utility
+        notes = [
+            f"{one['release']}: by {one['utility']['by']}. {one['utility']['verdict']}"
+            for one in self.releases
+            if one["utility"]
         ]
-        # The lines are those of one release: all are of one dataset, so the real records and the
-        # public model's texts are much the same for all of them.
-        _, first = self._with_utility[0]
-        lines = {
-            "best of what is free": first.free,
-            "public model alone": first.rivals.get("public"),
-            "as many real records": first.rivals.get("real"),
-            "commonest label": first.rivals.get("chance"),
-        }
-        of = "accuracy" if first.by.startswith("accuracy") else "nearness"
-        return draw_choice(points, {name: y for name, y in lines.items() if y is not None}, of)
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        releases = [asdict(one) for one in self.releases]
-        for release in releases:
-            # For programs: texts would drown the numbers, and each release's file has them all.
-            del release["samples"]
-        # The result holds the utility whatever was shown, so it carries the note on it, too.
-        notes = list(replace(self, internal=True)._notes())
-        return {
-            "class": "internal", "dataset": self.dataset, "releases": releases, "notes": notes
-        }  # fmt: skip
-
-    def page(self) -> str:
-        """The comparison as one page: no script, nothing fetched. Internal."""
-        body = replace(self, internal=True)._html()
-        return str(
-            render("compare.html", page_is="Comparison", release_id=self.dataset, comparison=body)
+        return (
+            Table("", columns, costs),
+            Table("", ("release", "utility (internal)", "free"), worth, (NOTE, *notes)),
         )
 
-    def _repr_html_(self) -> str:
-        return str(self._html())
 
-    def _html(self) -> Markup:
-        """The tables and samples, and where it was asked for the plot."""
-        tables = Markup(super()._repr_html_())  # noqa: S704  each cell is escaped
-        plot = self.plot() if self.internal else None
-        return render("comparison.html", tables=tables, releases=self.releases, plot=plot)
+def _utility_cells(utility: Mapping[str, Any]) -> tuple[str, str]:
+    """What a release is worth with its interval, and the best of what costs nothing."""
+    if not utility:
+        return "not measured", "-"
+    value, low, high = (utility[key] for key in ("value", "low", "high"))
+    interval = "" if low == value == high else f" [{low:.3f}, {high:.3f}]"
+    free = utility["free"]
+    return f"{value:.3f}{interval}", "-" if free is None else f"{free:.3f}"
 
 
-def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Comparison:
+def compare(ctx: Context, names: Sequence[str] = (), *, internal: bool = False) -> Comparison:
     """Put releases of one dataset side by side. Reads no record: what evaluate measured is on file.
 
     Args:
         ctx: Config, workspace and ledger.
-        names: Ids of finished releases.
-        internal: Whether what it returns shows the utility, too.
+        names: Ids of finished releases; none: all that were paid for and passed their suite.
+        internal: Whether the utility is wanted, too.
 
     Raises:
-        DataError: One is not here, or none is named.
+        DataError: One is not here, or there is none.
         VerificationError: One is not what was certified.
         ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         ConfigError: They are not of one dataset, or one is itself made from a release.
     """
-    if not names:
+    parents = [open_parent(ctx, name) for name in dict.fromkeys(names or _paid(ctx))]
+    if not parents:
         raise DataError("there is no release to compare.", hint="Make some: privsyn run")
-    parents = [open_parent(ctx, name) for name in dict.fromkeys(names)]
     for parent in parents:
-        # privacy: samples are shown, so a release that failed its suite or waits for its audit is
-        # out.
         refuse_unreleased(parent.folder, ctx)
     datasets = sorted({parent.plan.dataset.name for parent in parents})
     if len(datasets) > 1:
@@ -448,13 +284,23 @@ def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Co
             f"the releases are of {len(datasets)} datasets: {', '.join(datasets)}.",
             hint="Compare releases of one dataset.",
         )
-    rows = sorted(
-        (_comparison(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
-    )
+    rows = []
+    for parent in sorted(parents, key=lambda one: (one.plan.method, one.plan.epsilon)):
+        plan = parent.plan
+        row = {
+            "release": plan.id,
+            "method": plan.method,
+            "version": plan.dataset.version,
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "share": ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
+            "rows": parent.facts.rows,
+        }
+        rows.append(row | ({"utility": _measured_utility(ctx, plan)} if internal else {}))
     return Comparison(datasets[0], tuple(rows), internal)
 
 
-def paid(ctx: Context) -> list[str]:
+def _paid(ctx: Context) -> list[str]:
     """Releases that are here or stored and passed their suite, none that were made from others."""
     folders = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
     return [
@@ -468,57 +314,26 @@ def paid(ctx: Context) -> list[str]:
     ]
 
 
-def write(ctx: Context, comparison: Comparison) -> Path:
-    """Write the page of a comparison into the state folder, mode 0600: it is internal."""
-    # The same releases get the same page: comparing twice leaves one internal file, not two.
-    listed = "\n".join(release.name for release in comparison.releases)
-    folder = ctx.workspace.internal(f"compare-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
-    private_folder(folder)
-    with atomic_file(folder / "compare.html", mode=0o600) as stream:
-        stream.write(comparison.page().encode())
-    return folder / "compare.html"
-
-
-def _comparison(ctx: Context, parent: Parent) -> Compared:
-    plan = parent.plan
-    return Compared(
-        name=plan.id,
-        method=plan.method,
-        version=plan.dataset.version,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        takes=ctx.ledger.accounts.preview(ctx.account, plan.privacy_event()).takes,
-        rows=parent.facts.rows,
-        utility=_measured_utility(ctx.workspace.internal(plan.id) / layout.EVALUATION),
-        samples=_samples(parent),
-    )
-
-
-def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
-    """A few records, evenly spaced; of images there is nothing to say in words."""
-    records = read_rows(parent)
-    # Evenly spaced, not picked: the choice depends on the number of rows alone.
-    step = max(1, len(records) // SAMPLES)
-    return tuple(
-        (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")
-        for label, content in records[::step][:SAMPLES]
-        if isinstance(content, str)
-    )
-
-
-def _measured_utility(file: Path) -> Utility | None:
-    """What evaluate measured."""
+def _measured_utility(ctx: Context, plan: Plan) -> dict[str, Any] | None:
+    """What evaluate measured by its first ruler: value, interval, the best of what is free."""
+    file = ctx.workspace.internal(plan.id) / layout.EVALUATION
     try:
         measured = json.loads(file.read_bytes())["metrics"]
-        return Utility.read({str(metric["name"]): float(metric["value"]) for metric in measured})
+        values = {str(metric["name"]): float(metric["value"]) for metric in measured}
     # Not measured here, or not readable: a comparison goes on without the number.
     except (OSError, ValueError, LookupError, TypeError):
         return None
-
-
-_COLUMNS = ("public", "chosen", "zero_shot", "examples", "real")
-"""Rivals in the table of a comparison: as many as 80 columns hold beside an id."""
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    scores = Scores.read(values)
+    if not scores.rulers:
+        return None
+    ruler = scores.rulers[0]
+    found = scores[ruler.name, RELEASE]
+    free = scores.rivals(ruler.name, free=True)
+    return {
+        "by": f"{ruler.number} by {ruler.words}",
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "free": scores.value(ruler.name, scores.best_free(ruler.name).name) if free else None,
+        "verdict": verdict(values) or "",
+    }

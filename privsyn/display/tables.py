@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -192,7 +193,11 @@ class Table:
 
 
 class Displayable:
-    """Something that Python shows as tables: as text on a terminal, as HTML in a notebook."""
+    """A result that shows itself: as tables on a terminal and in a notebook, and as JSON."""
+
+    def as_json(self) -> Any:
+        """It as one JSON-able answer."""
+        raise NotImplementedError
 
     def _tables(self) -> Sequence[Table]:
         """The tables that show it."""

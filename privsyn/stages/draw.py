@@ -1,14 +1,12 @@
 """Draw: one shard's synthetic records from its buckets, with the journal, the noise and the lease.
 
-Also trains what a method trains before it draws, tells how long the rest takes, and draws the
-accuracy that a release pays for once its records are final.
+Also trains what a method trains before it draws, and draws the accuracy that a release pays for
+once its records are final.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,49 +49,6 @@ from privsyn.release.workdir import (
 )
 from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
 from privsyn.stages.lineage import trace_stage
-
-
-@dataclass(frozen=True)
-class Pace:
-    """An earlier release by the same method and models.
-
-    Attributes:
-        release_id: Which.
-        rows: Records it holds at most.
-        seconds: What drawing it took, over all its parts.
-    """
-
-    release_id: str
-    rows: int
-    seconds: float
-
-
-def note(ctx: Context, plan: Plan, part: int | str, seconds: float) -> None:
-    """Remember how long a part was drawn for; a resumed part took the sum."""
-    folder = ctx.workspace.internal(plan.id) / "pace"
-    private_folder(folder)
-    file = folder / f"{part}.json"
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        seconds += json.loads(file.read_bytes())["seconds"]
-    write_json_atomic(file, {**_kind(plan), "rows": plan.rows, "seconds": seconds}, mode=0o600)
-
-
-def last(ctx: Context, plan: Plan) -> Pace | None:
-    """The latest release here that the same method drew with the same models."""
-    paces: list[tuple[float, Pace]] = []
-    for folder in (ctx.workspace.state / "internal").glob("*/pace"):
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            parts = [json.loads(file.read_bytes()) for file in folder.glob("*.json")]
-            if all(_kind(plan).items() <= part.items() for part in parts):
-                seconds = sum(float(part["seconds"]) for part in parts)
-                pace = Pace(folder.parent.name, int(parts[0]["rows"]), seconds)
-                paces.append((folder.stat().st_mtime, pace))
-    return max(paces, key=lambda item: item[0])[1] if paces else None
-
-
-def _kind(plan: Plan) -> dict[str, object]:
-    models = {role: use.revision for role, use in plan.models.items()}
-    return {"method": plan.method, "models": models}
 
 
 @again_if_finished
@@ -173,10 +128,8 @@ def session(release: OpenPlan, part: int | str, work: Workdir) -> Iterator[Drawi
         ctx.ledger.leases.acquire(plan.id, part_name(part)) as lease,
         _journal(release, part, lease, work) as journal,
     ):
-        began = time.monotonic()
         try:
             yield Drawing(lease, journal, ctx.noise())
-            note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
             # Before a draw, or after a failure of the machine, the same draws can be replayed.
             if not journal.has_drawn or _from_outside(error):

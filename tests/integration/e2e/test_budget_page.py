@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.cli import main
-from privsyn.display.accounts import BudgetPage, crons_of, file_reports, usual_release
+from privsyn.display.accounts import BudgetPage, crons_of, file_reports
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
@@ -70,12 +70,11 @@ def test_every_release_is_there_with_its_links(ctx: Context) -> None:
 
 def test_bars_end_where_the_account_stands(ctx: Context) -> None:
     sheet = paged(ctx).sheets[0]
-    last = sheet.bars[-1]
-    assert len(sheet.bars) == 12
-    assert last.before + last.taken == pytest.approx(100 * sheet.balance.share)
-    for bar, following in zip(sheet.bars, sheet.bars[1:], strict=False):
-        assert following.before == pytest.approx(bar.before + bar.taken)
-        assert bar.taken > 0
+    assert len(sheet.steps) == 12
+    assert sheet.steps[-1].after == pytest.approx(sheet.statement.balance.share)
+    for step, following in zip(sheet.steps, sheet.steps[1:], strict=False):
+        assert following.before == pytest.approx(step.after)
+        assert step.after > step.before
 
 
 def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Context) -> None:
@@ -99,21 +98,17 @@ def test_what_fits_and_until_when(ctx: Context) -> None:
     spec = ctx.ledger.accounts.statements()[0].spec
     copies = ctx.ledger.accounts.preview(spec, EVENT).copies
     until = lasts_until(["@weekly"], copies, ctx.clock())
-    assert said[0].startswith(f"Room for at least {copies} more releases like the usual one")
+    assert said[0].startswith(f"Room for at least {copies} more releases like the newest one")
     assert f"until {until:%d %b %Y}" in said[1]
     twice = paged(ctx, crons={"letters": ["@weekly", "@weekly"]}).sheets[0].fits[1]
     sooner = lasts_until(["@weekly"], (copies + 1) // 2, ctx.clock())
     assert f"until {sooner:%d %b %Y}" in twice
 
 
-def test_without_a_schedule_the_pace_so_far_counts(ctx: Context) -> None:
-    assert "one every 7 days" in paged(ctx, crons={}).sheets[0].fits[1]
-
-
 def test_a_full_account_says_what_still_fits(tmp_path: Path) -> None:
     ctx = build_project(tmp_path / "full", account={"epsilon": 1.0}).context()
     weekly(ctx, 1)
-    assert paged(ctx).sheets[0].fits[0].startswith("No further release like the usual one")
+    assert paged(ctx).sheets[0].fits[0].startswith("No further release like the newest one")
 
 
 def test_a_release_that_must_wait_for_the_window_is_said_to(tmp_path: Path) -> None:
@@ -122,12 +117,6 @@ def test_a_release_that_must_wait_for_the_window_is_said_to(tmp_path: Path) -> N
     ).context()
     weekly(ctx, 1)
     assert "only when earlier ones are older than 30 days" in paged(ctx).sheets[0].fits[1]
-
-
-def test_the_usual_release_is_the_commonest_of_the_newest(ctx: Context) -> None:
-    entries = ctx.ledger.releases.all()
-    assert usual_release(entries).release_id == release_id(11)
-    assert usual_release([]) is None
 
 
 def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx: Context) -> None:

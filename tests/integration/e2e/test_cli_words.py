@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def say(monkeypatch, capsys):
     def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
         printed = io.StringIO()
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
-        for commands in ("ledger", "project", "run", "stage", "releases"):
+        for commands in ("ledger", "project", "run", "stage", "releases", "options"):
             monkeypatch.setattr(f"privsyn.cli.{commands}.out", console)
         monkeypatch.chdir(project.root)
         monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
@@ -120,9 +119,7 @@ def test_the_end_of_a_run_names_what_can_be_done_here(released, say):
     code, out, _ = say(project, "run", "--no-publish")
     assert code == 0
     assert f"privsyn verify releases/{name}" in out
-    assert "git add" not in out  # nothing is published
     assert "dvc pull" not in out
-    assert "make up" not in out  # there is no Makefile here
     assert "mlflow server --backend-store-uri" in out
     assert "format checks" in out
 
@@ -151,22 +148,9 @@ def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
     _, out, _ = say(project, "plan", width=200)
     assert "exists already: free" in out
     assert "privacy.draw=1" in out
-    assert "was drawn here in" not in out  # a file hears no time of an earlier release
     _, fresh, _ = say(project, "plan", "-S", "privacy.draw=1", width=200)
     assert "exists already" not in fresh
     assert "fits" in fresh
-
-
-def test_a_plan_begins_with_what_is_wanted_and_keeps_the_rest_for_details(released, say):
-    project, _ = released
-    _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
-    names = [name for line in out.splitlines()[1:] if (name := line.split("  ")[0])]
-    assert names[:5] == ["fits", "guarantee", "in words", "synthetic texts", "takes"]
-    assert "rho" not in out
-    _, out, _ = say(project, "plan", "--details", "-S", "privacy.draw=1", width=300)
-    assert "rho (zCDP)" in out
-    assert "clip_bound" in out
-    assert "derived" in json.loads(say(project, "plan", "--json")[1])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -504,27 +488,6 @@ def _commands(group):
 def test_without_a_word_there_is_help(released, say):
     _, out, err = say(released[0])
     assert "Usage" in out + err
-
-
-def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
-    """Where a .gitignore has releases/, `git add` of what the summary says would end with 1."""
-    from privsyn.publishing import commit_files, is_ignored
-
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init", "--quiet")
-    git("config", "user.email", "a@example.org")
-    git("config", "user.name", "a")
-    (tmp_path / "releases").mkdir()
-    pointer = tmp_path / "releases" / "x.dvc"
-    pointer.write_text("outs: []\n")
-    assert not is_ignored(pointer)
-    (tmp_path / ".gitignore").write_text("releases/\n")
-    assert is_ignored(pointer)
-    assert not is_ignored(tmp_path.parent / "nowhere.dvc")
-    made = commit_files(tmp_path, ["releases/x.dvc"], "publish", "2026-11-20")
-    assert len(made) == 40
 
 
 def test_the_help_says_of_each_command_what_the_command_says():

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from privsyn.cli import main
-from privsyn.display.accounts import accounts
+from privsyn.display.accounts import Statements
 from privsyn.display.tables import INDENT
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Gaussian
@@ -129,7 +129,7 @@ def test_show_tells_who_and_what_was_refused(project: Project, run: Run, fake) -
     code, said, wrong = run("ledger", "show")
     assert (code, wrong) == (0, "")
     assert planned.id in said
-    assert "letters: 1 refused, at no cost" in said
+    assert "letters: 1 of 1 refused, at no cost" in said
     assert "BudgetExceeded: account letters cannot pay" in said
     code, said, _ = run("stage", "plan", "-S", "account.epsilon=21")
     assert code == 3
@@ -160,7 +160,7 @@ def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: 
         )
 
     def told(console: Console) -> list[str]:
-        accounts(console, late.accounts.statements())
+        Statements(late.accounts.statements()).print(console)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue().splitlines()
 
@@ -278,7 +278,7 @@ def test_verify_says_what_is_not_to_be_handed_out(
         folder = folder.rename(project.root / place / folder.name)
     code, said, _ = run("verify", str(folder))
     assert code == 0
-    assert "not to be handed out: not validated yet" in " ".join(said.split())
+    assert "not checked handed out not validated yet" in " ".join(said.split())
     code, said, _ = run("verify", str(folder), "--json")
     assert json.loads(said)[-1]["name"] == "handed out"
     if place == "quarantine":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import logging
 import shutil
@@ -530,27 +529,6 @@ def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
         privsyn.Release.open(folder).frame()
     with pytest.raises(ValidationFailed, match="not passed its suite"):
         privsyn.Release.open(folder).export("csv", tmp_path / "out")
-
-
-def test_a_notebook_gets_one_display_that_moves(monkeypatch):
-    from rich.console import Console
-
-    from privsyn.display import progress
-
-    seen: list[str] = []
-
-    class Handle:
-        def update(self, shown):
-            seen.append(shown.data)
-
-    monkeypatch.setattr(progress, "_display", lambda shown: (seen.append(shown.data), Handle())[1])
-    console = Console(file=io.StringIO(), force_jupyter=True)
-    with progress.show_progress(console) as update:
-        update("generate", 1, 4, "<b>tokens")
-        update("generate", 4, 4, "<b>tokens")
-    assert "1 of 4 &lt;b&gt;tokens" in seen[1]
-    assert "4 of 4" in seen[2]
-    assert seen[-1] == ""
 
 
 def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):

@@ -317,7 +317,7 @@ def test_without_a_ledger_a_release_is_consistent_and_no_more(
     monkeypatch.chdir(tmp_path)
     code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
     assert code == 0
-    assert "consistent, but not authenticated" in shown
+    assert "Consistent, but not authenticated" in shown
     arguments = ("verify", str(copy), "--params", "none.yaml", "--require-ledger")
     code, shown = cli(monkeypatch, capsys, *arguments)
     assert code == 6
@@ -333,7 +333,7 @@ def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, mon
     params = ("--params", str(project.params), "--require-ledger")
     code, shown = cli(monkeypatch, capsys, "verify", str(folder), *params)
     assert code == 0
-    assert "authentic: confirmed by the ledger" in shown
+    assert "Authentic: confirmed by the ledger" in shown
     forge(copy)
     code, shown = cli(monkeypatch, capsys, "verify", str(copy), *params)
     assert code == 4

@@ -234,21 +234,6 @@ def test_a_file_that_stays_away_is_an_error_and_no_folder(stored: Stored, tmp_pa
     assert not (tmp_path / "reader" / "releases" / stored.name).exists()
 
 
-def test_a_plan_is_seen_where_there_is_only_the_store(stored: Stored, tmp_path: Path) -> None:
-    reserve(stored.project.context(), stored.planned)
-    assert stored.bucket.names("plans") == [f"plans/{stored.name}.json"]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    where = ("--release", stored.name, "--releases", stored.url)
-    said = Project(empty).cli("plan", *where, "--json")
-    assert json.loads(said.stdout) == stored.planned.model_dump(mode="json")
-    assert "epsilon" in Project(empty).cli("plan", *where).stdout
-    assert list(empty.iterdir()) == []
-    missing = Project(empty).cli("plan", "--release", OTHER, "--releases", stored.url, check=False)
-    assert missing.returncode != 0
-    assert "has no plan" in missing.stderr
-
-
 def test_a_stage_takes_a_release_by_name(stored: Stored) -> None:
     validate(stored.project.context(), stored.planned)
     reserve(stored.project.context(), stored.planned)
