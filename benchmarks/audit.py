@@ -66,9 +66,8 @@ WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "keyphrase_seeding": (
         8,
         {
-            "terms_per_document": 1, "phrases_per_document": 1, "vocabulary_size": len(words()),
+            "phrases_per_document": 1, "vocabulary_size": len(words()),
             "vocabulary_share": 0.05, "ensemble": "logarithmic", "sequence_length": 2,
-            "bandwidth": 0.3,
         },
     ),
 }  # fmt: skip

@@ -104,7 +104,7 @@ def main() -> None:
     cfg = KeyphraseSeedingSettings(
         vocabulary_digest="0" * 64, use_llm=False,
         ensemble="logarithmic", sequence_length=a.length, features=a.features,
-        sequences_per_label=a.sequences, bandwidth=1.0, score_power=40.0,
+        sequences_per_label=a.sequences, evidence=False,
     )  # fmt: skip
     released = {(0, number): one for number, one in enumerate(sums)}
     _, seconds = timed(lambda: draw_sequences(cfg, shapes, vectors, released, 1, 0.0))

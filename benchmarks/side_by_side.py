@@ -107,9 +107,9 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "text": {"max_tokens": TOKENS},
     },
     "keyphrase_seeding": {
-        "terms_per_document": 5, "vocabulary_size": 300, "phrases_per_document": 5,
+        "vocabulary_size": 300, "phrases_per_document": 5,
         "features": 4000, "sequence_length": 6, "sequences_per_label": TEXTS,
-        "labels_public": True, "max_tokens": TOKENS,
+        "name_labels": True, "max_tokens": TOKENS,
     },
     "dp_lora": {
         "sampling_rate": 0.1, "expected_batch": 120, "steps": 30, "rank": 4, "alpha": 8,

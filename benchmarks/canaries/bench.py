@@ -60,7 +60,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "text": {"max_tokens": 8},
     },
     "keyphrase_seeding": {
-        "vocabulary_size": 100, "terms_per_document": 6, "phrases_per_document": 6,
+        "vocabulary_size": 100, "phrases_per_document": 6,
         "features": 512, "sequence_length": 3, "sequences_per_label": 20, "use_llm": False,
     },
     "dp_lora": {

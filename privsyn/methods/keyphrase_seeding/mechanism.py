@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,7 +95,7 @@ class KeyphraseSeedingMechanism(Mechanism):
     def derived(self) -> Mapping[str, float]:
         """Scales and costs of both parts."""
         return {
-            "epsilon_vocabulary": _epsilon(self.choice, self.delta),
+            "epsilon_vocabulary": guarantee(self.choice.event, self.delta).epsilon,
             "vocabulary_scale": self.choice_scale,
             "epsilon_kde": guarantee(self.estimates, self.delta).epsilon,
             "structures": self.structures,
@@ -107,33 +107,24 @@ class KeyphraseSeedingMechanism(Mechanism):
 def calibrate(
     settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
 ) -> KeyphraseSeedingMechanism:
-    """The mechanism with the least noise on the estimates, after the choice of terms has its part.
-
-    Without ``epsilon_kde``, estimates and choice together stay within the target. With it, the
-    estimates alone stay within (epsilon_kde, 0) under Laplace noise, and within
-    (epsilon_kde, delta) under Gaussian noise.
+    """The mechanism with the least noise for which choice and estimates are within the target.
 
     Raises:
         ConfigError: The choice of terms leaves nothing for the estimates.
     """
-    choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
 
-    def build(multiplier: float) -> KeyphraseSeedingMechanism:
-        return _mechanism(settings, target, facts, multiplier, choice)
+    def event(multiplier: float) -> Event:
+        return _mechanism(settings, target, facts, multiplier).event
 
-    def whole(multiplier: float) -> Event:
-        return build(multiplier).event
-
-    def estimates(multiplier: float) -> Event:
-        return build(multiplier).estimates
-
-    if settings.epsilon_kde is None:
-        # The whole event, the choice included: the choice cannot push the sum over the target.
-        return build(_least_noise(whole, target, choice, target))
-    delta = 0.0 if settings.noise == "laplace" else target.delta
-    # No check against the target here: the planner compares the whole event with it and refuses.
-    goal = Guarantee(settings.epsilon_kde, delta)
-    return build(_least_noise(estimates, goal, choice, target))
+    try:
+        least = _ROOM * calibration.calibrate(event, target, 1e-4, 1e9, increasing=False)
+    except ValueError:
+        raise ConfigError(
+            f"{SECTION}: the choice of terms leaves nothing of "
+            f"privacy.epsilon={target.epsilon:g} for the estimates.",
+            hint="Lower vocabulary_share, or raise privacy.epsilon.",
+        ) from None
+    return _mechanism(settings, target, facts, least)
 
 
 def rebuild(
@@ -143,35 +134,25 @@ def rebuild(
     derived: Mapping[str, float],
 ) -> KeyphraseSeedingMechanism:
     """The mechanism of a plan's noise multiplier; the choice of terms follows from the settings."""
-    choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
-    return _mechanism(settings, target, facts, derived["noise_multiplier"], choice)
+    return _mechanism(settings, target, facts, derived["noise_multiplier"])
 
 
 def _mechanism(
-    settings: KeyphraseSeedingSettings,
-    target: Guarantee,
-    facts: PricingFacts,
-    multiplier: float,
-    choice: Laplace | DiscreteGaussian | None,
+    settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts, multiplier: float
 ) -> KeyphraseSeedingMechanism:
     """The only place that sets noise and price.
 
-    A document counts once for each of at most S terms, and has at most M sequences.
+    A document counts once for each of at most S terms, and has at most M = S sequences.
     """
     # Most sequences by which neighboring datasets differ: M m, doubled under replace_one [K4].
     sequences = facts.changed_records * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
-    if choice is None:
-        # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has
-        # the share s of the whole where z_c = z sqrt((1 - s) / (s k)).
-        share = settings.vocabulary_share
-        choice = _gaussian_choice(settings, facts, multiplier * math.sqrt((1 - share) / share / k))
     rows = labels * settings.sequences_per_label
     return KeyphraseSeedingMechanism(
         facts=facts,
         warnings=_advice(settings, k),
         rows=(rows, rows),
-        choice=choice,
+        choice=_choice(settings, target, facts, multiplier, k),
         estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
         noise_multiplier=multiplier,
         structures=k,
@@ -181,51 +162,28 @@ def _mechanism(
     )
 
 
-def _gaussian_choice(
-    settings: KeyphraseSeedingSettings, facts: PricingFacts, multiplier: float
-) -> DiscreteGaussian:
-    """Gaussian noise on the histogram of terms, of which a record moves S by one each [K2].
-
-    L2 sensitivity sqrt(S) m, because all m records of a unit may hold the same terms. A replaced
-    unit takes counts from S terms and adds to S others: sqrt(2 S) m.
-    """
-    # In whole numbers up to the root, which is rounded up: a sensitivity must never be too small.
-    records = facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2
-    l2 = root_up(settings.terms_per_document * records)
-    return DiscreteGaussian(l2, l2 * multiplier)
-
-
-def _shares_zcdp(settings: KeyphraseSeedingSettings) -> bool:
-    """Whether the choice gets a share of the whole zCDP: then one multiplier sets both noises."""
-    both = settings.vocabulary_noise == settings.noise == "gaussian"
-    return both and settings.epsilon_vocabulary is None
-
-
-def _choice_alone(
-    settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
+def _choice(
+    settings: KeyphraseSeedingSettings,
+    target: Guarantee,
+    facts: PricingFacts,
+    multiplier: float,
+    k: int,
 ) -> Laplace | DiscreteGaussian:
-    """The noise on the histogram of terms that has its own epsilon: a setting, or a share.
+    """Noise on the histogram of terms, of which a record moves S by one each [K2].
 
-    L1 sensitivity S m, doubled where a unit is replaced.
+    L1 sensitivity S m, doubled where a unit is replaced. L2 sensitivity sqrt(S) m, because all m
+    records of a unit may hold the same terms. A replaced unit takes counts from S terms and adds to
+    S others: sqrt(2 S) m.
     """
-    epsilon = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
-    if settings.vocabulary_noise == "laplace":
-        terms = settings.terms_per_document * facts.changed_records
-        return Laplace(terms, terms / epsilon * _ROOM)
-
-    def event(multiplier: float) -> Event:
-        return _gaussian_choice(settings, facts, multiplier).event
-
-    goal = Guarantee(epsilon, target.delta)
-    solved = calibration.calibrate(event, goal, 1e-4, 1e9, increasing=False)
-    return _gaussian_choice(settings, facts, _ROOM * solved)
-
-
-def _epsilon(choice: Laplace | DiscreteGaussian, delta: float) -> float:
-    """The epsilon of the choice of terms alone."""
-    if isinstance(choice, Laplace):
-        return choice.event.epsilon
-    return guarantee(choice.event, delta).epsilon
+    share, most = settings.vocabulary_share, settings.phrases_per_document
+    if settings.noise == "laplace":
+        terms = most * facts.changed_records
+        return Laplace(terms, terms / (share * target.epsilon) * _ROOM)
+    # In whole numbers up to the root, which is rounded up: a sensitivity must never be too small.
+    l2 = root_up(most * facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
+    # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has the
+    # share s of the whole where z_c = z sqrt((1 - s) / (s k)).
+    return DiscreteGaussian(l2, l2 * multiplier * math.sqrt((1 - share) / share / k))
 
 
 def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
@@ -233,24 +191,6 @@ def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
     return structures(
         settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
     )
-
-
-def _least_noise(
-    event_of: Callable[[float], Event],
-    goal: Guarantee,
-    choice: Laplace | DiscreteGaussian | None,
-    target: Guarantee,
-) -> float:
-    """The least noise multiplier whose event is within the goal."""
-    try:
-        return _ROOM * calibration.calibrate(event_of, goal, 1e-4, 1e9, increasing=False)
-    except ValueError:
-        cost = "its share" if choice is None else f"epsilon={_epsilon(choice, target.delta):.4g}"
-        raise ConfigError(
-            f"{SECTION}: the choice of terms costs {cost}, which "
-            f"leaves nothing of privacy.epsilon={target.epsilon:g} for the estimates.",
-            hint="Lower epsilon_vocabulary or vocabulary_share, or raise privacy.epsilon.",
-        ) from None
 
 
 def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:

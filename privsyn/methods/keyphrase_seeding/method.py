@@ -40,6 +40,7 @@ from privsyn.methods.keyphrase_seeding.mechanism import (
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
     SHIPPED,
+    TEMPERATURE,
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
@@ -73,7 +74,7 @@ class SeedPrompts:
 
     def __init__(self, settings: KeyphraseSeedingSettings) -> None:
         self._label_text = partial(
-            label_text, words=settings.label_descriptions, named=settings.labels_public
+            label_text, words=settings.label_descriptions, named=settings.name_labels
         )
         prompt = settings.prompt or "{phrases}"
         # A line without its label goes; not one that holds the phrases.
@@ -108,24 +109,14 @@ def default_prompt(
         prompt = chat_random(document).replace("{words}", "{phrases}")
     else:
         prompt = template.private.replace("{reference}", "{phrases}")
-    if cfg.labels_public:  # [K13]
+    if cfg.name_labels:  # [K13]
         return prompt
     lines = prompt.splitlines(keepends=True)
     return "".join(line for line in lines if "{label}" not in line)
 
 
-FALSE_DISCOVERIES = 0.2
-"""Share of the chosen terms that may be noise, where the config says nothing [K2]."""
-
 LEAST_TERMS = 50
 """Least number of terms where prompts show all phrases: a handful would make all texts alike."""
-
-EVIDENCE = 2.0
-"""Standard deviations by which a phrase in a prompt is its label's, where the config says nothing
-[K12]."""
-
-CONTRAST = 2.0
-"""Power of a label's share of a phrase's scores, where the config says nothing [K10]."""
 
 _PUBLIC_PHRASES = (("question", "answer"), ("letter", "date"))
 """Phrases of trial prompts. They are constants, so they say nothing about the records."""
@@ -168,7 +159,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> KeyphraseSeedingSettings:
-        """Settings with the vocabulary's digest and size, the kernel and the prompt filled in.
+        """Settings with the vocabulary's digest and size, and the prompt filled in.
 
         Raises:
             ConfigError: The vocabulary cannot be read, or has another digest.
@@ -182,14 +173,6 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             "vocabulary_size": min(
                 cfg.vocabulary_size, len(Vocabulary.parse(data, cfg.vocabulary))
             ),
-            "bandwidth": cfg.bandwidth or (0.5 if cfg.ensemble == "independent" else 1.0),
-            "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
-            "vocabulary_noise": cfg.vocabulary_noise or cfg.noise,
-            "false_discovery_rate": cfg.false_discovery_rate or FALSE_DISCOVERIES,
-            "label_evidence": cfg.label_evidence
-            if cfg.label_evidence is not None
-            else EVIDENCE * cfg.use_llm,
-            "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
             examples = subject.examples
@@ -198,17 +181,16 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             )
             values["prompt"] = subject.fill(prompt)
             values["examples"] = examples if "{examples}" in prompt else ()
-            values["top_p"] = TOP_P if cfg.top_p is None else cfg.top_p
             values["label_descriptions"] = dict(subject.descriptions)
         return cfg.resolved(KeyphraseSeedingSettings, values)
 
     def additions(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> dict[str, bool]:
-        """What is in no line of Nagesh et al.; null stands for a value above the paper's."""
+        """What is in no line of Nagesh et al."""
         return {
             "Gaussian noise": cfg.noise == "gaussian",
-            "as many terms as noise does not explain": cfg.false_discovery_rate != 1,
-            "a draw that prefers phrases of one label": cfg.label_contrast != 0 and len(labels) > 1,
-            "prompts without phrases that noise explains": cfg.label_evidence != 0 and cfg.use_llm,
+            "as many terms as noise does not explain": cfg.evidence,
+            "a draw that prefers phrases of one label": cfg.evidence and len(labels) > 1,
+            "prompts without phrases that noise explains": cfg.label_evidence != 0,
             "a choice among completions by their phrases": cfg.candidates > 1 and cfg.use_llm,
         }
 
@@ -231,8 +213,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
             examples=cfg.examples,
             labels=cfg.label_descriptions,
             rephrase=True,
-            temperature=cfg.temperature,
-            top_p=cfg.top_p or 1.0,
+            temperature=TEMPERATURE,
+            top_p=TOP_P,
             max_tokens=cfg.max_tokens,
         )
 
@@ -252,8 +234,8 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 models.text,
                 [prompts.fill(label, words)[0] for words in _PUBLIC_PHRASES],
                 max_tokens=settings.max_tokens,
-                temperature=settings.temperature,
-                top_p=settings.top_p or 1.0,
+                temperature=TEMPERATURE,
+                top_p=TOP_P,
                 until=prompts.listed.until,
                 clean=lambda answer: _text_of(settings, prompts, answer),
             )
@@ -345,7 +327,7 @@ def _chosen(
         for text in texts:
             # privacy: each of the first S distinct terms counts once, so a record moves the
             # histogram by at most S in L1 and sqrt S in L2 [K2]
-            counts[public.first(text, settings.terms_per_document)] += 1
+            counts[public.first(text, settings.phrases_per_document)] += 1
     counts *= mechanism.steps
     # privacy: noise on every public term, also on terms that no record holds
     noisy = mechanism.choice.draw(counts, noise)
@@ -428,7 +410,7 @@ def _write(
 ) -> bytes:
     """One text per sequence, as JSON; asks again where all completions of one failed [K11]."""
     texts, left = [""] * len(lists), list(range(len(lists)))
-    for _ in range(ATTEMPTS if settings.temperature else 1):
+    for _ in range(ATTEMPTS):
         again = _nearest(settings, label, [lists[number] for number in left], models)
         for number, (text, failed) in zip(list(left), again, strict=True):
             texts[number] = text or texts[number]
@@ -461,8 +443,8 @@ def _nearest(
     answers = models.text.complete(
         [prompt for prompt, _ in requests],
         max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p or 1.0,
+        temperature=TEMPERATURE,
+        top_p=TOP_P,
         until=prompts.listed.until,
     )
     texts = [_text_of(settings, prompts, answer) for answer in answers]

@@ -12,7 +12,7 @@ from privsyn.data.settings import TextExample
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.methods.shared.prompts import Candidates
-from privsyn.models.language.text_variation import LabelWords, MaxTokens, TopP
+from privsyn.models.language.text_variation import LabelWords, MaxTokens
 from privsyn.section import PAPER, SMALL
 
 SECTION = "methods.keyphrase_seeding"
@@ -23,34 +23,26 @@ SHIPPED = "builtin"
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Nagesh et al. 2025, section 3: epsilon 6 = 1 + 5; the other budgets by vocabulary_share.
     # Prompts name the kind of document and the terms, never the class. Ours: features, max_tokens
-    # and temperature.
+    # and the model's sampling.
     PAPER: {
         "noise": "laplace",
         "vocabulary_share": 1 / 6,
-        "terms_per_document": 10,
         "vocabulary_size": 1000,
-        "false_discovery_rate": 1.0,
         "phrases_per_document": 10,
-        "bandwidth": 1.0,
-        "score_power": 1.0,
-        "label_contrast": 0.0,
-        "label_evidence": 0.0,
+        "evidence": False,
         "sequence_length": 10,
         "sequences_per_label": 1000,
         "ensemble": "independent",
-        "labels_public": False,
+        "name_labels": False,
         "prompt": "Write {document} that contains the following terms: {phrases}",
         "candidates": 1,
         "features": 2000,
         "max_tokens": 300,
-        "temperature": 1.0,
-        "top_p": 1.0,
     },
     # Measured with a model of 135 million parameters: benchmarks/RESULTS.md.
     SMALL: {
         "noise": "gaussian",
         "ensemble": "independent",
-        "terms_per_document": 5,
         "vocabulary_size": 300,
         "phrases_per_document": 5,
         "features": 4000,
@@ -59,6 +51,21 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "max_tokens": 48,
     },
 }
+
+TEMPERATURE = 0.8
+"""Of the language model; its answers are post-processing."""
+
+# What ``evidence`` stands for (benchmarks/RESULTS.md); the paper has neither of the three.
+FALSE_DISCOVERY_RATE = 0.2
+"""Share of the chosen terms that may be noise [K2]."""
+LABEL_CONTRAST = 2.0
+"""Power of a label's share of a phrase's scores, in proportion to which phrases are drawn [K10]."""
+LABEL_EVIDENCE = 2.0
+"""Standard deviations by which a phrase in a prompt is its label's [K12]."""
+NARROW = 0.5
+"""Width of the kernel of independent phrases, times the paper's."""
+ENSEMBLE_POWER = 40.0
+"""Power of the scores under an ensemble: high scores alone are drawn [K8]."""
 
 
 class KeyphraseSeedingConfig(ReadsFiles):
@@ -75,95 +82,32 @@ class KeyphraseSeedingConfig(ReadsFiles):
     vocabulary_digest: Sha256 | None = Field(
         default=None, description="SHA-256 the vocabulary must have."
     )
-    epsilon_vocabulary: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Epsilon of the choice of terms alone: pure under Laplace noise, at "
-        "privacy.delta under Gaussian noise. Null: by vocabulary_share.",
-    )
     vocabulary_share: float = Field(
         default=0.5,
         gt=0,
         lt=1,
-        description="Share of the budget the choice of terms costs: of zCDP where all noise is "
-        "Gaussian, of privacy.epsilon elsewhere.",
+        description="Share of the budget that the choice of terms costs: of zCDP under Gaussian "
+        "noise, of privacy.epsilon under Laplace noise.",
     )
-    vocabulary_noise: Noise | None = Field(
-        default=None,
-        description="Noise on the counts of terms: laplace (the paper) or gaussian. Null: as "
-        "noise.",
-    )
-    epsilon_kde: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="Epsilon of all estimates of a label: pure under Laplace noise, at "
-        "privacy.delta under Gaussian noise. Null: all that privacy.epsilon leaves. Under Gaussian "
-        "noise alone vocabulary_share is in proportion to it.",
-    )
-    noise: Noise = Field(
-        default="gaussian", description="Noise on the estimates: laplace (the paper) or gaussian."
-    )
-    terms_per_document: int = Field(
-        default=10, ge=1, le=10_000, description="Terms of a record that count for the choice (S)."
-    )
+    noise: Noise = Field(default="gaussian", description="Noise: laplace (the paper) or gaussian.")
     vocabulary_size: int = Field(
         default=1000, ge=1, le=100_000, description="Terms that are chosen at most (N)."
     )
-    false_discovery_rate: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Share of the chosen terms that may be noise alone: fewer are chosen where "
-        "their noisy counts bear no more. 1: always N, as in the paper. Null: 0.2.",
-    )
     phrases_per_document: int = Field(
-        default=10, ge=1, le=10_000, description="Sequences of a record in an estimate (M)."
+        default=10,
+        ge=1,
+        le=10_000,
+        description="Terms of a record that count for the choice (S), and its sequences in an "
+        "estimate (M).",
     )
     features: int = Field(
         default=2000, ge=2, le=1_000_000, description="Fourier features of an estimate (I), even."
     )
-    bandwidth: float | None = Field(
-        default=None,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Width of the kernel, times the paper's. Null: 0.5 for independent phrases, 1 "
-        "(the paper's) for an ensemble.",
-    )
-    score_threshold: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Scores below so many standard deviations of the noise count as zero.",
-    )
-    score_power: float | None = Field(
-        default=None,
-        gt=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Phrases are drawn in proportion to this power of their scores: 1 is the "
-        "paper's independent draw, a large one takes high scores alone. Null: 1 for independent "
-        "phrases, 40 for an ensemble.",
-    )
-    label_contrast: float | None = Field(
-        default=None,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="Phrases are drawn in proportion to this power of their label's share of their "
-        "scores over all labels, too: 0 is the paper's draw, which a label's common phrases win. "
-        "Null: 2.",
-    )
-    label_evidence: float | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Standard deviations of the noise by which a phrase's score has to be above "
-        "the mean of the other labels' to stand in a prompt; a prompt may have none then. 0: all "
-        "do, as in the paper. Null: 2 where there is a language model, else 0.",
+    evidence: bool = Field(
+        default=True,
+        description="Believe what noise does not explain: choose fewer than vocabulary_size terms "
+        "where their counts bear no more, prefer the phrases of one label, and show none that "
+        "other labels have as well. False: as in the paper.",
     )
     sequence_length: int = Field(
         default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
@@ -179,7 +123,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
     use_llm: bool = Field(
         default=True, description="Have a language model write texts; false: the phrases are it."
     )
-    labels_public: bool = Field(
+    name_labels: bool = Field(
         default=True, description="Whether a prompt may name the {label} of its sequence."
     )
     prompt: str | None = Field(
@@ -189,10 +133,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     candidates: Candidates = 4
     max_tokens: MaxTokens = 64
-    temperature: float = Field(
-        default=0.8, ge=0, allow_inf_nan=False, description="Temperature of the language model."
-    )
-    top_p: TopP = None
 
     @model_validator(mode="after")
     def _features_are_pairs(self) -> KeyphraseSeedingConfig:
@@ -206,20 +146,39 @@ class KeyphraseSeedingConfig(ReadsFiles):
         if self.prompt is not None:
             if self.prompt.count("{phrases}") != 1:
                 raise ValueError("prompt must contain {phrases} exactly once")
-            if "{label}" in self.prompt and not self.labels_public:
-                raise ValueError("prompt names the {label}, which labels_public=false forbids")
+            if "{label}" in self.prompt and not self.name_labels:
+                raise ValueError("prompt names the {label}, which name_labels=false forbids")
         return self
+
+    @property
+    def false_discovery_rate(self) -> float:
+        """Share of the chosen terms that may be noise alone; 1: always N are chosen [K2]."""
+        return FALSE_DISCOVERY_RATE if self.evidence else 1.0
+
+    @property
+    def label_contrast(self) -> float:
+        """Power of a label's share of a phrase's scores; 0 is the paper's draw [K10]."""
+        return LABEL_CONTRAST if self.evidence else 0.0
+
+    @property
+    def label_evidence(self) -> float:
+        """Deviations by which a phrase stands out to be shown [K12]; 0: phrases are the release."""
+        return LABEL_EVIDENCE if self.evidence and self.use_llm else 0.0
+
+    @property
+    def bandwidth(self) -> float:
+        """Width of the kernel (h), times the paper's."""
+        return NARROW if self.evidence and self.ensemble == "independent" else 1.0
+
+    @property
+    def score_power(self) -> float:
+        """Power of the scores in proportion to which phrases are drawn [K8]."""
+        return 1.0 if self.ensemble == "independent" else ENSEMBLE_POWER
 
 
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
-    """Settings after the vocabulary, the kernel and the prompt are filled in."""
+    """Settings after the vocabulary and the prompt are filled in."""
 
     vocabulary_digest: Sha256
     label_descriptions: LabelWords = Field(default={})
     examples: tuple[TextExample, ...] = ()
-    vocabulary_noise: Noise = "laplace"
-    bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
-    score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    false_discovery_rate: float = Field(default=1.0, gt=0, le=1)
-    label_contrast: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
-    label_evidence: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)

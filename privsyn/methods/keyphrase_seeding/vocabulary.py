@@ -143,7 +143,6 @@ def draw_sequences(
         labels: Number of labels.
         deviation: Standard deviation of the noise on a score.
     """
-    least = settings.score_threshold * deviation
     rng = _public_rng(sums)
     drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = shapes[0], shapes[0].angles(vectors)
@@ -169,9 +168,7 @@ def draw_sequences(
             parts = []
             for start in range(0, len(prefixes), _ROWS):
                 part = prefixes[start : start + _ROWS]
-                weights = _weights(
-                    settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
-                )
+                weights = _weights(settings, scorer.scores(noisy, part[:1, :0] if alone else part))
                 weights = weights * contrast[number]
                 weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
                 parts.append(_pick(weights, part, rng))
@@ -225,9 +222,9 @@ def _told_apart(
 
 
 def _weights(
-    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
+    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The weights of the draw: a power of the scores, zero where they are low.
+    """The weights of the draw: a power of the scores, zero where they are negative.
 
     The shape is that of the scores, (sequences, N).
     """
@@ -236,8 +233,6 @@ def _weights(
     # Divided first: a high power of a large or small score leaves the range of float32.
     weights: NDArray[np.float32] = scores / highest
     np.maximum(weights, 0, out=weights)
-    if least > 0:
-        weights[scores < least] = 0
     if settings.score_power != 1:
         weights **= np.float32(settings.score_power)
     return weights

@@ -61,7 +61,6 @@ METHODS: dict[str, dict[str, object]] = {
     },
     "keyphrase_seeding": {
         "vocabulary_size": 20,
-        "terms_per_document": 3,
         "phrases_per_document": 3,
         "features": 64,
         "sequence_length": 3,

@@ -331,7 +331,7 @@ def test_the_paper_can_be_named_and_what_is_none_cannot(init, tickets, tmp_path)
     assert code == 0, err
     config = load_config(tmp_path / "new/params.yaml")
     assert config.method("keyphrase_seeding").noise == "laplace"
-    assert not config.method("keyphrase_seeding").labels_public
+    assert not config.method("keyphrase_seeding").name_labels
     code, _, err, _ = init("other", *TICKETS, "--settings", "papers")
     assert (code, "settings=papers is not known" in err) == (2, True)
     assert not (tmp_path / "other/params.yaml").exists()

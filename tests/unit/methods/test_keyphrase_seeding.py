@@ -24,6 +24,7 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding import settings as settings_module
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, SeedPrompts
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
@@ -102,7 +103,7 @@ def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingCon
     defaults = {
         "vocabulary": str(terms), "vocabulary_size": 6,
         "features": 64, "sequence_length": 3, "sequences_per_label": 5, "phrases_per_document": 2,
-        "label_evidence": 0,
+        "evidence": False,
     }  # fmt: skip
     settings.setdefault("vocabulary_digest", sha256_file(terms) if terms.exists() else None)
     cfg = KeyphraseSeedingConfig(**(defaults | settings))
@@ -172,12 +173,6 @@ def test_reported_epsilon_never_exceeds_the_target(
     assert plan.rows == (2000, 2000)
 
 
-def test_a_choice_that_takes_everything_is_refused():
-    cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, epsilon_vocabulary=6.5), {})
-    with pytest.raises(ConfigError, match=r"costs epsilon=6.5, which leaves nothing"):
-        METHOD.calibrate(cfg, Guarantee(6, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
-
-
 def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
     def deviation(**settings):
         cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
@@ -197,7 +192,7 @@ def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
 
 @pytest.mark.parametrize(
     "setting",
-    ["terms_per_document", "vocabulary_size", "phrases_per_document", "features",
+    ["vocabulary_size", "phrases_per_document", "features",
      "sequence_length", "sequences_per_label"],
 )  # fmt: skip
 def test_refuses_numbers_below_one(setting):
@@ -222,7 +217,7 @@ def test_features_come_in_pairs():
 
 def test_prompts_hold_privatised_phrases_and_public_text_alone(tmp_path, terms):
     """Every prompt is the public frame around chosen terms: nothing else of a record gets in."""
-    cfg, model, embedder = config(terms, labels_public=False), Echo(), Words()
+    cfg, model, embedder = config(terms, name_labels=False), Echo(), Words()
     samples = run(tmp_path, cfg, model=model, embedder=embedder)
     before, after = cfg.prompt.split("{phrases}")
     asked = list(dict.fromkeys(model.prompts))
@@ -255,8 +250,8 @@ def test_a_leak_would_be_seen(tmp_path, terms, monkeypatch):
 
 
 def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
-    with pytest.raises(ValueError, match="labels_public=false forbids"):
-        config(terms, prompt="A {label}: {phrases}", labels_public=False)
+    with pytest.raises(ValueError, match="name_labels=false forbids"):
+        config(terms, prompt="A {label}: {phrases}", name_labels=False)
     cfg, model = config(terms, candidates=1), Echo()
     run(tmp_path, cfg, model=model)
     named = [label for prompt in model.prompts[1:] for label in LABELS if label in prompt]
@@ -269,14 +264,14 @@ def test_default_prompts_follow_the_model(terms):
     assert config(terms, subject=Subject("a medical record")).prompt == (
         "The following is a medical record.\nTopic: {label}\nWords to build on: {phrases}\nText:"
     )
-    assert config(terms, labels_public=False, subject=Subject("a letter")).prompt == (
+    assert config(terms, name_labels=False, subject=Subject("a letter")).prompt == (
         "The following is a letter.\nWords to build on: {phrases}\nText:"
     )
     described = Subject("a letter", (("Billing", "bills"),))
     assert config(terms, subject=described).label_descriptions == {"Billing": "bills"}
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")
-    assert config(terms, plain, labels_public=False).prompt == "Text: {phrases}\n\nText:"
+    assert config(terms, plain, name_labels=False).prompt == "Text: {phrases}\n\nText:"
     assert "Label: {label}\n" in config(terms, plain).prompt
 
 
@@ -299,7 +294,7 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
     assert first.count("Topic:") == 2  # an example without a label names none
     assert "Text: I was charged twice for one visit.\n\nWords: " in first
     assert first.endswith("\nText:")
-    unlabeled = config(terms, subject=Subject("a letter", examples=shown), labels_public=False)
+    unlabeled = config(terms, subject=Subject("a letter", examples=shown), name_labels=False)
     assert "{label}" not in unlabeled.prompt
     own = config(terms, subject=Subject("a letter", examples=shown), prompt="Terms: {phrases}")
     assert own.examples == ()
@@ -336,10 +331,7 @@ def test_phrases_alone_are_records(tmp_path, terms, ensemble, noise):
 
 
 def test_phrases_follow_their_label(tmp_path, terms):
-    cfg = config(
-        terms, use_llm=False, features=4000, sequences_per_label=200, bandwidth=0.5,
-        score_threshold=3.0, epsilon_kde=40.0, epsilon_vocabulary=5.0,
-    )  # fmt: skip
+    cfg = config(terms, use_llm=False, features=4000, sequences_per_label=200, evidence=True)
     texts = {label: own * 300 for label, own in TEXTS.items()}
     samples = run(tmp_path, cfg, texts=texts)
     own = {"Billing": {"bill", "refund", "payment due", "visit"},
@@ -348,49 +340,51 @@ def test_phrases_follow_their_label(tmp_path, terms):
     assert np.mean(hits) > 0.95
 
 
-@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
-def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms, ensemble):
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
+def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(
+    tmp_path, terms, ensemble, monkeypatch
+):
     """The paper's draw knows its own label alone, and common phrases win it."""
+    monkeypatch.setattr(settings_module, "ENSEMBLE_POWER", 1.0)
     texts = {
         "Billing": ["visit bill"] * 400 + ["visit refund"] * 200,
         "Symptoms": ["visit fever"] * 400 + ["visit headache"] * 200,
     }
 
     def share(contrast):
+        monkeypatch.setattr(settings_module, "LABEL_CONTRAST", contrast)
         cfg = config(
             terms, use_llm=False, ensemble=ensemble, features=4000, sequences_per_label=2000,
-            epsilon_kde=40.0, epsilon_vocabulary=5.0, score_power=1.0,
-            sequence_length=1, label_contrast=contrast,
+            sequence_length=1, evidence=True,
         )  # fmt: skip
         drawn = [s.content for s in run(tmp_path, cfg, texts=texts, name=f"{contrast}")]
         return drawn.count("visit") / len(drawn)
 
-    assert share(1000) < 0.05  # too small a share to any power is nothing, the largest is not
-    assert share(0) > 0.25  # half of all phrases, before the kernel spreads them
-    assert share(None) < 0.85 * share(0)  # standard error of 4,000 draws: 0.03
+    assert share(1000.0) < 0.05  # too small a share to any power is nothing, the largest is not
+    assert share(0.0) > 0.25  # half of all phrases, before the kernel spreads them
+    assert share(2.0) < 0.85 * share(0.0)  # standard error of 4,000 draws: 0.03
 
 
-@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
-def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, ensemble):
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
+def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, ensemble, monkeypatch):
     drawn = []
-    for contrast in (0, 2):
-        cfg = config(
-            terms, use_llm=False, ensemble=ensemble, label_contrast=contrast, score_power=1.0
-        )
+    for contrast in (0.0, 2.0):
+        monkeypatch.setattr(settings_module, "LABEL_CONTRAST", contrast)
+        cfg = config(terms, use_llm=False, ensemble=ensemble, evidence=True)
         made = run(tmp_path, cfg, texts={None: TEXTS["Billing"]}, labels=(), name=f"{contrast}")
         drawn.append([sample.content for sample in made])
     assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize("ensemble", ["independent", "linear"])
-def test_prompts_hold_the_phrases_that_are_their_labels_alone(tmp_path, terms, ensemble):
+def test_prompts_hold_the_phrases_that_are_their_labels_alone(
+    tmp_path, terms, ensemble, monkeypatch
+):
     """What all labels say alike, and what noise alone lifts, is left out of them."""
+    monkeypatch.setattr(settings_module, "LABEL_EVIDENCE", 4.0)
     texts = {"Billing": ["visit bill"] * 400, "Symptoms": ["visit fever"] * 400}
     model = Echo()
-    cfg = config(
-        terms, ensemble=ensemble, features=4000, epsilon_kde=8.0, epsilon_vocabulary=5.0,
-        bandwidth=0.25, label_evidence=4, candidates=1,
-    )  # fmt: skip
+    cfg = config(terms, ensemble=ensemble, features=4000, evidence=True, candidates=1)
     samples = run(tmp_path, cfg, texts=texts, model=model, noise=SeededNoise(3))
     asked = {
         label: [prompt for prompt in model.prompts[1:] if f"Topic: {label}" in prompt]
@@ -403,8 +397,9 @@ def test_prompts_hold_the_phrases_that_are_their_labels_alone(tmp_path, terms, e
     assert {sample.counts["uniform_phrases"] for sample in samples} == {0}
 
 
-def test_where_noise_explains_all_a_prompt_is_the_public_models_own(tmp_path, terms):
-    cfg = config(terms, label_evidence=6, candidates=2)
+def test_where_noise_explains_all_a_prompt_is_the_public_models_own(tmp_path, terms, monkeypatch):
+    monkeypatch.setattr(settings_module, "LABEL_EVIDENCE", 6.0)
+    cfg = config(terms, evidence=True, candidates=2)
     model = Echo()
     samples = run(tmp_path, cfg, texts={}, model=model, noise=SeededNoise(1))
     alone = FakeTextModel()
@@ -432,8 +427,8 @@ def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels():
 
 
 def test_phrases_that_are_released_themselves_need_no_evidence(terms):
-    assert config(terms, label_evidence=None).label_evidence == 2
-    assert config(terms, label_evidence=None, use_llm=False).label_evidence == 0
+    assert config(terms, evidence=True).label_evidence == 2
+    assert config(terms, evidence=True, use_llm=False).label_evidence == 0
 
 
 def test_a_missing_label_takes_no_phrases_along(terms):
@@ -453,14 +448,14 @@ def test_the_public_model_alone_is_asked_as_around_phrases(terms):
             asked.append(sampling)
             return super().complete(prompts, **sampling)
 
-    cfg, model, rng = config(terms, temperature=0.7, max_tokens=33), Asked(), default_rng(1)
+    cfg, model, rng = config(terms, max_tokens=33), Asked(), default_rng(1)
     texts = write_fresh(METHOD.fresh(cfg), model, ["Symptoms", "Billing", "Symptoms"], rng)
     assert len(texts) == 3
     assert set(model.prompts) == {
         f"The following is a text.\nTopic: {label}\nText:" for label in LABELS
     }
     assert {tuple(sampling.items()) for sampling in asked} == {
-        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9), ("until", None))
+        (("max_tokens", 33), ("temperature", 0.8), ("top_p", 0.9), ("until", None))
     }
     assert METHOD.fresh(config(terms, use_llm=False)) is None
     assert METHOD.fresh(config(terms, prompt="{phrases}")) is None
@@ -469,23 +464,24 @@ def test_the_public_model_alone_is_asked_as_around_phrases(terms):
 def test_terms_that_noise_alone_explains_are_left_out(tmp_path, monkeypatch):
     """Of 5,000 public terms five occur; the noise lifts hundreds of others above zero."""
     monkeypatch.setattr(keyphrase_seeding, "LEAST_TERMS", 1)
+    monkeypatch.setattr(KeyphraseSeedingConfig, "score_power", 0.01)
     file = tmp_path / "terms.txt"
     file.write_text("\n".join([*TERMS[:5], *(f"term{i}" for i in range(5000))]))
     texts = {"Billing": ["bill refund"] * 60, "Symptoms": ["headache fever"] * 60}
 
     def phrases(**settings):
         cfg = config(
-            file, use_llm=False, epsilon_vocabulary=4.0, vocabulary_size=200, terms_per_document=4,
-            sequences_per_label=50, score_power=0.01, **settings,
+            file, use_llm=False, vocabulary_share=0.3, vocabulary_size=200, phrases_per_document=4,
+            sequences_per_label=50, **settings,
         )  # fmt: skip
         name = str(len(list(tmp_path.iterdir())))
         found = run(tmp_path, cfg, texts=texts, noise=SeededNoise(2), name=name)
         return {p for s in found for p in s.content.split(", ")}
 
-    believed = phrases()
+    believed = phrases(evidence=True)
     assert believed >= {"bill", "refund", "headache", "fever"}
     assert sum(p.startswith("term") for p in believed) <= 3
-    assert sum(p.startswith("term") for p in phrases(false_discovery_rate=1)) > 20
+    assert sum(p.startswith("term") for p in phrases()) > 20
 
 
 def test_a_phrase_comes_once_into_a_sequence(tmp_path, terms):
@@ -559,10 +555,6 @@ def test_where_all_completions_of_a_sequence_failed_it_is_asked_for_again(
     assert all(text.startswith("They wrote") for text in texts[ready] + texts[late])
     assert never.calls == 4
     assert not any(text.startswith("I'm here") for text in texts[never])  # another's in its place
-    once = Slow(99)
-    run(tmp_path, config(terms, candidates=candidates, temperature=0), model=once, name="cold",
-        texts={"Billing": TEXTS["Billing"]}, labels=("Billing",), noise=constant())  # fmt: skip
-    assert once.calls == 1  # it would say the same again
 
 
 def test_a_resumed_run_draws_nothing_again_and_asks_no_prompt_twice(tmp_path, terms):
