@@ -20,11 +20,12 @@ from privsyn.config import Config, override, parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.data.readers.columns import (
     PEOPLE,
+    Header,
     called_after_people,
     refuse_index,
     refuse_missing,
 )
-from privsyn.data.readers.formats import Header, read_header
+from privsyn.data.readers.formats import read_header
 from privsyn.data.readers.streams import parts, split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.dp.adjacency import plural
@@ -358,7 +359,6 @@ class ProjectAnswers:
         unit: Column of the unit id; None: every row is its own unit.
         protects: What a unit is: patient, customer.
         name: Of dataset and account; None: the file's.
-        delimiter: Of a CSV; None: the reader's default.
         image_size: Side in pixels images are brought to; None for texts.
         image_mode: L for gray, RGB for color.
         document: What a record is, for prompts: public.
@@ -382,7 +382,6 @@ class ProjectAnswers:
     unit: str | None = None
     protects: str | None = None
     name: str | None = None
-    delimiter: str | None = None
     image_size: int | None = None
     image_mode: str = "RGB"
     document: str | None = None
@@ -422,8 +421,6 @@ class ProjectAnswers:
                     for label, text in self.examples
                 ],
             }
-        if self.delimiter is not None:
-            content["delimiter"] = self.delimiter
         stated = {field: getattr(self, field) for field in _STATED}
         sections: dict[str, Any] = {
             "dataset": {
@@ -626,10 +623,8 @@ class _Interview:
                 answers.setdefault("unit", "file")
             return True
         self._header = read_header(table or self._path, setting=self._option("data"))
-        columns, delimiter = self._header.names, self._header.delimiter
+        columns = self._header.names
         self._refuse(answers)
-        usual = "\t" if split_suffix(table or self._path)[0] == ".tsv" else ","
-        answers["delimiter"] = None if delimiter in (None, usual) else delimiter
         text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
         self.settle("text", listed, text)
         self.settle("document", _WHAT, NONE)

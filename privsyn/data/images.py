@@ -14,9 +14,7 @@ import contextlib
 import io
 import logging
 import warnings
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -32,58 +30,33 @@ Mode = Literal["L", "RGB"]
 Pixels = NDArray[np.uint8]
 """Shape (height, width) for gray, (height, width, 3) for color."""
 
-Window = tuple[float, float]
-"""The black and the white value of images with more than 8 bits per value."""
-
-
-@dataclass(frozen=True)
-class Deep:
-    """An image with more than 8 bits per value, while no setting says what is black and white.
-
-    Attributes:
-        low: Its least value. Internal.
-        high: Its greatest.
-    """
-
-    low: float
-    high: float
-
-
 FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 """What Pillow may decode. Many cameras write MPO into a .jpg."""
 MOST_PIXELS = 1 << 26
 MOST_BYTES = 1 << 28
 _ORIENTATION = 0x0112
-_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
-_PNG_START = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER = 4 + 4 + 13 + 4
-"""Bytes of the first chunk, IHDR."""
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _SHEET_CELL = (96, 128)
 """Smallest and largest side of a picture on a sheet, in pixels; others are resized."""
 _SHEET_GAP = 2
 
 
-def read_image(
-    raw: bytes, size: int, mode: Mode, window: Window | None = None
-) -> Pixels | Deep | None:
+def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:
     """The canonical form of a private image.
 
     Takes the first frame of an animation, turns it by its EXIF orientation, puts transparent parts
     over white, converts it to ``mode``, and stretches it to a square by antialiased bicubic
-    resampling. Values of more than 8 bits (16 bits, floating point) are mapped to 8 by ``window``.
-    The window is the same for every image, so one image's range does not change how another is
-    read.
+    resampling. A gray image of more than 8 bits a value (16 bits, floating point) is not read: a
+    range taken from the data would be an unpaid query.
 
     Args:
         raw: An image file.
         size: Side of the result in pixels.
         mode: ``L`` for gray, ``RGB`` for color.
-        window: Black and white of values of more than 8 bits.
 
     Returns:
-        Shape (size, size), or (size, size, 3) for ``RGB``. Deep if it needs a window and none is
-        set. None if the bytes are not an image in one of ``FORMATS``, are damaged, or hold more
-        than ``MOST_PIXELS`` pixels.
+        Shape (size, size), or (size, size, 3) for ``RGB``. None if the bytes are not an image of 8
+        bits in one of ``FORMATS``, are damaged, or hold more than ``MOST_PIXELS`` pixels.
     """
     if len(raw) > MOST_BYTES:
         return None
@@ -98,43 +71,38 @@ def read_image(
                     return None
                 image.draft(None, (4 * size, 4 * size))  # JPEG: decode at 1/2, 1/4 or 1/8 at once
                 image.load()
-                plain = _flat(_upright(image), mode, window)
+                if image.mode in _DEEP:
+                    return None
+                return _square(_flat(_upright(image), mode), size)
         except MemoryError:  # the machine's fault, not the record's: the run must end
             raise
         except Exception:  # decoders raise whatever their parsers raise
             return None
-    return plain if plain is None or isinstance(plain, Deep) else _square(plain, size)
 
 
-def from_array(
-    values: NDArray[np.generic], size: int, mode: Mode, window: Window | None = None
-) -> Pixels | Deep | None:
+def from_array(values: NDArray[np.generic], size: int, mode: Mode) -> Pixels | None:
     """The canonical form of a private image that is an array of numbers.
 
     Args:
         values: Shape (height, width), (height, width, 1, 3 or 4), or (1, 3 or 4, height, width).
-            The fourth channel is opacity. Booleans are black and white. Numbers that are not uint8
-            are mapped by the window, as in ``read_image``.
+            The fourth channel is opacity. Booleans are black and white.
         size: Side of the result in pixels.
         mode: ``L`` for gray, ``RGB`` for color.
-        window: Black and white of numbers that are not uint8.
 
     Returns:
-        As read_image; None if a value is not finite, or there are more than ``MOST_PIXELS``.
+        As read_image; None if the numbers are not uint8, or there are more than ``MOST_PIXELS``.
     """
     from PIL import Image
 
     if values.ndim == 3 and values.shape[2] not in (1, 3, 4):
         # (channels, height, width) -> (height, width, channels)
         values = np.moveaxis(values, 0, 2)
-    if values.size > 4 * MOST_PIXELS or 0 in values.shape:
+    if values.dtype == np.bool_:
+        values = values.astype(np.uint8) * np.uint8(255)
+    if values.dtype != np.uint8 or values.size > 4 * MOST_PIXELS or 0 in values.shape:
         return None
-    pixels = _bytes(values, window)
-    if pixels is None or isinstance(pixels, Deep):
-        return pixels
-    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
-    plain = _flat(Image.fromarray(np.ascontiguousarray(pixels)), mode, window)
-    return plain if plain is None or isinstance(plain, Deep) else _square(plain, size)
+    pixels = values[..., 0] if values.shape[2:] == (1,) else values
+    return _square(_flat(Image.fromarray(np.ascontiguousarray(pixels)), mode), size)
 
 
 def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
@@ -164,30 +132,15 @@ def encode(pixels: Pixels) -> bytes:
 
 
 def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
-    """A PNG file with text chunks before its pixels, which stay as they are, byte for byte.
+    """A PNG file that ``encode`` made, with texts by keyword before its pixels."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
-    Args:
-        png: The file, as encode made it.
-        notes: Texts by keyword (1 to 79 characters of Latin-1). A chunk is tEXt if the text is
-            Latin-1, else iTXt: PNG specification, 11.3.4.3 and 11.3.4.5.
-
-    Raises:
-        ValueError: It is not a PNG file, or a keyword is not Latin-1.
-    """
-    if not png.startswith(_PNG_START):
-        raise ValueError("not a PNG file")
-    end = len(_PNG_START) + _PNG_HEADER
-    chunks = b""
+    info, out = PngInfo(), io.BytesIO()
     for keyword, text in notes.items():
-        name = keyword.encode("latin-1") + b"\0"
-        try:
-            content = b"tEXt" + name + text.encode("latin-1")
-        except UnicodeEncodeError:
-            # Not compressed, no language, no translated keyword.
-            content = b"iTXt" + name + b"\0\0\0\0" + text.encode("utf-8")
-        length, check = len(content) - 4, zlib.crc32(content)
-        chunks += length.to_bytes(4, "big") + content + check.to_bytes(4, "big")
-    return png[:end] + chunks + png[end:]
+        info.add_text(keyword, text)
+    Image.fromarray(decode_png(png)).save(out, "PNG", compress_level=6, pnginfo=info)
+    return out.getvalue()
 
 
 def decode_png(png: bytes) -> Pixels:
@@ -196,17 +149,9 @@ def decode_png(png: bytes) -> Pixels:
     Raises:
         ValueError: It is something else.
     """
-    from PIL import Image
-
-    with _silence():
-        try:
-            with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-                if image.mode in ("L", "RGB") and image.width * image.height <= MOST_PIXELS:
-                    return np.array(image, np.uint8)
-        except MemoryError:
-            raise
-        except Exception:  # decoders raise whatever their parsers raise
-            raise ValueError("not a PNG file that can be read") from None
+    with _opened(png) as image:
+        if image.mode in ("L", "RGB") and image.width * image.height <= MOST_PIXELS:
+            return np.array(image, np.uint8)
     raise ValueError("a PNG file that is neither gray nor RGB with 8 bits")
 
 
@@ -216,17 +161,24 @@ def note_of(png: bytes, keyword: str) -> str | None:
     Raises:
         ValueError: It is not a PNG file that can be read.
     """
+    with _opened(png) as image:
+        text = image.info.get(keyword)
+    return None if text is None else str(text)
+
+
+@contextlib.contextmanager
+def _opened(png: bytes) -> Iterator[Image]:
+    """A PNG file; ValueError if it cannot be read."""
     from PIL import Image
 
     with _silence():
         try:
             with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-                text = image.info.get(keyword)
+                yield image
         except MemoryError:
             raise
         except Exception:  # decoders raise whatever their parsers raise
             raise ValueError("not a PNG file that can be read") from None
-    return None if text is None else str(text)
 
 
 def to_content(pixels: Pixels) -> str:
@@ -316,37 +268,16 @@ def _upright(image: Image) -> Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _flat(image: Image, mode: Mode, window: Window | None) -> Image | Deep | None:
-    """The image in ``mode``, opaque, with 8 bits; None if a value is not finite."""
+def _flat(image: Image, mode: Mode) -> Image:
+    """The image in ``mode``, opaque."""
     from PIL import Image as images
 
-    if image.mode in (*_DEEP, "F"):
-        pixels = _bytes(np.asarray(image), window)
-        if pixels is None or isinstance(pixels, Deep):
-            return pixels
-        image = images.fromarray(pixels)
-    elif image.has_transparency_data:
+    if image.has_transparency_data:
         over = image.convert("RGBA")
         image = images.alpha_composite(images.new("RGBA", over.size, "white"), over).convert("RGB")
     elif image.mode not in ("L", "RGB", "1"):
         image = image.convert("RGB")  # palettes, CMYK, YCbCr, LAB
     return image if image.mode == mode else image.convert(mode)
-
-
-def _bytes(values: NDArray[np.generic], window: Window | None) -> Pixels | Deep | None:
-    """Numbers as 0 to 255; None if one is not finite."""
-    if values.dtype == np.uint8:
-        return values.astype(np.uint8, copy=False)
-    if values.dtype == np.bool_:
-        return values.astype(np.uint8) * np.uint8(255)
-    numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        return None
-    if window is None:
-        return Deep(float(numbers.min()), float(numbers.max()))
-    low, high = window
-    # Clipped first: what lies far outside must not overflow.
-    return np.rint((np.clip(numbers, low, high) - low) * (255 / (high - low))).astype(np.uint8)
 
 
 def _square(image: Image, size: int) -> Pixels:

@@ -7,7 +7,6 @@ from a declared label only by case, spaces or punctuation, it is counted under t
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,16 +21,15 @@ from privsyn.data.words import ENGLISH, is_latin, word_count
 
 UNPARSED = "row: cannot be parsed"
 NO_OBJECT = "row: not a JSON object"
-ROW_ENCODING = "row: not in dataset.encoding"
+ROW_ENCODING = "row: not in UTF-8"
 TOO_LONG = "row: a line is too long"
 FIELDS = "row: not as many fields as the header"
 UNDECLARED = "label: not declared"
 IMAGE = "image: cannot be read"
 OTHER_FILE = "image: a file of another kind"
-DEEP = "image: of more than 8 bits, and no setting says what is black and white"
 MISSING = "missing or empty"
 KIND = "of another type"
-ENCODING = "not in dataset.encoding"
+ENCODING = "not in UTF-8"
 NOTHING = "a word or sign for nothing (NULL, NA, [deleted], ...)"
 LOST = "a float that has lost digits"
 LISTED = f"text: {KIND} (a list)"
@@ -46,8 +44,8 @@ _WORST = 10
 
 _ADVICE: Mapping[str, str] = {
     NO_OBJECT: "Write one JSON object a line.",
-    FIELDS: "Check the quotes of the CSV, and dataset.delimiter.",
-    ENCODING: "Set dataset.encoding, such as latin-1 or windows-1252.",
+    FIELDS: "Check the quotes of the CSV.",
+    ENCODING: "Convert the file: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW.",
     _NEAR: "They are dropped: correct them in the file, or write the label in dataset.labels as "
     "files of this kind have it.",
     UNDECLARED: "Declare in dataset.labels those of them that are public.",
@@ -56,9 +54,9 @@ _ADVICE: Mapping[str, str] = {
     LISTED: JOIN,
     KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
     OTHER_FILE: "HEIC, DICOM and other formats are not read: convert them to PNG or JPEG.",
-    DEEP: "Set dataset.images.depth (bits, such as 12) or dataset.images.window ([black, white]).",
     NOTHING: "Such rows are left out: where the word itself is meant, write another.",
-    IMAGE: "Known are PNG, JPEG and others of a bounded size. Pointers of Git LFS: git lfs pull.",
+    IMAGE: "Known are PNG, JPEG and others of a bounded size, with 8 bits a value: map others by a "
+    "range that is known without the file. Pointers of Git LFS: git lfs pull.",
 }
 """Words in a reason -> the next step."""
 
@@ -91,9 +89,7 @@ class RowCounts:
         long_without_english: Of these, records without any of the commonest English words.
         words: Number of words -> records kept; all long records are one class.
         letters: Number of letters, in tens -> records kept.
-        decoded_wrongly: Records in which UTF-8 was read as another encoding.
         float_ids: Rows whose unit id is written like a float.
-        span: Least and greatest value of the images that were dropped because no range is set.
     """
 
     rows: int = 0
@@ -104,19 +100,14 @@ class RowCounts:
     long_without_english: int = 0
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
-    decoded_wrongly: int = 0
     float_ids: int = 0
-    span: tuple[float, float] | None = None
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
-    def count_dropped(self, reason: str, span: tuple[float, float] | None = None) -> None:
-        """Count an unused row; ``span`` is the range of its values if that is the reason."""
+    def count_dropped(self, reason: str) -> None:
+        """Count an unused row."""
         self.dropped[reason] += 1
-        if span is not None:
-            low, high = self.span or span
-            self.span = min(low, span[0]), max(high, span[1])
 
     def count_undeclared(self, declared: str | None) -> None:
         """Count a row with an undeclared label; ``declared`` is the label it nearly matches."""
@@ -133,7 +124,6 @@ class RowCounts:
         self._contents.add(hash(content))
         self.words[min(word_count(content), _LONGEST)] += 1
         self.letters[min(len(content) // 10, _LONGEST)] += 1
-        self.decoded_wrongly += bool(not content.isascii() and _TWO_FOR_ONE.search(content))
         words = content[:_READ].casefold().split()
         latin = is_latin(content[:_READ])
         if len(words) >= _LONG or not latin:
@@ -173,8 +163,6 @@ class RowCounts:
             "units_alike": units - apart,
             "float_ids": self.float_ids,
             "duplicate_texts": self.used - distinct,
-            "decoded_wrongly": self.decoded_wrongly,
-            "span": None if self.span is None else list(self.span),
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
             "long": self.long,
@@ -183,10 +171,6 @@ class RowCounts:
 
 
 _LONGEST = 100_000
-_TWO_FOR_ONE = re.compile(
-    "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a-\u2122\u0160\u0178]|\u00e2\u20ac"
-)
-"""How UTF-8 looks when each byte was read as a letter: \u00c3\u00bc for \u00fc."""
 
 
 def _median(counts: Counter[int]) -> int:

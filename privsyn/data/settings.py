@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
 import glob
-import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import date as Date
 from pathlib import Path
@@ -30,49 +27,18 @@ PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 LONGEST_DOCUMENT = 200
 """Most characters of ``dataset.document``."""
 
-_ENCODINGS = (
-    "Use utf-8, latin-1, windows-1252 or the like, or convert the file: iconv -f NAME -t UTF-8"
-)
-
 
 class ImageConfig(Section):
     """Records are images, all converted to one size and mode."""
 
     size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
     mode: Literal["L", "RGB"] = Field(default="RGB", description="L: gray. RGB: color.")
-    depth: int | None = Field(
-        default=None,
-        ge=1,
-        le=32,
-        description="Bits that hold the values of images with more than 8 bits, such as 12 of an "
-        "X-ray in a file of 16: 0 is black, 2**depth - 1 white.",
-    )
-    window: tuple[float, float] | None = Field(
-        default=None,
-        description="In place of depth: the values that are black and white, such as "
-        "[-1000, 400] in Hounsfield units or [0, 1]. What lies outside is black or white.",
-    )
     column: str = Field(
         default="image",
         min_length=1,
         description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
         "image may call it images, train_images, x_train, data or x.",
     )
-
-    @model_validator(mode="after")
-    def _one_span(self) -> ImageConfig:
-        if self.depth is not None and self.window is not None:
-            raise ValueError("depth and window exclude each other: leave one of them null")
-        if self.window is not None and not (
-            all(map(math.isfinite, self.window)) and self.window[0] < self.window[1]
-        ):
-            raise ValueError("window must be [black, white] with black below white")
-        return self
-
-    @property
-    def span(self) -> tuple[float, float] | None:
-        """Black and white value of images with more than 8 bits; None if neither is set."""
-        return self.window if self.depth is None else (0.0, float((1 << self.depth) - 1))
 
 
 class TextExample(Section):
@@ -87,8 +53,9 @@ class DatasetConfig(Section):
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
     path: Annotated[SourcePath, OnDisk("private")] = Field(
-        description="JSONL, CSV, TSV or Parquet, plain or .gz, .zst, .bz2, .xz, or a folder of "
-        "such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, gs://, az://. "
+        description="JSONL, CSV or TSV in UTF-8, or Parquet, plain or .gz, .zst, .bz2, .xz, or a "
+        "folder of such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, "
+        "gs://, az://. "
         "Of images: a folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in "
         "version, {version} for it."
     )
@@ -162,26 +129,6 @@ class DatasetConfig(Section):
         description="A separate file of held-out real records, same columns. {date:...} as in "
         "version.",
     )
-    encoding: str = Field(
-        default="utf-8",
-        max_length=40,
-        description="Of JSONL, CSV and TSV: utf-8, or one of a byte per character, such as "
-        "latin-1 or windows-1252.",
-    )
-    delimiter: str | None = Field(
-        default=None,
-        description="Between the columns of a CSV: one character. Null: a comma, in .tsv a tab.",
-    )
-    escape: Literal["\\"] | None = Field(
-        default=None,
-        description="What stands before a quote within quotes of a CSV: a backslash, as Spark, "
-        "MySQL and others write it. Null: such a quote is doubled.",
-    )
-    check: bool = Field(
-        default=True,
-        description="Before the budget is spent, look whether the file holds any record that the "
-        "release can use; refuse where it does not. That one bit is all that is read.",
-    )
 
     @field_validator("labels", "label_descriptions")
     @classmethod
@@ -190,31 +137,6 @@ class DatasetConfig(Section):
         if isinstance(value, dict):
             return {normalize("NFC", label): text for label, text in value.items()}
         return tuple(normalize("NFC", label) for label in value)
-
-    @field_validator("encoding")
-    @classmethod
-    def _reads_rows_apart(cls, value: str) -> str:
-        """Refuse codecs with a state or several bytes: one row could change how others are read."""
-        try:
-            codec = codecs.lookup(value)
-        except (LookupError, UnicodeError, ValueError):
-            raise ValueError(f"{value!r} is not known. {_ENCODINGS}") from None
-        if codec.name in ("utf-8", "utf-8-sig"):  # readers skip a byte order mark anyway
-            return "utf-8"
-        module = sys.modules[getattr(codec.incrementaldecoder, "__module__", __name__)]
-        # Python's codecs of one byte per character have a table. ASCII must read as ASCII in it, or
-        # delimiters and quotes would be other bytes.
-        table = str(getattr(module, "decoding_table", ""))
-        if codec.name in ("ascii", "iso8859-1") or table[:128] == bytes(range(128)).decode():
-            return codec.name
-        raise ValueError(f"{value!r} does not have one byte per character. {_ENCODINGS}")
-
-    @field_validator("delimiter")
-    @classmethod
-    def _separates(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) != 1 or value in '"\r\n\0' or not value.isascii()):
-            raise ValueError(f'{value!r} must be one ASCII character, such as ";" or "\\t"')
-        return value
 
     @model_validator(mode="after")
     def _labels_go_with_a_column(self) -> DatasetConfig:

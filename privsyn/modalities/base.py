@@ -5,14 +5,11 @@ What needs the models of a deployment to measure is in ``stages/measure.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef
-from privsyn.data.readers.lines import Row
 
 if TYPE_CHECKING:
     from privsyn.data.profile import ImageProfile, Profile
@@ -32,41 +29,10 @@ Embedder = Literal["embedder", "image_embedder"]
 """Roles of models that map records to vectors."""
 
 
-@dataclass(frozen=True)
-class Format:
-    """How source files of one format are checked and read.
-
-    Attributes:
-        check: Refuses a file whose shape does not fit; given the path and setting -> column.
-        rows: Its rows; in place of one that cannot be parsed the reason. DataError if they run
-            together.
-        streamed: Whether such a file may be compressed, or lie in an object store.
-        headed: Whether each file says what its columns are; else its rows do.
-    """
-
-    check: Callable[[Source, Mapping[str, str]], None]
-    rows: Callable[[Source, Mapping[str, str]], Iterator[Row | str]]
-    streamed: bool = True
-    headed: bool = True
-
-
-@dataclass(frozen=True)
-class Unusable:
-    """A record that is dropped, and why, in words that hold nothing of it.
-
-    Attributes:
-        reason: Words of privsyn.data.row_counts.
-        span: Least and greatest value of an image that was dropped for want of a range. Internal.
-    """
-
-    reason: str
-    span: tuple[float, float] | None = None
-
-
 class Modality(Protocol):
     """A kind of record, with the public settings that say what form its records have.
 
-    ``record`` is a function of one row's values and these settings: it never raises on them.
+    Its source files are read by data/readers, the content of a row by data/contents.py.
     """
 
     name: ClassVar[str]
@@ -81,8 +47,6 @@ class Modality(Protocol):
     """Role of the model that maps it to vectors."""
     field: ClassVar[str]
     """Where a drawn row holds its content."""
-    searched: ClassVar[bool]
-    """Whether its source files are looked through for what public files say, too."""
     worded: ClassVar[bool]
     """Whether its records are words, which have a length and a language."""
     by_file: ClassVar[bool]
@@ -97,32 +61,6 @@ class Modality(Protocol):
     @property
     def form(self) -> Any:
         """Settings of the one form its records are brought to; None where there is none."""
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """Setting -> column of the content."""
-
-    @property
-    def formats(self) -> Mapping[str, Format]:
-        """Suffix -> how such a source file is read."""
-
-    @property
-    def folder(self) -> Format | None:
-        """How a folder is read; None where the source is a file."""
-
-    @property
-    def format_names(self) -> str:
-        """The formats, for messages."""
-
-    @property
-    def read_as(self) -> Mapping[str, str]:
-        """How the source is read, for the owner who checks it."""
-
-    def unit(self, path: Source) -> str | None:
-        """Column of the unit where the settings name none; None: every row is its own."""
-
-    def record(self, values: Sequence[Any]) -> str | Unusable:
-        """Content of a record from the values of ``columns``, in their order."""
 
     def entry(self, content: str | bytes) -> dict[str, str]:
         """A drawn record's content as a JSON row holds it."""

@@ -13,20 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn import layout
-from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, atomic_file, from_npy, to_npy, write_jsonl_atomic
 from privsyn.data.images import (
-    Deep,
     Pixels,
     annotate,
     contact_sheet,
     decode,
     decode_png,
     encode,
-    from_array,
     note_of,
-    read_image,
-    to_content,
 )
 from privsyn.data.profile import (
     ImageProfile,
@@ -35,21 +30,9 @@ from privsyn.data.profile import (
     profile_images,
     read_image_rows,
 )
-from privsyn.data.readers.image_files import (
-    FILE,
-    check_folder,
-    check_npz,
-    folder_rows,
-    is_image,
-    npz_rows,
-    read_file,
-)
-from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
-from privsyn.data.readers.streams import COMPRESSIONS, is_folder
-from privsyn.data.row_counts import DEEP, IMAGE, OTHER_FILE
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
-from privsyn.modalities.base import Embedder, Format, Generator, Unusable
+from privsyn.modalities.base import Embedder, Generator
 from privsyn.models.protocols import ManyShapes, OwnClasses, TakesSteps
 
 if TYPE_CHECKING:
@@ -83,7 +66,6 @@ class Images:
     generator: ClassVar[Generator | None] = "image"
     embedder: ClassVar[Embedder] = "image_embedder"
     field: ClassVar[str] = "image"
-    searched: ClassVar[bool] = False
     worded: ClassVar[bool] = False
     by_file: ClassVar[bool] = True
     suite: ClassVar[str] = "images"
@@ -95,60 +77,6 @@ class Images:
         )
     }  # fmt: skip
     sampled_by: ClassVar[tuple[Role, ...]] = ("image_embedder", "image")
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """The column or array of the images."""
-        return {IMAGE_COLUMN: self.form.column}
-
-    @property
-    def formats(self) -> Mapping[str, Format]:
-        """Arrays in an .npz file, and Parquet."""
-        return {
-            ".npz": Format(check_npz, npz_rows, streamed=False),
-            ".parquet": Format(check_parquet, parquet_rows),
-        }
-
-    @property
-    def folder(self) -> Format:
-        """A sub-folder per label."""
-        return Format(check_folder, folder_rows)
-
-    @property
-    def format_names(self) -> str:
-        """The formats, for messages."""
-        packings = ", ".join(COMPRESSIONS)
-        return f"a folder, .npz and .parquet, the last also with {packings}, for images"
-
-    @property
-    def read_as(self) -> Mapping[str, str]:
-        """Nothing that the settings do not say."""
-        return {}
-
-    def unit(self, path: Source) -> str | None:
-        """In a folder every file is a unit."""
-        return FILE if is_folder(path) else None
-
-    def record(self, values: Sequence[Any]) -> str | Unusable:
-        """An image file or an array of pixels in canonical form."""
-        (value,) = values
-        if isinstance(value, dict):  # as the datasets library writes images
-            value = value.get("bytes")
-        if isinstance(value, Path):
-            # A folder holds other files, too, such as notes; those are counted and not opened.
-            if not is_image(value):
-                return Unusable(OTHER_FILE)
-            value = read_file(value)
-        pixels: Pixels | Deep | None = None
-        if isinstance(value, bytes):
-            pixels = read_image(value, self.form.size, self.form.mode, self.form.span)
-        elif isinstance(value, np.ndarray):
-            pixels = from_array(value, self.form.size, self.form.mode, self.form.span)
-        # privacy: a range taken from the data would be an unpaid query, so the owner sets it. The
-        # span is shown to the owner alone.
-        if isinstance(pixels, Deep):
-            return Unusable(DEEP, (pixels.low, pixels.high))
-        return Unusable(IMAGE) if pixels is None else to_content(pixels)
 
     def entry(self, content: str | bytes) -> dict[str, str]:
         """A PNG file in base64.

@@ -8,7 +8,7 @@ from typing import Protocol
 from privsyn.data.settings import ImageConfig
 from privsyn.modalities.base import Modality
 from privsyn.modalities.images import Images
-from privsyn.modalities.text import Texts
+from privsyn.modalities.text import TEXTS, Texts
 
 MODALITIES: Mapping[str, type[Texts] | type[Images]] = {kind.name: kind for kind in (Texts, Images)}
 """By name."""
@@ -18,31 +18,13 @@ class Described(Protocol):
     """What says how the records of a dataset look: its settings, or its identity in a plan."""
 
     @property
-    def text(self) -> str:
-        """Column of the text, or a form over several."""
-
-    @property
     def images(self) -> ImageConfig | None:
         """Form of the images, where the records are images."""
-
-    @property
-    def encoding(self) -> str:
-        """Of files read line by line."""
-
-    @property
-    def delimiter(self) -> str | None:
-        """Between the columns of a CSV."""
-
-    @property
-    def escape(self) -> str | None:
-        """Before a quote within quotes of a CSV."""
 
 
 def modality_of(dataset: Described) -> Modality:
     """What the records of a dataset are."""
-    if dataset.images is not None:
-        return Images(dataset.images)
-    return Texts(dataset.text, dataset.encoding, dataset.delimiter, dataset.escape)
+    return TEXTS if dataset.images is None else Images(dataset.images)
 
 
 def drawn_with(roles: Collection[str]) -> type[Texts] | type[Images]:

@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn import layout
-from privsyn.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
 from privsyn.data.profile import Profile, Row, profile, read_rows
-from privsyn.data.readers.columns import as_text, fault
-from privsyn.data.readers.lines import CSV, JSONLines
-from privsyn.data.readers.parquet import check_parquet, parquet_rows
-from privsyn.data.readers.streams import COMPRESSIONS
-from privsyn.data.settings import PLACEHOLDER
-from privsyn.modalities.base import Embedder, Format, Generator, Unusable
+from privsyn.modalities.base import Embedder, Generator
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
@@ -33,19 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts: a column, or a form over several.
-
-    Attributes:
-        text: The column or the form, as ``dataset.text``.
-        encoding: Of files read line by line.
-        delimiter: Between the columns of a CSV; None: by the file's suffix.
-        escape: Stands before a quote within quotes of a CSV; None: such a quote is doubled.
-    """
-
-    text: str = "text"
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    escape: str | None = None
+    """Texts."""
 
     name: ClassVar[str] = "text"
     things: ClassVar[str] = "texts"
@@ -53,7 +35,6 @@ class Texts:
     generator: ClassVar[Generator | None] = None
     embedder: ClassVar[Embedder] = "embedder"
     field: ClassVar[str] = "text"
-    searched: ClassVar[bool] = True
     worded: ClassVar[bool] = True
     by_file: ClassVar[bool] = False
     suite: ClassVar[str] = "text"
@@ -66,61 +47,6 @@ class Texts:
     def form(self) -> None:
         """A text is as long as it is."""
         return
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """Columns a text is made of, in the order they are first named."""
-        # A column that a template names twice is read once.
-        names = tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
-        return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
-
-    @property
-    def formats(self) -> Mapping[str, Format]:
-        """JSON Lines, CSV and Parquet."""
-        lines = JSONLines(self.encoding)
-        commas = CSV(self.encoding, self.delimiter or ",", self.escape)
-        tabs = CSV(self.encoding, self.delimiter or "\t", self.escape)
-        by_line = Format(lines.check, lines.rows, headed=False)
-        return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
-            ".csv": Format(commas.check, commas.rows),
-            ".tsv": Format(tabs.check, tabs.rows),
-            ".parquet": Format(check_parquet, parquet_rows),
-        }
-
-    @property
-    def folder(self) -> None:
-        """No folder is read."""
-        return
-
-    @property
-    def format_names(self) -> str:
-        """The formats, for messages."""
-        return f"{', '.join(self.formats)}, each also with {', '.join(COMPRESSIONS)}"
-
-    @property
-    def read_as(self) -> Mapping[str, str]:
-        """The encoding."""
-        return {"encoding": self.encoding}
-
-    def unit(self, path: Source) -> None:
-        """Every row is its own unit."""
-        return
-
-    def record(self, values: Sequence[Any]) -> str | Unusable:
-        """The text; none where a column holds none."""
-        # A column may hold braces in its values: only `dataset.text` is read as a form.
-        if len(values) == 1 and not PLACEHOLDER.search(self.text):
-            text = as_text(values[0])
-            return Unusable(f"text: {fault(values[0])}") if text is None else text
-        texts: dict[str, str] = {}
-        for column, value in zip(self.columns.values(), values, strict=True):
-            text = as_text(value)
-            if text is None:
-                return Unusable(f"text ({column}): {fault(value)}")
-            texts[column] = text
-        # A function and not a template: backslashes in a record would be read as references. One
-        # pass, so that braces in a record are not filled in again.
-        return PLACEHOLDER.sub(lambda match: texts[match[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:
         """The text, without control characters: a public rule on what was drawn, so free.
@@ -184,7 +110,6 @@ class Texts:
 
 
 TEXTS = Texts()
-"""Texts of a column named text."""
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,6 @@ class DatasetIdentity(Section):
     document: str | None = None
     label_descriptions: dict[str, str] = Field(default={})
     examples: tuple[TextExample, ...] = ()
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    escape: str | None = None
 
     @property
     def subject(self) -> Subject:

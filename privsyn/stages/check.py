@@ -196,7 +196,6 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "bound": bound,
         "used": used,
         "holdout": dataset.holdout,
-        "encoding": dataset.encoding,
         "column": dataset.unit,
         "size": account.public_size,
         "people": several(account.unit, dataset.unit),
@@ -241,25 +240,9 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     if facts["holdout"]:
         aside = facts["holdout"] * facts["used"]
         table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
-    if span := counts.get("span"):
-        table["values"] = value_range_text(*span)
     if kind.worded and counts["kept"]:
         table["length"] = f"half of the texts have {counts['median_words']:,} words or more"
-    return {**table, **kind.read_as}
-
-
-def value_range_text(low: float, high: float) -> str:
-    """What the values of images with more than 8 bits span, and the setting that suits it."""
-    whole = low.is_integer() and high.is_integer()
-    shown = f"{low:,.0f} to {high:,.0f}" if whole else f"{low:g} to {high:g}"
-    if not whole or low < 0:
-        return (
-            f"{shown}. Set dataset.images.window=[black, white] as whoever made the images says, "
-            "such as [-1000, 400] in Hounsfield units or [0, 1]"
-        )
-    bits = min(max(8, int(high).bit_length() + int(high).bit_length() % 2), 32)
-    room = f" of {(1 << 16) - 1:,}" if bits <= 16 else ""
-    return f"brightest value {high:,.0f}{room}: set dataset.images.depth={bits}"
+    return table
 
 
 _Facts = Mapping[str, Any]
@@ -329,11 +312,6 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
         "Int64 in pandas, before it is written.",
     ),
     (
-        lambda f: f.get("decoded_wrongly"),
-        "{decoded_wrongly:,} texts hold signs such as \u00c3\u00bc in place of one letter: they "
-        "are in UTF-8, and are read as {encoding}. Set dataset.encoding=utf-8, or repair the file.",
-    ),
-    (
         lambda f: f["column"] is None,
         "no unit is named (dataset.unit): rows, not people, are protected.",
     ),
@@ -389,7 +367,7 @@ def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError
     for reason in reasons:
         setting, colon, what = reason.partition(": ")
         column = columns.get(setting)
-        where = f" (column {column!r})" if column and modality_of(dataset).searched else ""
+        where = f" (column {column!r})" if column and modality_of(dataset).worded else ""
         reasons_by_column.append(f"{setting}{where}{colon}{what}")
     steps = dict.fromkeys(advice(reason, counts["labels"]) for reason in reasons)
     return DataError(
@@ -402,19 +380,18 @@ def refuse_empty(release: OpenPlan, key: bytes) -> None:
     """Refuse a release that no record would enter, before anything is spent.
 
     This looks at the records: what is told is one bit, whether any is there that can be used, to
-    the owner, of a release that then does not exist. With ``dataset.check: false`` nobody looks.
+    the owner, of a release that then does not exist.
 
     Raises:
         DataError: No record can be used.
     """
     source, dataset = release.source, release.ctx.config.dataset
-    if dataset.check and not has_training(source, key):
+    if not has_training(source, key):
         holdout = dataset.holdout
         aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
         raise DataError(
             f"{source.path} holds no record that this release can use.",
-            hint=f"See why with: privsyn check.{aside} Nothing was spent; dataset.check=false does "
-            "not look.",
+            hint=f"See why with: privsyn check.{aside} Nothing was spent.",
         )
 
 

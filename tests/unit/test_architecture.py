@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 
 TWO_WAY = {
-    "data, modalities",
     "release, report",
 }
 """Packages that import each other. The list may only get shorter."""

@@ -75,7 +75,7 @@ def test_the_shipped_params_are_valid(raw):
         ("methods.private_evolution.degrees=[]", "must be a list of at least 1"),
         ("dataset.name=a b", "must be up to 64 letters (A to Z), digits, dots"),
         ("services.connection=a b", "services.connection: must be letters (A to Z), digits"),
-        ("dataset.check=maybe", "must be true or false"),
+        ("dataset.same_source=maybe", "must be true or false"),
         ("dataset.holdout=x", "must be a number"),
         ("account.period.days=1.5", "must be a whole number"),
         ("dataset.path=3", "dataset.path: must be a path or an address"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,23 @@ from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING, NOTHING
 from privsyn.data.unit_key import lost_digits, spells_nothing, trimmed
 from privsyn.errors import ConfigError, DataError
 from privsyn.section import nearest
+
+
+@dataclass(frozen=True)
+class Header:
+    """Column names of a private file.
+
+    Attributes:
+        names: Columns that may be shown.
+        rare: Rarer keys of the first objects of JSON Lines. A rare key can be content, so it is
+            never shown; a user's column is only looked up in it.
+    """
+
+    names: tuple[str, ...]
+    rare: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names or name in self.rare
 
 
 def as_text(value: Any) -> str | None:
@@ -83,7 +101,7 @@ def check_header(
                 f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
                 f"{'does not look like' if has_some else 'has none of the configured'} column "
                 "names.",
-                hint="Write a header line in UTF-8, with commas between the names, or set "
+                hint="Write a header line in UTF-8, or set "
                 f"dataset.{setting} to the name it has there.",
             )
     refuse_missing(path, missing, header)

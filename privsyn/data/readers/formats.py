@@ -1,9 +1,7 @@
-"""Reading records from JSON Lines, CSV and Parquet, plain or compressed, one at a time.
+"""Reading records from the files of a private source, plain or compressed, one at a time.
 
-The content of a record is read by its modality (privsyn/modalities): images come from Parquet, an
-.npz file or a folder (image_files.py).
-
-A header is read for the names of its columns; no other content is read for it.
+``FORMATS`` has the formats. A header is read for the names of its columns; no other content is
+read for it.
 
 Privacy. A record can only be in a run or not. A row that cannot be parsed or decoded, or has no
 text, no unit id or an undeclared label, is dropped silently; that decision depends on this row
@@ -14,22 +12,35 @@ together) is an error. No error and no count shows the content of a record.
 
 from __future__ import annotations
 
-import csv
-import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privsyn.address import Address, Source
 from privsyn.data.artifacts import Hashes
+from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.public_files import pieces
-from privsyn.data.readers.columns import called_after_people, fault, float_unit, looks_like_name
-from privsyn.data.readers.lines import DELIMITERS, JSONLines, Row
-from privsyn.data.readers.parquet import parquet_columns
+from privsyn.data.readers.columns import (
+    Header,
+    called_after_people,
+    fault,
+    float_unit,
+    looks_like_name,
+)
+from privsyn.data.readers.image_files import FILE, check_folder, check_npz, folder_rows, npz_rows
+from privsyn.data.readers.lines import (
+    Row,
+    check_csv,
+    check_json,
+    csv_header,
+    csv_rows,
+    json_header,
+    json_rows,
+)
+from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_header, parquet_rows
 from privsyn.data.readers.streams import (
+    COMPRESSIONS,
     Part,
     bounded_lines,
     check_file,
@@ -46,16 +57,51 @@ from privsyn.data.row_counts import RowCounts, folded
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
 from privsyn.data.unit_key import label_id, lost_digits, spells_float, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
-from privsyn.modalities.base import Format, Unusable
-from privsyn.modalities.registry import modality_of
-from privsyn.modalities.text import TEXTS
+
+
+@dataclass(frozen=True)
+class Format:
+    """How source files of one format are checked and read.
+
+    Attributes:
+        check: Refuses a file whose shape does not fit; given the path and setting -> column.
+        rows: Its rows; in place of one that cannot be parsed the reason. DataError if they run
+            together.
+        header: The names of its columns; None where ``init`` does not ask for them.
+        holds: Kinds of records such a file may hold.
+        streamed: Whether such a file may be compressed, or lie in an object store.
+        headed: Whether each file says what its columns are; else its rows do.
+    """
+
+    check: Callable[[Source, Mapping[str, str]], None]
+    rows: Callable[[Source, Mapping[str, str]], Iterator[Row | str]]
+    header: Callable[[Source], Header] | None = None
+    holds: tuple[str, ...] = ("texts",)
+    streamed: bool = True
+    headed: bool = True
+
+
+_JSON = Format(check_json, json_rows, json_header, headed=False)
+_CSV = Format(check_csv, csv_rows, csv_header)
+
+FORMATS: Mapping[str, Format] = {
+    ".jsonl": _JSON,
+    ".ndjson": _JSON,
+    ".json": _JSON,
+    ".csv": _CSV,
+    ".tsv": _CSV,
+    ".parquet": Format(check_parquet, parquet_rows, parquet_header, ("texts", "images")),
+    ".npz": Format(check_npz, npz_rows, holds=("images",), streamed=False),
+}
+"""Suffix -> how such a source file is read."""
+_FOLDER = Format(check_folder, folder_rows, holds=("images",))
 
 
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     """Refuse a file whose shape does not fit the config; reads its head only.
 
     A CSV has the columns of its header, Parquet those of its schema. A JSON Lines file lacks a
-    column if none of its first 1000 objects has the key, so no single record decides. In a folder
+    column if none of its first 1000 rows has the key, so no single record decides. In a folder
     or an address every part must fit or be empty; of JSON Lines parts, one must fit.
 
     Args:
@@ -150,7 +196,11 @@ def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Itera
 
 def _parts(cfg: DatasetConfig, path: Source) -> list[Source]:
     """The files of a source; a folder of images is one source."""
-    return [path] if modality_of(cfg).folder is not None and is_folder(path) else parts(path)
+    return [path] if _holds_images(cfg) and is_folder(path) else parts(path)
+
+
+def _holds_images(cfg: DatasetConfig) -> bool:
+    return IMAGE_COLUMN in content_columns(cfg)
 
 
 def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
@@ -162,7 +212,7 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
         DataError: As read_records.
     """
     check_source(cfg)
-    if not modality_of(cfg).searched:
+    if _holds_images(cfg):
         return
     files = _parts(cfg, cfg.path)
     if split_suffix(files[0])[0] == ".parquet":
@@ -174,8 +224,7 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
         with open_bytes(part) as stream:
             for line in bounded_lines(stream.readline):
                 if line is not None:
-                    text = line.decode(cfg.encoding, "replace")
-                    yield Private(list(pieces([text], cfg.delimiter or ",")))
+                    yield Private(list(pieces([line.decode("utf-8", "replace")])))
 
 
 def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
@@ -245,9 +294,9 @@ hold ids of people, and most values of it per id of the unit."""
 
 def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
-    kind = modality_of(cfg)
-    unit = kind.unit(path) if cfg.unit is None else cfg.unit
-    columns = {**kind.columns, "label": cfg.label, "unit": unit}
+    # In a folder of images every file is a unit.
+    unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
+    columns = {**content_columns(cfg), "label": cfg.label, "unit": unit}
     return {setting: column for setting, column in columns.items() if column is not None}
 
 
@@ -256,8 +305,7 @@ def _records(
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
-    kind = modality_of(cfg)
-    width = len(kind.columns)
+    width = len(content_columns(cfg))
     has_labels, has_units = cfg.label is not None, "unit" in columns
     for number, row in enumerate(_rows(cfg, path, columns)):
         row_counts.rows += 1
@@ -281,9 +329,9 @@ def _records(
         if unit is None:
             row_counts.count_dropped(f"unit: {fault(row[-1])}")
             continue
-        content = kind.record(row[:width])
+        content = content_of(cfg, row[:width])
         if isinstance(content, Unusable):
-            row_counts.count_dropped(content.reason, content.span)
+            row_counts.count_dropped(content.reason)
             continue
         row_counts.count_used(unit, label, content)
         yield Private(Record(unit, label, content))
@@ -295,113 +343,54 @@ def _format(cfg: DatasetConfig, path: Source) -> Format:
     Raises:
         DataError: It is missing, not readable, or of an unknown format.
     """
-    kind = modality_of(cfg)
-    if kind.folder is not None and is_folder(path):
-        return kind.folder
+    images = _holds_images(cfg)
+    if images and is_folder(path):
+        return _FOLDER
     check_file(path)
+    return _known(path, "images" if images else "texts")
+
+
+def _known(path: Source, records: str) -> Format:
     suffix, packed = split_suffix(path)
-    file_format = kind.formats.get(suffix)
+    file_format = FORMATS.get(suffix)
     if file_format is not None and isinstance(path, Address) and not file_format.streamed:
         raise DataError(
             f"{path} has a format that cannot be read from an object store.",
             hint="Copy it to this machine, or write the records as Parquet.",
         )
-    if file_format is None or (packed and not file_format.streamed):
-        raise _unknown(path, kind.format_names)
+    if (
+        file_format is None
+        or records not in file_format.holds
+        or (packed and not file_format.streamed)
+    ):
+        # Behind a point in the name of a part a name may stand, too.
+        ending = "otherwise" if isinstance(path, Part) else f"in {suffix!r}"
+        known = {name: form for name, form in FORMATS.items() if records in form.holds}
+        packed_too = ", ".join(name for name, form in known.items() if form.streamed)
+        raise DataError(
+            f"{path} ends {ending}; known for {records} are {', '.join(known)} and, for images, a "
+            f"folder; {packed_too} also with {', '.join(COMPRESSIONS)}.",
+            hint=way_out(suffix),
+        )
     return file_format
 
 
-def _unknown(path: Source, known: str) -> DataError:
-    suffix = split_suffix(path)[0]
-    # Behind a point in the name of a part a name may stand, too.
-    ending = "otherwise" if isinstance(path, Part) else f"in {suffix!r}"
-    return DataError(f"{path} ends {ending}; known are {known}.", hint=way_out(suffix))
-
-
-_OBJECTS = 1000
-
-
-@dataclass(frozen=True)
-class Header:
-    """Column names of a private file.
-
-    Attributes:
-        names: Columns that may be shown.
-        rare: Rarer keys of the first objects of JSON Lines. A rare key can be content, so it is
-            never shown; a user's column is only looked up in it.
-        delimiter: Delimiter of a CSV, else None.
-    """
-
-    names: tuple[str, ...]
-    rare: frozenset[str] = field(default=frozenset(), repr=False)
-    delimiter: str | None = None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names or name in self.rare
-
-
 def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
-    """The columns of a JSON Lines, CSV or Parquet file, and the delimiter of a CSV.
-
-    Reads the first line of a CSV, the schema of Parquet, or the keys of the first 1000 objects of
-    JSON Lines.
+    """The columns of a file of texts: as its format says them.
 
     Args:
         path: The file.
         setting: The setting that names the file, for messages.
 
     Raises:
-        DataError: The file cannot be read, or its first line does not look like column names. The
-            line may be a record, so it is not shown.
+        DataError: The file cannot be read, or names no columns.
     """
     refuse_table(path)
     with explained(path):
         check_file(path, setting)
-        suffix, _ = split_suffix(path)
-        delimiter, rare = None, frozenset[str]()
-        match suffix:
-            case ".csv" | ".tsv":
-                names, delimiter = _first_line(path)
-            case ".jsonl" | ".ndjson" | ".json":
-                JSONLines().check(path, {})
-                names, rare = _keys(path)
-            case ".parquet":
-                names = parquet_columns(path)
-            case _:
-                raise _unknown(path, TEXTS.format_names)
-        if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
-            raise DataError(
-                f"the first line of {path} does not look like column names.",
-                hint="Write a header line with short names, or give the columns as options.",
-            )
-    names = [name for name in names if looks_like_name(name)]
-    if not names and not rare:
+        read = _known(path, "texts").header
+        header = Header(()) if read is None else read(path)
+    names = tuple(name for name in header.names if looks_like_name(name))
+    if not names and not header.rare:
         raise DataError(f"{path} has no columns with names.", hint="Is it the right file?")
-    return Header(tuple(names), rare, delimiter)
-
-
-def _first_line(path: Path) -> tuple[list[str], str]:
-    with open_bytes(path) as stream:
-        line = next(bounded_lines(stream.readline), b"") or b""
-    if not line:
-        raise NoRows(f"{path} is empty.", hint="Check the export.")
-    text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
-    columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in DELIMITERS}
-    delimiter = max(DELIMITERS, key=lambda mark: len(columns[mark]))  # a tie: the first
-    return [name.strip() for name in columns[delimiter]], delimiter
-
-
-def _keys(path: Path) -> tuple[list[str], frozenset[str]]:
-    """Keys that more than half of the first objects have, and all other keys."""
-    counts, objects = Counter[str](), 0
-    with open_bytes(path) as stream:
-        for line in islice(bounded_lines(stream.readline), _OBJECTS):
-            try:
-                value = json.loads((line or b"").decode("utf-8-sig"))
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                objects += 1
-                counts.update(value.keys())
-    common = [name for name, count in counts.items() if 2 * count > objects]
-    return common, frozenset(counts.keys() - set(common))
+    return Header(names, header.rare)

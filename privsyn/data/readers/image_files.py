@@ -120,10 +120,11 @@ def check_npz(path: Source, columns: Mapping[str, str]) -> None:
             for setting, name in _arrays(archive, path, columns).items()
         }
     name, shape, _, kind = next(iter(heads.values()))
-    if kind.kind not in "biuf" or not _is_images(shape[1:]):
+    if kind not in (np.uint8, np.bool_) or not _is_images(shape[1:]):
         raise DataError(
             f"array {name!r} of {path} has rows of shape {shape[1:]} and type {kind}, not images.",
-            hint="Write numbers of shape (images, height, width) or (images, height, width, 3).",
+            hint="Write uint8 of shape (images, height, width) or (images, height, width, 3). Map "
+            "other numbers to 0 to 255 by a range that is known without the file.",
         )
     if not shape[0]:
         raise DataError(f"{path} holds no image.", hint="Check how it was written.")

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from privsyn.address import Address, Source
 from privsyn.data.artifacts import storage_error
-from privsyn.data.readers.columns import check_header, float_unit
+from privsyn.data.readers.columns import Header, check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
 from privsyn.data.row_counts import JOIN
 from privsyn.errors import DataError, NoRows
@@ -95,14 +95,14 @@ def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
-def parquet_columns(path: Source) -> list[str]:
-    """Names of a file's columns.
+def parquet_header(path: Source) -> Header:
+    """The names in a file's schema.
 
     Raises:
         DataError: It is not a Parquet file.
     """
     with ExitStack() as stack:
-        return list(_open(path, stack).schema_arrow.names)
+        return Header(tuple(_open(path, stack).schema_arrow.names))
 
 
 def _leaf(field: Any) -> str:

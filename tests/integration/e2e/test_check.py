@@ -56,15 +56,6 @@ def test_a_release_of_no_record_is_refused_before_it_begins(make_project, change
     assert not ctx.workspace.internal(entry.release_id).exists()
 
 
-def test_who_does_not_want_to_be_looked_at_is_not(make_project):
-    project = make_project()
-    project.write([row | {"label": "x"} for row in rows(48, 20)])
-    ctx = project.context("dataset.check=false")
-    planned, shards = begun(ctx)
-    assert shards == 2
-    assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
-
-
 def test_held_out_records_alone_are_none_and_that_may_be_why_is_said(make_project):
     project = make_project()
     with pytest.raises(DataError, match="no record that this release can use") as caught:
@@ -405,28 +396,15 @@ def test_of_ids_that_are_apart_nothing_is_said(make_project):
     assert counts["units"] == 12
 
 
-@pytest.mark.parametrize(("encoding", "wrong"), [("latin-1", 48), ("utf-8", 0)])
-def test_a_file_of_utf_8_that_is_read_as_another_encoding_is_noticed(make_project, encoding, wrong):
-    project = make_project(dataset={"encoding": encoding})
-    text = "F\u00fcr \u00c4rzte \u2013 na\u00efve caf\u00e9s, \u00c2 la carte"
-    lines_ = [json.dumps(row | {"text": text}, ensure_ascii=False) for row in rows(48, 20)]
-    project.data.write_text("\n".join(lines_), encoding="utf-8")
-    ctx = project.context()
-    (counts,) = count(ctx).values()
-    assert counts["decoded_wrongly"] == wrong
-    assert ("they are in UTF-8" in advised(ctx)) == bool(wrong)
-
-
-@pytest.mark.parametrize("look", ["true", "false"])
-def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make_project, look):
-    """Also where the first record is fine, and nobody is to look whether there is any."""
-    project = make_project(dataset={"path": "private.csv", "check": look == "true"})
+def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make_project):
+    """Also where the first record is fine."""
+    project = make_project(dataset={"path": "private.csv"})
     lines = [f'"{r["unit"]}","{r["label"]}","{r["text"]}"' for r in rows(48, 20)]
     lines[30] = lines[30][:-1] + f' {CANARY} 27\\""'
     text = "\n".join(["unit,label,text", *lines, ""])
     (project.root / "private.csv").write_text(text)
     ctx = project.context()
-    with pytest.raises(DataError, match=r"cannot be separated.*set dataset.escape: ") as caught:
+    with pytest.raises(DataError, match="cannot be separated") as caught:
         begun(ctx)
     assert CANARY not in str(caught.value)
     (entry,) = ctx.ledger.releases.all()
@@ -435,9 +413,3 @@ def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make
     assert ctx.ledger.accounts.balance("letters").spent == 0
     with pytest.raises(DataError, match="cannot be separated"):
         count(ctx)
-    escaped = project.context("dataset.escape=\\")
-    (counts,) = count(escaped).values()
-    assert counts["kept"] == 48
-    planned, shards = begun(escaped)
-    assert planned.dataset.escape == "\\"
-    assert shards == 2

@@ -213,7 +213,7 @@ def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_have_none(
     for form in ("{size: 9, mode: L}", "{size: 28, mode: RGB}"):
         with pytest.raises(ConfigError, match="draws 28x28 L images"):
             plan(project.context(f"dataset.images={form}"), "tiny_images")
-    form = {"size": SIZE, "mode": "L", "column": "image", "depth": None, "window": None}
+    form = {"size": SIZE, "mode": "L", "column": "image"}
     assert one.dataset.model_dump()["images"] == form
     texts = plan(make_project("texts").context(), "invisible_ink", open_account=True)
     assert texts.dataset.model_dump()["images"] is None

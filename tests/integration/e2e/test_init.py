@@ -526,10 +526,10 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
         (("--data", "nowhere.csv"), "does not exist. Set --data to the private file."),
         (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
         (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
-        (("--data", "empty.jsonl"), "empty.jsonl holds no line that is a JSON object"),
+        (("--data", "empty.jsonl"), "empty.jsonl holds no JSON object per line"),
         (
             ("--data", "list.json"),
-            "is a JSON list, not one object per line. Write one object per line",
+            "Write one per line; of a list: jq",
         ),
         (("--data", "My tickets.csv", "--text", ""), "--text='' names no column"),
         (("--data", "My tickets.csv", "--unit", ""), "--unit is empty"),

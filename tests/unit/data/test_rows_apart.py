@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import privsyn.data.readers.streams
-from privsyn.data.readers.formats import check_rows, check_source, read_records
+from privsyn.data.readers.formats import check_rows, read_records
 from privsyn.data.readers.lines import RowsRunTogether, split_records
-from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError
 
@@ -97,20 +96,21 @@ ESCAPING: dict[str, Callable[[list[Row]], bytes]] = {
     "spark": spark,
     "mysql": mysql,
 }
-ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
-WRITERS: dict[str, tuple[str, Callable[[list[Row]], bytes], dict[str, Any]]] = {
+ENDS = {"LF": "\n", "CRLF": "\r\n"}
+WRITERS: dict[str, tuple[str, Callable[[list[Row]], bytes]]] = {
     **{
-        f"{name}, {quoting}": (suffix, by_csv(delimiter=mark, lineterminator=end, quoting=how), own)
+        f"{suffix} by {mark!r}, {name}, {quoting}": (
+            suffix,
+            by_csv(delimiter=mark, lineterminator=end, quoting=how),
+        )
         for name, end in ENDS.items()
         for quoting, how in (("minimal", csv.QUOTE_MINIMAL), ("all", csv.QUOTE_ALL))
-        for suffix, mark, own in (
-            (".csv", ",", {}), (".csv", ";", {"delimiter": ";"}), (".tsv", "\t", {}))
+        for suffix, mark in ((".csv", ","), (".csv", ";"), (".tsv", "\t"))
     },
-    **{f"backslash, {name}": (".csv", write, {"escape": "\\"}) for name, write in ESCAPING.items()},
-    "pandas": (".csv", by_pandas(), {}),
-    "json lines": (".jsonl", json_lines, {}),
-    "parquet": (".parquet", as_parquet, {}),
-}  # fmt: skip
+    "pandas": (".csv", by_pandas()),
+    "json lines": (".jsonl", json_lines),
+    "parquet": (".parquet", as_parquet),
+}
 PIECES = ["late", '"', '""', "\\", '\\"', '27"', "\\\\", ",", ";", "\t", "\n", "\r\n", "\r", "\0",
           "\ufeff", "\u2028", "\x85", "\x0c", "ghost,forged,monday", "\\N", "'",
           '\n"ghost","forged","monday"\n', " " * 60, "e\u0301", "\U0001f600", "{}"]  # fmt: skip
@@ -122,8 +122,8 @@ OTHERS = [
 ]
 
 
-def others(path: Path, unit: str | None, **own: Any) -> list[tuple[str, str]]:
-    cfg = DatasetConfig(name="d", path=path, unit=unit, **own)
+def others(path: Path, unit: str | None) -> list[tuple[str, str]]:
+    cfg = DatasetConfig(name="d", path=path, unit=unit)
     found = (private.reveal() for private in read_records(cfg))
     return [(record.unit, record.content) for record in found if "visit" in record.content]
 
@@ -136,7 +136,7 @@ def others(path: Path, unit: str | None, **own: Any) -> list[tuple[str, str]]:
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=8), place=st.integers(0, 4))
 def test_changing_one_record_changes_no_other(tmp_path, name, unit, pieces, place):
     """Its text, its length, its nulls; nor that of its unit or day. Places count as units do."""
-    suffix, write, own = WRITERS[name]
+    suffix, write = WRITERS[name]
     path = tmp_path / f"a{suffix}"
     odd = "".join(pieces)
     found = []
@@ -149,8 +149,8 @@ def test_changing_one_record_changes_no_other(tmp_path, name, unit, pieces, plac
         path.write_bytes(write([list(HEADER), *rows]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
-            found.append(others(path, unit, **own))
-            check_rows(DatasetConfig(name="d", path=path, unit=unit, **own))
+            found.append(others(path, unit))
+            check_rows(DatasetConfig(name="d", path=path, unit=unit))
     assert [text for _, text in found[0]] == OTHERS
     assert all(one == found[0] for one in found), found
 
@@ -164,7 +164,7 @@ def test_changing_one_record_changes_no_other(tmp_path, name, unit, pieces, plac
 def test_a_csv_by_another_rule_is_refused_and_never_partly_read(
     tmp_path, name, quoted, pieces, place
 ):
-    """Without the setting: refused, or every other record is what it was."""
+    """Refused, or every other record is what it was."""
     texts = [f"visit {n}{', ' if quoted == 'quoted' else ''}" for n in range(4)]
     path, read = tmp_path / "a.csv", {}
     for text in ("I am late", "".join(["I ", *pieces])):
@@ -177,10 +177,10 @@ def test_a_csv_by_another_rule_is_refused_and_never_partly_read(
             except DataError as error:
                 refusal = str(error)
             else:
-                refusal = "set dataset.escape: '\\'"
+                refusal = "backslash"
                 assert found == read.setdefault(unit, found)
                 assert len(found) == 4
-            assert "set dataset.escape: '\\'" in refusal
+            assert "backslash" in refusal
             assert "visit" not in refusal
 
 
@@ -193,11 +193,7 @@ def test_an_inch_mark_at_the_end_takes_no_row_with_it(tmp_path: Path, name: str)
     path.write_bytes(ESCAPING[name]([list(HEADER), *rows]))
     with pytest.raises(DataError, match="would decide how others are read") as caught:
         check_rows(DatasetConfig(name="d", path=path, unit="unit"))
-    assert "set dataset.escape: '\\'" in str(caught.value)
-    cfg = DatasetConfig(name="d", path=path, unit="unit", escape="\\")
-    check_source(cfg)
-    check_rows(cfg)
-    assert [record.reveal().content for record in read_records(cfg)] == [row[1] for row in rows]
+    assert "export JSON Lines" in str(caught.value)
 
 
 REFUSED = {
@@ -221,24 +217,6 @@ def test_what_no_writer_of_the_rule_writes_is_refused(tmp_path: Path, content: b
         list(read_records(cfg))
 
 
-def test_a_file_of_doubled_quotes_is_refused_by_the_other_rule_and_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'a,b\n1,"a ""quoted"" word"\n')
-    with pytest.raises(DataError, match=r"puts a backslash .* leave dataset.escape out"):
-        check_rows(DatasetConfig(name="d", path=path, text="b", escape="\\"))
-
-
-def test_what_a_backslash_stands_for(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    cells = ['"C:\\\\temp\\new \\"x\\""', "C:\\dir\\", 'say \\"hi\\"', '""', '"a\\\nb"', '"\\,"']
-    path.write_bytes("\n".join(["b,c", *(f"{cell},1" for cell in cells)]).encode())
-    row_counts = RowCounts()
-    cfg = DatasetConfig(name="d", path=path, text="b", escape="\\")
-    found = [record.reveal().content for record in read_records(cfg, row_counts=row_counts)]
-    assert found == ['C:\\temp\\new "x"', "C:\\dir\\", 'say "hi"', "a\nb", ","]
-    assert (row_counts.rows, row_counts.used) == (6, 5)
-
-
 def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = [b'{"unit": "u%d", "text": "t"}' % n for n in range(4)]
@@ -254,9 +232,7 @@ def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path: Path) -> N
 # -- the records of a CSV, against a reader that looks at every character by itself ----------------
 
 
-def by_character(
-    content: str, delimiter: str, end: str, escape: str | None
-) -> list[str | None] | str:
+def by_character(content: str, delimiter: str) -> list[str | None] | str:
     """Records, None for one that is too long; or that the rows run together."""
     records: list[str | None] = []
     record, state, skip = "", "begin", False
@@ -273,19 +249,15 @@ def by_character(
             state = "begin" if letter == delimiter else "plain"
             if letter == '"':
                 return "refused"
-            skip = letter == escape and rest[1:2] in (escape, '"')
         elif state == "quoted":
-            skip = letter == escape
             if letter == '"':
-                if escape is None and rest[1:2] == '"':
-                    skip = True
-                else:
-                    state = "closed"
+                skip = rest[1:2] == '"'
+                state = "quoted" if skip else "closed"
         elif letter == delimiter:
             state = "begin"
-        elif not (letter == end or rest[:2] == "\r\n" or rest == "\r"):
+        elif not (letter == "\n" or rest[:2] == "\r\n" or rest == "\r"):
             return "refused"
-        if letter == end and state != "quoted":
+        if letter == "\n" and state != "quoted":
             records.append(record)
             record, state = "", "begin"
     if state == "quoted":
@@ -303,17 +275,16 @@ def test_records_are_those_of_a_reader_by_character(monkeypatch: pytest.MonkeyPa
     refused = long = 0
     for number in range(40_000):
         monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", draw.randint(1, 9))
-        escape, end = draw.choice([None, "\\"]), draw.choice("\n\n\n\r")
         content = "".join(draw.choices('"",,\n\n\rab\\', k=draw.randint(0, 14)))
-        wanted = by_character(content, ",", end, escape)
+        wanted = by_character(content, ",")
         found: Sequence[str | None] | str
         try:
-            text = io.TextIOWrapper(io.BytesIO(content.encode()), newline=end)
-            found = list(split_records(text, ",", end, escape))
+            text = io.TextIOWrapper(io.BytesIO(content.encode()), newline="\n")
+            found = list(split_records(text, ","))
         except RowsRunTogether:
             found = "refused"
         long += None in wanted if isinstance(wanted, list) else 0
-        assert found == wanted, (number, content, end, escape)
+        assert found == wanted, (number, content)
         refused += found == "refused"
     assert refused < 36_000
     assert long > 1000

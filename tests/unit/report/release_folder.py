@@ -10,6 +10,7 @@ from typing import Any
 from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.release import certificate
+from privsyn.release.plan import DatasetIdentity
 
 (GOLDEN,) = (Path(__file__).parents[2] / "golden" / "releases").glob("invisible_ink-*")
 NAME = "invisible_ink-00ff"
@@ -33,6 +34,8 @@ def seal_folder(
 ) -> dict[str, Any]:
     """Write a certificate that names the folder's records; ``plan`` and ``changes`` go on top."""
     sealed: dict[str, Any] = json.loads((GOLDEN / layout.CERTIFICATE).read_text())
+    dataset = sealed["plan"]["dataset"]
+    sealed["plan"]["dataset"] = {name: dataset[name] for name in DatasetIdentity.model_fields}
     sealed["plan"]["dataset"] |= {"labels": list(labels), "name": "portal", "version": "2026-11"}
     sealed["plan"] |= {"release_id": NAME, "unit": "patient", "max_records_per_unit": 4}
     sealed["plan"] |= {"epsilon": 10.0, "target_epsilon": 10.0, "delta": 1e-5}

@@ -1,0 +1,74 @@
+"""The content of a record: which columns it is made of, and what their values make: text or image.
+
+Privacy. It depends on one row's values and public settings alone, and never raises on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privsyn.data.images import from_array, read_image, to_content
+from privsyn.data.readers.columns import as_text, fault
+from privsyn.data.readers.image_files import is_image, read_file
+from privsyn.data.readers.parquet import IMAGE_COLUMN
+from privsyn.data.row_counts import IMAGE, OTHER_FILE
+from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A record that is dropped, and why, in words of row_counts.py that hold nothing of it."""
+
+    reason: str
+
+
+def content_columns(cfg: DatasetConfig) -> Mapping[str, str]:
+    """Setting -> column of the content, in the order in which they are first named."""
+    if cfg.images is not None:
+        return {IMAGE_COLUMN: cfg.images.column}
+    # A column that a form names twice is read once.
+    names = tuple(dict.fromkeys(PLACEHOLDER.findall(cfg.text))) or (cfg.text,)
+    return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
+
+
+def content_of(cfg: DatasetConfig, values: Sequence[Any]) -> str | Unusable:
+    """The content from the values of ``content_columns``, in their order."""
+    if cfg.images is not None:
+        return _image(cfg.images, values[0])
+    columns = content_columns(cfg).values()
+    # A column may hold braces in its values: only `dataset.text` is read as a form.
+    form = cfg.text if PLACEHOLDER.search(cfg.text) else None
+    texts: dict[str, str] = {}
+    for column, value in zip(columns, values, strict=True):
+        text = as_text(value)
+        if text is None:
+            return Unusable(f"text: {fault(value)}" if form is None else
+                            f"text ({column}): {fault(value)}")  # fmt: skip
+        texts[column] = text
+    if form is None:
+        return texts[cfg.text]
+    # A function and not a template: backslashes in a record would be read as references. One
+    # pass, so that braces in a record are not filled in again.
+    return PLACEHOLDER.sub(lambda match: texts[match[1]], form)
+
+
+def _image(form: ImageConfig, value: Any) -> str | Unusable:
+    """An image file or an array of pixels in canonical form: its PNG file in base64."""
+    if isinstance(value, dict):  # as the datasets library writes images
+        value = value.get("bytes")
+    if isinstance(value, Path):
+        # A folder holds other files, too, such as notes; those are counted and not opened.
+        if not is_image(value):
+            return Unusable(OTHER_FILE)
+        value = read_file(value)
+    pixels = None
+    if isinstance(value, bytes):
+        pixels = read_image(value, form.size, form.mode)
+    elif isinstance(value, np.ndarray):
+        pixels = from_array(value, form.size, form.mode)
+    return Unusable(IMAGE) if pixels is None else to_content(pixels)
