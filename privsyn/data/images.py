@@ -149,7 +149,7 @@ def decode_png(png: bytes) -> Pixels:
     Raises:
         ValueError: It is something else.
     """
-    with _opened(png) as image:
+    with _open_png(png) as image:
         if image.mode in ("L", "RGB") and image.width * image.height <= MOST_PIXELS:
             return np.array(image, np.uint8)
     raise ValueError("a PNG file that is neither gray nor RGB with 8 bits")
@@ -161,13 +161,13 @@ def note_of(png: bytes, keyword: str) -> str | None:
     Raises:
         ValueError: It is not a PNG file that can be read.
     """
-    with _opened(png) as image:
+    with _open_png(png) as image:
         text = image.info.get(keyword)
     return None if text is None else str(text)
 
 
 @contextlib.contextmanager
-def _opened(png: bytes) -> Iterator[Image]:
+def _open_png(png: bytes) -> Iterator[Image]:
     """A PNG file; ValueError if it cannot be read."""
     from PIL import Image
 

@@ -253,8 +253,8 @@ def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
     # Values of a column, and pairs of one and the unit: both are counted in bounded memory.
     seen: dict[str, tuple[Hashes, Hashes] | None] = {name: (Hashes(), Hashes()) for name in columns}
     units = Hashes()
-    wanted = columns if cfg.unit is None else {**columns, "": cfg.unit}
-    for number, row in enumerate(_rows(cfg, path, wanted)):
+    columns_read = columns if cfg.unit is None else {**columns, "": cfg.unit}
+    for number, row in enumerate(_rows(cfg, path, columns_read)):
         if isinstance(row, str):
             continue
         unit = str(number) if cfg.unit is None else unit_id(row[-1]) or str(number)
@@ -347,10 +347,10 @@ def _format(cfg: DatasetConfig, path: Source) -> Format:
     if images and is_folder(path):
         return _FOLDER
     check_file(path)
-    return _known(path, "images" if images else "texts")
+    return _format_by_name(path, "images" if images else "texts")
 
 
-def _known(path: Source, records: str) -> Format:
+def _format_by_name(path: Source, records: str) -> Format:
     suffix, packed = split_suffix(path)
     file_format = FORMATS.get(suffix)
     if file_format is not None and isinstance(path, Address) and not file_format.streamed:
@@ -388,7 +388,7 @@ def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
     refuse_table(path)
     with explained(path):
         check_file(path, setting)
-        read = _known(path, "texts").header
+        read = _format_by_name(path, "texts").header
         header = Header(()) if read is None else read(path)
     names = tuple(name for name in header.names if looks_like_name(name))
     if not names and not header.rare:

@@ -224,7 +224,7 @@ def csv_rows(path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
         ) from None
 
 
-def _head(path: Source, wanted: Iterable[str]) -> tuple[list[str], str]:
+def _head(path: Source, names: Iterable[str]) -> tuple[list[str], str]:
     """Names in the header, and the delimiter by which it has the wanted ones."""
     lines, quotes = list[str](), 0
     with _text(path) as text:
@@ -233,12 +233,12 @@ def _head(path: Source, wanted: Iterable[str]) -> tuple[list[str], str]:
             quotes += line.count('"')
             if quotes % 2 == 0 and line.endswith("\n"):
                 break
-    record, known = "".join(lines), set(wanted)
+    record, known = "".join(lines), set(names)
     usual = "\t" if split_suffix(path)[0] == ".tsv" else ","
     if not record:
         return [], usual
     fields = {mark: _split(record, mark) for mark in dict.fromkeys(usual + DELIMITERS)}
-    heads = {mark: names if isinstance(names, list) else [] for mark, names in fields.items()}
+    heads = {mark: head if isinstance(head, list) else [] for mark, head in fields.items()}
     # Of equals the first.
     best = max(heads, key=lambda mark: (known <= set(heads[mark]), len(heads[mark])))
     return heads[best] or [""], best
