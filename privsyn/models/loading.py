@@ -24,7 +24,7 @@ from privsyn.models.model_identity import (
     refuse_row_mixing,
 )
 from privsyn.models.protocols import Embedder, PromptTemplate, TextModel, VariationAPI
-from privsyn.models.references import ModelLocation, ModelReference, fetch_all
+from privsyn.models.references import ModelReference, fetch
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
     as_model_error,
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from privsyn.models.language.embed_hf import HFEmbedder
     from privsyn.models.language.hf_logits import HFLogitModel
     from privsyn.models.training.lora import LoraModel
+
+
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is fetched while a model loads, and no code that a model brings along runs."""
 
 
 def load_language_model(
@@ -137,9 +141,9 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
     Raises:
         ModelError: The layers are missing; the message lists the model's linear layers.
     """
-    reference = ModelReference.language(cfg)
+    reference = ModelReference("models.language", cfg.language)
     place = locate(reference)
-    name, options = _where(cfg, place)
+    folder = fetch(reference, place, small=True)
     with quiet():
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -147,22 +151,13 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
         from privsyn.models.training.lora import target_modules
 
         try:
-            config = AutoConfig.from_pretrained(name, **options)
+            config = AutoConfig.from_pretrained(folder, **_LOCAL)
             # Layers without memory: only their names are needed.
             with torch.device("meta"):
-                network = AutoModelForCausalLM.from_config(
-                    config, trust_remote_code=cfg.trust_remote_code
-                )
+                network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise as_model_error(error, reference, place) from None
         target_modules(network, targets, place.source)
-
-
-def _where(cfg: ModelsConfig, place: ModelLocation) -> tuple[str, dict[str, Any]]:
-    """The arguments for transformers: the model's folder, or its hub id and commit."""
-    options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
-    options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
-    return str(place.folder or place.source), options
 
 
 def _load_causal(
@@ -178,8 +173,10 @@ def _load_causal(
     """
     from privsyn.models.language import rowwise
 
-    reference = ModelReference.language(cfg)
+    reference = ModelReference("models.language", cfg.language)
     place = locate(reference)
+    folder = fetch(reference, place)
+    refuse_adapter(folder, str(reference))
     prepare_torch()
     with quiet():
         device = device_of(performance.device)
@@ -189,10 +186,9 @@ def _load_causal(
             if reads_private:  # before the weights, which may take minutes to load
                 from transformers import AutoConfig
 
-                name, options = _where(cfg, place)
-                config = AutoConfig.from_pretrained(name, **options)
+                config = AutoConfig.from_pretrained(folder, **_LOCAL)
                 refuse_row_mixing(config.to_dict(), str(reference))
-            model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
+            model, tokenizer = _read(cfg, folder, "sdpa" if trained else None)
             if reads_private:
                 refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
             rowwise.refuse_peeking(model, str(reference))
@@ -209,7 +205,7 @@ def load_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> HFEmbedder:
     """Load the config's sentence embedder. Arguments and errors: those of load_language_model."""
-    return _embedder(ModelReference.embedder(cfg), performance, cache_dir, cfg.trust_remote_code)
+    return _embedder(ModelReference("models.embedder", cfg.embedder), performance, cache_dir)
 
 
 def load_measuring_encoder(
@@ -230,15 +226,13 @@ def load_measuring_encoder(
         from privsyn.models.language.embed_e5 import E5Embedder
 
         return E5Embedder(performance.threads)
-    reference = ModelReference.text_encoder(name)
-    return _embedder(reference, performance, cache_dir, trust_remote_code=False)
+    return _embedder(ModelReference("evaluate.encoder", name), performance, cache_dir)
 
 
 def _embedder(
     reference: ModelReference,
     performance: PerformanceConfig,
     cache_dir: Path | None,
-    trust_remote_code: bool,
 ) -> HFEmbedder:
     place = locate(reference)
     prepare_torch()
@@ -250,17 +244,14 @@ def _embedder(
 
         device = device_of(performance.device)
         set_threads(performance)
-        folder = place.folder or fetch_all(reference, place)
+        folder = fetch(reference, place)
         refuse_adapter(folder, str(reference))
         pooling = Pooling.read(folder, str(reference))
-        options: dict[str, Any] = {
-            "trust_remote_code": trust_remote_code,
-            "local_files_only": True,
-        }
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
-            model = AutoModel.from_pretrained(folder, **options)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+            model = AutoModel.from_pretrained(
+                folder, dtype="float32", attn_implementation=rowwise.register(), **_LOCAL
+            )
         except Exception as error:  # transformers raises whatever its parsers raise
             raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
@@ -295,15 +286,15 @@ def check_prompt(
         ModelError: The lengths exceed the context, a label is too long, or the template or the
             tokenizer is unusable.
     """
-    reference = ModelReference.language(cfg)
+    reference = ModelReference("models.language", cfg.language)
     place = locate(reference)
-    name, options = _where(cfg, place)
+    folder = fetch(reference, place, small=True)
     with quiet():
         from transformers import AutoConfig, AutoTokenizer
 
         try:
-            config = AutoConfig.from_pretrained(name, **options)
-            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+            config = AutoConfig.from_pretrained(folder, **_LOCAL)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise as_model_error(error, reference, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
@@ -311,30 +302,24 @@ def check_prompt(
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 
-def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:
+def _read(cfg: ModelsConfig, folder: Path, attention: str | None = None) -> tuple[Any, Any]:
     """Weights and tokenizer. ``attention=None`` takes the one that keeps rows independent."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from privsyn.models.language import rowwise
 
-    name, common = _where(cfg, place)
-    tokenizer = AutoTokenizer.from_pretrained(name, **common)
-    options = {**common, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
+    tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    options = {**_LOCAL, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, attn_implementation=attention or rowwise.register(), **options
+            folder, attn_implementation=attention or rowwise.register(), **options
         )
     except (ValueError, KeyError) as error:  # the architecture has only its own attention
         if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):
             raise
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, attn_implementation="eager", **options
-        )
-    if getattr(model, "_hf_peft_config_loaded", False):  # a hub model that was just fetched
-        raise ModelError(
-            f"models.language={cfg.language}: loading the model applied an adapter.",
-            hint="Name a model without adapter_config.json.",
+            folder, attn_implementation="eager", **options
         )
     # transformers fills missing tensors with random numbers and only warns.
     if missing := sorted(info["missing_keys"]):
@@ -364,7 +349,7 @@ def load_image_model(
         ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
     revision = describe_image(cfg, cache_dir).revision
-    reference = ModelReference.image(cfg)
+    reference = ModelReference("models.image", cfg.image)
     place = locate(reference, image_folders.check_generator)
     prepare_torch()
     with quiet():
@@ -372,7 +357,7 @@ def load_image_model(
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        folder = place.folder or fetch_all(reference, place)
+        folder = fetch(reference, place)
         refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
         facts = image_folders.read_facts(folder, cfg)
         device = device_of(performance.device)
@@ -430,15 +415,14 @@ def load_image_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> ImageEmbedder:
     """Load the config's encoder of images. Arguments and errors: those of load_language_model."""
-    reference = ModelReference.image_embedder(cfg)
-    return load_image_encoder(reference, performance, cache_dir, cfg.trust_remote_code, unit=True)
+    reference = ModelReference("models.image_embedder", cfg.image_embedder)
+    return load_image_encoder(reference, performance, cache_dir, unit=True)
 
 
 def load_image_encoder(
     reference: ModelReference,
     performance: PerformanceConfig,
     cache_dir: Path | None = None,
-    trust_remote_code: bool = False,
     *,
     unit: bool = False,
 ) -> ImageEmbedder:
@@ -448,7 +432,6 @@ def load_image_encoder(
         reference: The encoder.
         performance: Device, rows per pass and threads.
         cache_dir: Folder of cached digests of model files.
-        trust_remote_code: Whether code of a hub model may run.
         unit: Whether vectors of a model of transformers are scaled to length 1, for votes.
             Distances of distributions are of its features as they are.
     """
@@ -458,7 +441,7 @@ def load_image_encoder(
     with quiet():
         from privsyn.models.images import image_embed
 
-        folder = place.folder or fetch_all(reference, place)
+        folder = fetch(reference, place)
         refuse_adapter(folder, str(reference))
         device = device_of(performance.device)
         common["rows_per_pass"] = _encoder_rows(performance, device)
@@ -475,15 +458,13 @@ def load_image_encoder(
             return image_embed.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
-        options: dict[str, Any] = {
-            "trust_remote_code": trust_remote_code,
-            "local_files_only": True,
-        }
         try:
-            processor = AutoImageProcessor.from_pretrained(folder, **options)
+            processor = AutoImageProcessor.from_pretrained(folder, **_LOCAL)
             # SDPA mixes rows when the number of tokens is odd, and the class token makes it odd.
-            options |= {"dtype": "float32", "attn_implementation": "eager"}
-            model = prepare_model(AutoModel.from_pretrained(folder, **options), device)
+            model = AutoModel.from_pretrained(
+                folder, dtype="float32", attn_implementation="eager", **_LOCAL
+            )
+            model = prepare_model(model, device)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))

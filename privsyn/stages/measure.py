@@ -77,7 +77,7 @@ _VOTER: Role = "image_embedder"
 
 def measuring_encoder(ctx: Context) -> ModelReference:
     """The encoder that the settings name."""
-    return ModelReference.measuring_encoder(ctx.config.evaluate.image_encoder)
+    return ModelReference("evaluate.image_encoder", ctx.config.evaluate.image_encoder)
 
 
 def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
@@ -120,7 +120,7 @@ def _judge_revision(ctx: Context) -> str:
     name = ctx.config.evaluate.encoder
     if name is None:
         return embed_e5.revision()
-    return fingerprint(locate(ModelReference.text_encoder(name)), ctx.workspace.cache)
+    return fingerprint(locate(ModelReference("evaluate.encoder", name)), ctx.workspace.cache)
 
 
 _TEXT_VOTER: Role = "embedder"
@@ -442,7 +442,7 @@ def _classifier_folder(name: str) -> ModelReference:
     Raises:
         ModelError: It does not.
     """
-    reference = ModelReference.text_classifier(name)
+    reference = ModelReference("evaluate.classifier", name)
     if locate(reference).folder is None or not Path(name).expanduser().is_dir():
         raise ModelError(
             f"{reference}: there is no such directory.",

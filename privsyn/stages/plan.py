@@ -167,7 +167,7 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     if config.evaluate.enabled and config.evaluate.models:
         modality = modality_of(config.dataset)
         describe_role(config.models, modality.embedder, cache)
-        encoder = ModelReference.measuring_encoder(config.evaluate.image_encoder)
+        encoder = ModelReference("evaluate.image_encoder", config.evaluate.image_encoder)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
             locate(encoder, check_encoder)

@@ -29,7 +29,7 @@ from privsyn.methods.shared.distill import STUDENTS, DistillConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate
-from privsyn.models.references import BUILTIN, ModelReference, fetch_all
+from privsyn.models.references import BUILTIN, ModelReference, fetch
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release import certificate, verification
@@ -128,7 +128,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
     if folder is not None or config.init == "tiny":
         name = str(folder or "tiny")
-        place = locate(ModelReference("methods.distill.init", name, None, BUILTIN))
+        place = locate(ModelReference("methods.distill.init", name))
         settings["init"] = place.source  # not the path, which may differ between machines
         used["init"] = ModelUse(
             source=place.source, revision=fingerprint(place, cache), dtype="float32"
@@ -286,9 +286,8 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
 
 def base_folder(ctx: Context) -> Path:
     """Folder of the config's language model, downloaded if necessary."""
-    reference = ModelReference.language(ctx.config.models)
-    place = locate(reference)
-    return place.folder or fetch_all(reference, place)
+    reference = ModelReference("models.language", ctx.config.models.language)
+    return fetch(reference, locate(reference))
 
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:

