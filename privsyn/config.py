@@ -71,7 +71,6 @@ class ServicesConfig(Section):
     mlflow: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
     )
-    experiment: str = Field(default="privsyn", description="MLflow experiment.")
     mlflow_ui: str = Field(
         default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
     )
@@ -86,12 +85,6 @@ class ServicesConfig(Section):
         description="Airflow connection (aws, google_cloud_platform, wasb) with the stores' "
         "credentials, for Airflow's tasks. Null, and outside of Airflow: the environment's "
         "credentials.",
-    )
-    dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
-        default=None, description="DVC remote. Null: the default one."
-    )
-    git_commit: bool = Field(
-        default=False, description="Commit the published DVC files to git as a step of publish."
     )
 
     @field_validator("vault", "releases")

@@ -1,8 +1,7 @@
-"""Publish and restore releases with DVC, and keep them in git.
+"""Publish and restore releases with DVC.
 
 A pointer file beside the release folder holds DVC's hash, and digests of the files that must never
-change. A killed publish can be repeated: it changes nothing that is published. DVC runs as a
-command because its Python API is not public.
+change. A killed publish can be repeated: it changes nothing that is published.
 """
 
 from __future__ import annotations
@@ -14,24 +13,26 @@ import logging
 import os
 import re
 import subprocess
-import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import date, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from privsyn import layout
 from privsyn.data.artifacts import atomic_file, check_writable, sha256_file
-from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
+from privsyn.errors import ConfigError, DataError, MissingExtra, PublishError, VerificationError
 from privsyn.files import file_lock, read_file, read_json
 from privsyn.section import NAME, nearest
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
 PROJECT_FILES = {
     ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
@@ -56,85 +57,6 @@ quarantine/
 
 crash safety: the config comes last. Where it is, the others are, or a user wants none."""
 
-_BUSY = ("Unable to acquire lock", "is busy, it is being blocked by")
-
-
-class DvcCommand:
-    """Runs DVC in a project, and waits for other DVC commands.
-
-    Args:
-        root: The project.
-        busy_timeout: Seconds to wait for another DVC command.
-    """
-
-    def __init__(self, root: Path, *, busy_timeout: float) -> None:
-        self.root = root
-        self._busy_timeout = busy_timeout
-
-    def prepare(self) -> None:
-        """Make the folder a DVC project if it is not one yet, also without git."""
-        if not (self.root / ".dvc" / "config").exists():
-            for name, content in PROJECT_FILES.items():
-                if not (self.root / name).exists():
-                    with atomic_file(self.root / name, mode=0o644) as stream:
-                        stream.write(content.encode())
-        local = self.root / ".dvc" / "config.local"
-        if not in_git(self.root) and not (local.exists() and "no_scm" in local.read_text()):
-            self.run("config", "--local", "core.no_scm", "true")
-
-    def run(self, *arguments: str) -> str:
-        """Run one command and return what it printed.
-
-        Raises:
-            ConfigError: A setting of DVC or params.yaml is wrong.
-            PublishError: DVC refused, or another DVC command ran for too long.
-        """
-        # -P: Python must not import a file of the project in place of a package.
-        command = [sys.executable, "-P", "-m", "dvc", *arguments]
-        deadline = time.monotonic() + self._busy_timeout
-        while True:
-            done = subprocess.run(
-                command,
-                cwd=self.root,
-                env=os.environ | {"DVC_NO_ANALYTICS": "1"},
-                # A prompt, such as for a password, must fail and not wait.
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-            if done.returncode == 0:
-                return done.stdout
-            if "Unable to read RWLock-file" in done.stdout:
-                # crash safety: DVC writes in place which of its processes use which files. A kill
-                # or a full disk leaves half of it, at which every later command would fail.
-                (self.root / ".dvc" / "tmp" / "rwlock").unlink(missing_ok=True)
-                continue
-            busy = any(sign in done.stdout for sign in _BUSY)
-            if not busy or time.monotonic() >= deadline:
-                raise _refusal(arguments, done.stdout, busy=busy)
-            time.sleep(0.5)
-
-
-def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishError | ConfigError:
-    """DVC's own error in one line, with the next step."""
-    # A remote's URL may hold a password, and this text ends up in logs.
-    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
-    match = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
-    reason = (match[1] if match else text[-300:]).split(" - ", 1)[-1]
-    message = f"dvc {arguments[0]}: {' '.join(reason.split())[:300].rstrip('.')}."
-    if busy:
-        return PublishError(message, hint="Another DVC command runs in this project: wait for it.")
-    if "are missing from 'params.yaml'" in message:
-        return ConfigError(message, hint="dvc.yaml names these sections; they may be empty: {}.")
-    if re.search(r"dvc\.lock' (is invalid|validation failed)", output):
-        return PublishError(message, hint="Bring it back: git checkout dvc.lock. Or remove it.")
-    if "config file error" in output:
-        return ConfigError(message, hint="See services.dvc_remote and: dvc remote list.")
-    return PublishError(message, hint="Nothing is lost: repair it and run the same again.")
-
 
 def in_git(root: Path) -> bool:
     """Whether a folder is in a git working tree."""
@@ -150,9 +72,8 @@ def trackers_of(path: Path) -> list[str]:
     tools = []
     for place in dict.fromkeys((path, path.resolve())):
         if place.parent.is_dir() and in_git(place.parent):
-            with suppress(PublishError, OSError):  # no git here, or not our repository
-                if _git(place.parent, "--literal-pathspecs", "ls-files", "--", place.name):
-                    tools.append("git")
+            if _git(place.parent, "--literal-pathspecs", "ls-files", "--", place.name):
+                tools.append("git")
         if any(
             folder.with_name(f"{folder.name}.dvc").is_file()
             for folder in (place, *place.parents)[:-1]
@@ -161,49 +82,20 @@ def trackers_of(path: Path) -> list[str]:
     return sorted({*tools}, reverse=True)
 
 
-def commit_files(root: Path, files: Sequence[str], message: str, day: str) -> str:
-    """Commit the existing ones of these files and nothing else; returns the commit's id.
-
-    Args:
-        root: The project.
-        files: Paths relative to the project.
-        message: Message of the commit.
-        day: Date of the commit (ISO). privacy: the time of a finish depends on the records.
-
-    Raises:
-        PublishError: No identity, a lock, or a hook refused.
-    """
-    present = [file for file in files if (root / file).exists()]
-    # --force: the setting asks for the commit, even if a .gitignore has the folder of releases.
-    _git(root, "add", "--force", "--", *present)
-    # Nothing to commit is an error for git, and a repeated publish has nothing.
-    if _git(root, "status", "--porcelain", "--", *present):
-        _git(root, "commit", "--quiet", "--message", message, "--", *present, day=day)
-    return _git(root, "rev-parse", "HEAD")
-
-
-def _git(root: Path, *arguments: str, day: str | None = None) -> str:
-    # Both dates: git shows the author's and stores the committer's.
-    at = f"{day}T00:00:00+0000"
-    dates = {} if day is None else {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=root,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env=os.environ | dates,
-    )
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
-        message = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
-        raise PublishError(
-            f"git {arguments[0]}: {message.strip()[:300].rstrip('.')}.",
-            hint="The release is pushed; repair git, then publish again.",
+def _git(folder: Path, *arguments: str) -> str:
+    """What git prints; empty where there is no git, or it refuses."""
+    with suppress(OSError):
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
-    return done.stdout.strip()
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
 
 
 def folder_md5(folder: Path) -> str:
@@ -225,65 +117,6 @@ def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
-    """A method's stages in dvc.yaml, in order, if their files are those of the release.
-
-    Empty if there is no dvc.yaml, if params.yaml does not list the method, or if
-    ``plans/<method>.json``, ``synthetic/<method>`` or ``reports/<method>`` belong to another
-    release: committing its stages would publish it without validation, or record a plan as done.
-    """
-    if not (root / "dvc.yaml").is_file() or not (root / "synthetic" / method).is_dir():
-        return []
-    if _load(root / "plans" / f"{method}.json").get("release_id") != release_dir.name:
-        return []
-    # Every byte: dvc.lock states that these files are what the stages make of params.yaml.
-    for folder in (root / "synthetic" / method, root / "reports" / method):
-        for path in folder.rglob("*"):
-            if path.is_dir():
-                continue
-            twin = release_dir / path.relative_to(folder)
-            if not twin.is_file() or not filecmp.cmp(path, twin, shallow=False):
-                return []
-    params = _load(root / "params.yaml")
-    stages = _load(root / "dvc.yaml").get("stages") or {}
-    return [
-        f"{name}@{method}"
-        for name, stage in stages.items()
-        if method in _items(params, stage.get("foreach"))
-        and all((root / path).exists() for path in _files(stage.get("do") or {}, method))
-    ]
-
-
-def _files(stage: Mapping[str, Any], method: str) -> list[str]:
-    """Dependencies and outputs of a stage. An entry is a path or a mapping of a path to options."""
-    kinds = ("deps", "outs", "metrics", "plots")
-    entries = [item for kind in kinds for item in stage.get(kind, ())]
-    paths = [next(iter(entry)) if isinstance(entry, Mapping) else str(entry) for entry in entries]
-    return [path.replace("${item}", method).replace("${key}", method) for path in paths]
-
-
-def _items(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
-    """Items of a stage's ``foreach``: a list, a mapping, or a reference to one in params.yaml."""
-    if isinstance(foreach, str) and (place := re.fullmatch(r"\$\{([\w.]+)\}", foreach)):
-        value: Any = params
-        for part in place[1].split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        foreach = value
-    return foreach if isinstance(foreach, Mapping | list) else ()
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        raise ConfigError(f"{path} cannot be read as YAML.") from None
-    return content if isinstance(content, dict) else {}
-
-
-log = logging.getLogger(__name__)
-
 ARTIFACTS = (layout.ARTIFACT, layout.MODEL_ARTIFACT)
 """The artifact of a release: records or a model, never both."""
 
@@ -302,48 +135,35 @@ class DvcRevision:
     """A published version.
 
     Attributes:
-        release_id: The release.
         md5: DVC's hash of the release folder, as its pointer file holds it.
         pointer: The pointer file, relative to the project.
-        remote: Name of the remote it was pushed to.
         stages: Stages of dvc.yaml that were committed and pushed with it.
-        commit: Git commit with the pointer, if publishing commits to git.
     """
 
-    release_id: str
     md5: str
     pointer: str
-    remote: str
     stages: tuple[str, ...] = ()
-    commit: str | None = None
 
 
 class DvcPublisher:
     """Publishes and restores releases of one project, in one process of a host at a time.
 
+    Releases go to the project's default remote (``dvc remote default``).
+
     Args:
         root: Folder of params.yaml.
-        remote: DVC remote. None: the project's default.
         lock_timeout: Seconds to wait for other publishes.
         busy_timeout: Seconds to wait for another DVC command in the project.
     """
 
     def __init__(
-        self,
-        root: Path,
-        remote: str | None = None,
-        *,
-        lock_timeout: float = 1800.0,
-        busy_timeout: float = 120.0,
+        self, root: Path, *, lock_timeout: float = 1800.0, busy_timeout: float = 120.0
     ) -> None:
         self.root = root.resolve()
-        self.remote = remote
         self._lock_timeout = lock_timeout
-        self._dvc = DvcCommand(self.root, busy_timeout=busy_timeout)
+        self._busy_timeout = busy_timeout
 
-    def publish(
-        self, release_dir: Path, *, method: str | None = None, git_commit: bool = False
-    ) -> DvcRevision:
+    def publish(self, release_dir: Path, *, method: str | None = None) -> DvcRevision:
         """Publish a release folder. Repeating it changes nothing.
 
         Args:
@@ -351,48 +171,107 @@ class DvcPublisher:
             method: Also commit this method's stages of dvc.yaml, if ``synthetic/<method>`` holds
                 the release. None if overrides were used: dvc.lock would say that params.yaml alone
                 made the release.
-            git_commit: Commit only the pointer and dvc.lock to git.
 
         Raises:
             DataError: The folder holds a foreign file, or lacks a file of a release.
             VerificationError: Other content was published under this release id.
-            ConfigError: The remote is unknown, params.yaml lacks a section that dvc.yaml names, or
-                the project is not in git.
-            PublishError: DVC or git refused. Nothing is lost; publish again.
+            ConfigError: The remote is unknown, or params.yaml lacks a section that dvc.yaml names.
+            PublishError: DVC refused. Nothing is lost; publish again.
         """
-        if git_commit and not in_git(self.root):
-            raise ConfigError(
-                "services.git_commit is on, but the project is not in git.",
-                hint="Run git init, or switch it off.",
-            )
         release_dir = release_dir.resolve()
-        release_id = self._check_folder(release_dir)
-        pointer = self._pointer(release_id)
-        day = _day(release_dir)
+        self._check_folder(release_dir)
+        pointer, day = self._pointer(release_dir.name), _day(release_dir)
         with self._turn():
-            self._dvc.prepare()
+            self.prepare()
             # Before `dvc add`, which would write the new hash into the pointer.
             _refuse_other_bytes(release_dir, pointer)
-            self._dvc.run("add", _relative(release_dir, self.root))
+            self._dvc("add", lambda repo: repo.add(str(release_dir)))
             revision = self._seal(release_dir, pointer)
-            stages = current_stages(self.root, method, release_dir) if method else []
-            if stages:
-                # --force: DVC would ask whether changed outputs are meant, and there is nobody to
-                # answer.
-                self._dvc.run("commit", "--force", *stages)
-            elif method:
+            stages = self.current_stages(method, release_dir) if method else []
+            targets = [f"{self.root / 'dvc.yaml'}:{stage}" for stage in stages]
+            for target in targets:
+                # force: DVC would ask whether changed outputs are meant, and nobody answers.
+                self._dvc("commit", lambda repo, target=target: repo.commit(target, force=True))
+            if method and not stages:
                 log.info("synthetic/%s holds another release: dvc.lock does not change", method)
-            # Pushed before it is committed to git: a commit never names files that the remote
-            # lacks.
-            self._push(revision.pointer, *stages)
-            commit = None
+            self._push([str(pointer), *targets])
             # privacy: the time at which a release is finished depends on its records, so only the
             # day shows.
-            os.utime(pointer, (datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp(),) * 2)
-            if git_commit:
-                files = [revision.pointer, "dvc.lock", "releases/.gitignore"]
-                commit = commit_files(self.root, files, f"Publish {release_id}", day)
-        return replace(revision, stages=tuple(stages), commit=commit)
+            os.utime(pointer, (day.timestamp(),) * 2)
+        return DvcRevision(revision.md5, revision.pointer, tuple(stages))
+
+    def prepare(self) -> None:
+        """Make the folder a DVC project if it is not one yet, also without git."""
+        if not (self.root / ".dvc" / "config").exists():
+            for name, content in PROJECT_FILES.items():
+                if not (self.root / name).exists():
+                    with atomic_file(self.root / name, mode=0o644) as stream:
+                        stream.write(content.encode())
+        local = self.root / ".dvc" / "config.local"
+        if not in_git(self.root) and not (local.exists() and "no_scm" in local.read_text()):
+            from dvc.config import Config
+
+            with Config(str(local.parent)).edit("local") as settings:
+                settings.setdefault("core", {})["no_scm"] = True
+
+    def _dvc(self, command: str, call: Callable[[Any], Value]) -> Value:
+        """Do something to the project with DVC, and wait for other DVC commands.
+
+        Raises:
+            ConfigError: A setting of DVC or params.yaml is wrong.
+            PublishError: DVC refused, or another DVC command ran for too long.
+        """
+        from dvc.lock import LockError
+        from dvc.repo import Repo
+        from dvc.rwlock import RWLockFileCorruptedError
+
+        logging.getLogger("dvc").setLevel(logging.WARNING)  # it draws bars for whoever logs more
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                with Repo(str(self.root)) as repo:
+                    return call(repo)
+            except RWLockFileCorruptedError:
+                # crash safety: DVC writes in place which of its processes use which files. A kill
+                # or a full disk leaves half of it, at which every later command would fail.
+                (self.root / ".dvc" / "tmp" / "rwlock").unlink(missing_ok=True)
+            except LockError as error:
+                if time.monotonic() >= deadline:
+                    raise _refusal(
+                        command, error, "Another DVC command runs in this project: wait for it."
+                    ) from None
+                time.sleep(0.5)
+            except Exception as error:  # of any remote's library
+                raise _refusal(command, error) from None
+
+    def current_stages(self, method: str, release_dir: Path) -> list[str]:
+        """A method's stages in dvc.yaml, in order, if their files are those of the release.
+
+        Empty if there is no dvc.yaml, if params.yaml does not list the method, or if
+        ``plans/<method>.json``, ``synthetic/<method>`` or ``reports/<method>`` belong to another
+        release: committing its stages would publish it without validation, or record a plan as
+        done.
+        """
+        root, folders = self.root, [self.root / name / method for name in ("synthetic", "reports")]
+        if not (root / "dvc.yaml").is_file() or not folders[0].is_dir():
+            return []
+        with suppress(FileNotFoundError):
+            if read_json(root / "plans" / f"{method}.json").get("release_id") != release_dir.name:
+                return []
+        # Every byte: dvc.lock states that these files are what the stages make of params.yaml.
+        for folder in folders:
+            for path in folder.rglob("*"):
+                twin = release_dir / path.relative_to(folder)
+                same = twin.is_file() and filecmp.cmp(path, twin, shallow=False)
+                if not (path.is_dir() or same):
+                    return []
+        stages = self._dvc("status", lambda repo: list(repo.index.stages))
+        return [
+            stage.name
+            for stage in stages
+            if getattr(stage, "name", "").endswith(f"@{method}")
+            and all(Path(file.fs_path).exists() for file in (*stage.deps, *stage.outs))
+        ]
 
     def check_remote(self) -> None:
         """Check by a small file that the remote can be written, if it is a local folder.
@@ -406,7 +285,7 @@ class DvcPublisher:
         folder = self.root / ".dvc"
         with suppress(ConfigParserError, UnicodeError):  # DVC reports a broken config itself
             config.read([folder / "config", folder / "config.local"], encoding="utf-8")
-        name = self.remote or config.get("core", "remote", fallback=None)
+        name = config.get("core", "remote", fallback=None)
         url = config.get(f"'remote \"{name}\"'", "url", fallback=None)
         # A relative path in DVC's config is relative to the .dvc folder.
         if url and "://" not in url:
@@ -424,19 +303,18 @@ class DvcPublisher:
         revision = self.revision(release_id)
         folder = self.root / "releases" / release_id
         with self._turn():
-            self._dvc.prepare()
+            self.prepare()
             # `dvc pull` would replace a folder whose content its cache knows without asking.
             if folder.exists() and folder_md5(folder) != revision.md5:
                 raise VerificationError(
                     f"releases/{release_id} differs from what was published.",
                     hint="Move it away, then restore again.",
                 )
-            remote = ["--remote", self.remote] if self.remote else []
-            self._dvc.run("pull", *remote, revision.pointer)
+            self._dvc("pull", lambda repo: repo.pull([str(self._pointer(release_id))]))
             # DVC's own check is a setting of the remote, which a project may have switched off.
             if not folder.is_dir() or folder_md5(folder) != revision.md5:
                 raise VerificationError(
-                    f"remote {revision.remote!r} returned other content than was published.",
+                    f"the DVC remote returned other content than was published of {release_id}.",
                     hint="Restore the remote from its backup.",
                 )
         return folder
@@ -451,23 +329,23 @@ class DvcPublisher:
         if not pointer.is_file():
             near = nearest(release_id, self.published_ids())
             raise DataError(
-                f"release {release_id!r} was not published here: {_relative(pointer, self.root)} "
-                "is missing.",
+                f"release {release_id!r} was not published here: releases/{pointer.name} is "
+                "missing.",
                 hint=f"Did you mean {near}?" if near else "Bring the file with git pull.",
             )
-        return DvcRevision(
-            release_id=release_id,
-            md5=_read_pointer(pointer)["outs"][0]["md5"],
-            pointer=_relative(pointer, self.root),
-            remote=self.remote or "default",
-        )
+        md5 = _read_pointer(pointer)["outs"][0]["md5"]
+        return DvcRevision(md5, pointer.relative_to(self.root).as_posix())
 
     def published_ids(self) -> list[str]:
         """Ids of the releases with a pointer file here, sorted."""
         return sorted(path.stem for path in (self.root / "releases").glob("*.dvc"))
 
-    def _check_folder(self, release_dir: Path) -> str:
-        """Check that a folder may be published; returns its release id."""
+    def _check_folder(self, release_dir: Path) -> None:
+        """Check that a folder may be published.
+
+        Raises:
+            DataError: It lies elsewhere, lacks a file, or holds one that is not a release's.
+        """
         if release_dir.parent != self.root / "releases":
             raise DataError(
                 f"{release_dir} is not a folder in releases/ of {self.root}.",
@@ -501,7 +379,6 @@ class DvcPublisher:
                 f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release has one.",
                 hint="Move away the one that is not in its certificate.",
             )
-        return release_dir.name
 
     def _pointer(self, release_id: str) -> Path:
         if not re.fullmatch(NAME, release_id):
@@ -527,14 +404,14 @@ class DvcPublisher:
             stream.write(yaml.safe_dump(content, sort_keys=False).encode())
         return self.revision(release_dir.name)
 
-    def _push(self, *targets: str) -> None:
-        remote = ["--remote", self.remote] if self.remote else []
-        answer = self._dvc.run("push", *remote, *targets)
-        # DVC exits with 0 if it sent nothing because its cache lost the files.
-        if "do not exist neither locally nor on remote" in answer:
-            raise PublishError(
-                f"dvc push {targets[0]}: the DVC cache lost files.", hint="Publish again."
-            )
+    def _push(self, targets: list[str]) -> None:
+        def push(repo: Any) -> set[str]:
+            repo.push(targets)
+            return set(repo.status(targets, cloud=True).values())
+
+        # DVC raises no error if it sent nothing because its cache lost the files.
+        if {"new", "missing"} & self._dvc("push", push):
+            raise PublishError("dvc push: the DVC cache lost files.", hint="Publish again.")
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -590,17 +467,29 @@ def _account(release_dir: Path) -> str | None:
         return None
 
 
-def _day(release_dir: Path) -> str:
+def _day(release_dir: Path) -> datetime:
     """The day in a release's certificate: the only time that is published."""
     try:
         sealed = read_json(release_dir / layout.CERTIFICATE)
         paid = sealed["parents"][0] if "derived" in sealed else sealed
-        return date.fromisoformat(paid["reserved_on"]).isoformat()
+        return datetime.fromisoformat(paid["reserved_on"]).replace(tzinfo=UTC)
     except (OSError, ValueError, LookupError, TypeError):
         raise DataError(
             f"releases/{release_dir.name}: its certificate has no day.", hint="Run certify again."
         ) from None
 
 
-def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
+def _refusal(command: str, error: Exception, hint: str = "") -> PublishError | ConfigError:
+    """DVC's own error in one line, with the next step."""
+    from dvc.config import ConfigError as DvcConfigError
+
+    if missing := MissingExtra.of(error):
+        return missing
+    # A remote's URL may hold a password, and this text ends up in logs.
+    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", str(error.__cause__ or error))
+    message = f"dvc {command}: {' '.join(text.split())[:300].rstrip('.')}."
+    if "are missing from 'params.yaml'" in message:
+        return ConfigError(message, hint="dvc.yaml names these sections; they may be empty: {}.")
+    if isinstance(error, DvcConfigError):
+        return ConfigError(message, hint="See: dvc remote list.")
+    return PublishError(message, hint=hint or "Nothing is lost: repair it and run the same again.")

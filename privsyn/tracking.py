@@ -5,16 +5,14 @@ any process, continues the same runs. The store is inside the trust boundary: ru
 end times and internal metrics, so it is never published.
 
 **If MLflow is down.** Before a release begins a driver calls ``check()`` and refuses, so nothing is
-spent. From then on it writes through ``BestEffort``: the release continues and one warning is
-logged. Every entry is keyed by the release, so a stage that runs again, or ``privsyn lineage
-sync``, adds what is missing. The record of what was spent is in the certificate and the ledger, not
-in the tracker.
+spent. From then on a store that is down is one warning, and the release continues. Every entry is
+keyed by the release, so a stage that runs again, or ``privsyn lineage sync``, adds what is missing.
+The record of what was spent is in the certificate and the ledger, not in the tracker.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -177,40 +175,35 @@ ROLE_TAG = "privsyn.role"
 
 LATER = "later."
 
-NEWEST = "newest"
-"""Alias of the newest version of a registered model."""
-
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
 """Kind of an experiment that opens in the view of runs, not of prompts and traces."""
-
-VIEW = "privsyn"
-"""Name of the view of runs that shows costs; MLflow reads it from the experiment's tags."""
-
-COLUMNS = (
-    "metrics.`epsilon`",
-    "metrics.`delta`",
-    "params.`method`",
-    "tags.`privsyn.account`",
-    "tags.`privsyn.class`",
-    "attributes.`Dataset`",
-)
-
-WITHDRAWN = "privsyn.withdrawn"
-"""Tag of a model version whose release fails its suite."""
-
 
 _LOCK_SECONDS = 60.0
 
 
 def _on_store(call: Call) -> Call:
-    """A call on the store: its errors are TrackingUnavailable; without a run it does nothing."""
+    """A call on the store: its errors are TrackingUnavailable; without a run it does nothing.
+
+    A tracker that is not strict warns of the first error and does nothing more: an unreachable
+    store costs its timeout at every call.
+    """
 
     @wraps(call)
     def guarded(tracker: MlflowTracker, *arguments: Any, **options: Any) -> Any:
-        if not tracker.uri or arguments[:1] == ("",):
+        if not tracker.uri or tracker.is_down or arguments[:1] == ("",):
             return ""
-        with tracker._guard():
-            return call(tracker, *arguments, **options)
+        try:
+            with tracker._guard():
+                return call(tracker, *arguments, **options)
+        except PrivsynError as error:
+            if tracker.strict:
+                raise
+            tracker.is_down = True
+            log.warning(
+                "lineage is not written, the release continues: %s Then: privsyn lineage sync",
+                error,
+            )
+            return ""
 
     return cast("Call", guarded)
 
@@ -218,12 +211,13 @@ def _on_store(call: Call) -> Call:
 class MlflowTracker:
     """Writes lineage to an MLflow server or database.
 
-    Every call can be repeated; every call may raise TrackingUnavailable. An empty run id means a
-    run that could not be opened: calls on it do nothing and answer an empty text.
+    Every call can be repeated. An empty run id means a run that could not be opened: calls on it do
+    nothing and answer an empty text.
 
     Args:
         uri: Tracking URI: ``http(s)://`` of a server, or a database such as ``sqlite:///...``.
         experiment: Name of the experiment. It is made if missing.
+        strict: Whether a store that is down is an error, and not a warning.
         artifact_root: Folder of a new experiment's artifacts. None: the server's choice, or
             ``mlartifacts`` beside a SQLite file.
         ui: Address of the UI, for links.
@@ -232,13 +226,16 @@ class MlflowTracker:
     def __init__(
         self,
         uri: str,
-        experiment: str,
+        experiment: str = "privsyn",
         artifact_root: Path | None = None,
         ui: str = "http://127.0.0.1:5000",
+        *,
+        strict: bool = True,
     ) -> None:
         self.uri = uri
         self.experiment = experiment
         self.ui = ui.rstrip("/")
+        self.strict = strict
         self._file: Path | None = None
         if uri.startswith("sqlite:///"):
             self._file = Path(uri.removeprefix("sqlite:///").partition("?")[0])
@@ -247,7 +244,6 @@ class MlflowTracker:
         self._artifact_root = artifact_root
         self._runs: dict[tuple[str, str], str] = {}
 
-    @_on_store
     def check(self) -> None:
         """Reach the store and open the experiment.
 
@@ -255,7 +251,9 @@ class MlflowTracker:
             TrackingUnavailable: The store cannot be reached, opened or written.
             ConfigError: The experiment was deleted.
         """
-        _ = self._experiment_id
+        if self.uri:
+            with self._guard():
+                _ = self._experiment_id
 
     @_on_store
     def release_run(self, release_id: str) -> str:
@@ -389,9 +387,7 @@ class MlflowTracker:
     ) -> str:
         """Register a run's model once; returns the version's number, or nothing without a run.
 
-        Copies the folder's files into ``MODEL_FOLDER`` of the run. Run and release identify a
-        version. This version is no longer withdrawn. The alias ``newest`` goes to the highest
-        version that is not withdrawn.
+        Copies the folder's files into ``MODEL_FOLDER`` of the run, which identifies a version.
 
         Args:
             run_id: The run, one per model.
@@ -402,7 +398,7 @@ class MlflowTracker:
         written = {as_key(key): shortened(value, MAX_TAG) for key, value in tags.items()}
         with self._lock():
             # A stage that is run again finds its version and uploads nothing.
-            if not self._versions(name, run_id, written):
+            if not self._versions(name, run_id=run_id):
                 self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
                 self._make_model(name)
                 made = self._client.create_model_version(
@@ -413,46 +409,23 @@ class MlflowTracker:
                     await_creation_for=None,  # its files are in place already
                 )
                 # Another host registered the same model at the same time: the lower number stays.
-                if self._versions(name, run_id, written)[0] != int(made.version):
+                if self._versions(name, run_id=run_id)[0] != int(made.version):
                     self._client.delete_model_version(name, str(made.version))
-            number = str(self._versions(name, run_id, written)[0])
-            # A suite with other bounds may pass what an earlier one withdrew.
-            if WITHDRAWN in self._client.get_model_version(name, number).tags:
-                self._client.delete_model_version_tag(name, number, WITHDRAWN)
-            self._name_newest(name)
-            return number
+            return str(self._versions(name, run_id=run_id)[0])
 
     @_on_store
     def withdraw_model(self, name: str, release_id: str) -> None:
-        """Mark a release's version as withdrawn. The alias goes to the next highest, if any."""
+        """Delete the version of a release that is not to be had any more."""
         with self._lock():
-            numbers = self._versions(name, tags={RELEASE_TAG: release_id})
-            for number in numbers:
-                self._client.set_model_version_tag(name, str(number), WITHDRAWN, "yes")
-            if numbers:
-                self._name_newest(name)
+            for number in self._versions(name, release_id=release_id):
+                self._client.delete_model_version(name, str(number))
 
-    def _name_newest(self, name: str) -> None:
-        result = self._client.search_model_versions(f"name = {quoted(name)}")
-        fit = [int(version.version) for version in result if WITHDRAWN not in version.tags]
-        if fit:
-            self._client.set_registered_model_alias(name, NEWEST, str(max(fit)))
-        elif result:
-            self._client.delete_registered_model_alias(name, NEWEST)
-
-    def _versions(
-        self, name: str, run_id: str = "", tags: Mapping[str, str] | None = None
-    ) -> list[int]:
-        """Numbers of a model's versions in order, of one run and release if given.
-
-        If two were made at once, the oldest is used, as with runs.
-        """
-        release = (tags or {}).get(RELEASE_TAG)
-        result = self._client.search_model_versions(f"name = {quoted(name)}")
+    def _versions(self, name: str, *, run_id: str = "", release_id: str = "") -> list[int]:
+        """Numbers of a model's versions of one run or release, in order."""
         return sorted(
             int(version.version)
-            for version in result
-            if run_id in ("", version.run_id) and release in (None, version.tags.get(RELEASE_TAG))
+            for version in self._client.search_model_versions(f"name = {quoted(name)}")
+            if run_id in ("", version.run_id) and release_id in ("", version.tags.get(RELEASE_TAG))
         )
 
     def _make_model(self, name: str) -> None:
@@ -468,11 +441,6 @@ class MlflowTracker:
     def link(self, run_id: str) -> str:
         """Address of the run in the UI; empty without a run."""
         return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
-
-    @_on_store
-    def overview(self) -> str:
-        """Address of all releases in the UI, with a column for epsilon."""
-        return f"{self.ui}/#/experiments/{self._experiment_id}/runs?viewStateShareKey={VIEW}"
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -515,15 +483,10 @@ class MlflowTracker:
             result = client.get_experiment_by_name(self.experiment)
             if result is None:
                 result = self._make_experiment()
-            shown = {f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS})}
-            for name, value in ({KIND: TRAINING} | shown).items():
-                # Only where it is missing: a user may have arranged the columns.
-                if name not in result.tags:
-                    client.set_experiment_tag(result.experiment_id, name, value)
         if result.lifecycle_stage != "active":
             raise ConfigError(
-                f"services.experiment={self.experiment!r} was deleted in MLflow.",
-                hint="Restore it there, or name another.",
+                f"the experiment {self.experiment!r} was deleted in MLflow.",
+                hint="Restore it there.",
             )
         return str(result.experiment_id)
 
@@ -531,7 +494,9 @@ class MlflowTracker:
         root = self._artifact_root
         location = root.resolve().as_uri() if root is not None else None
         try:
-            self._client.create_experiment(self.experiment, artifact_location=location)
+            self._client.create_experiment(
+                self.experiment, artifact_location=location, tags={KIND: TRAINING}
+            )
         except Exception:
             result = self._client.get_experiment_by_name(self.experiment)
             if result is None:  # otherwise another host made it first
@@ -599,35 +564,7 @@ class MlflowTracker:
                 self._locked = False
 
     _locked = False
-
-
-class BestEffort:
-    """The calls of a tracker, without its errors: after the first it warns and does nothing more.
-
-    It stops because an unreachable store costs its timeout at every call.
-    """
-
-    def __init__(self, tracker: MlflowTracker) -> None:
-        self._tracker = tracker
-        self._down = False
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def attempt(*arguments: object, **options: object) -> Any:
-            if self._down:
-                return ""
-            try:
-                return getattr(self._tracker, name)(*arguments, **options)
-            except PrivsynError as error:
-                self._down = True
-                log.warning(
-                    "lineage is not written, the release continues: %s Then: privsyn lineage sync",
-                    error,
-                )
-                return ""
-
-        return attempt
-
-    stage_run = MlflowTracker.stage_run
+    is_down = False
 
 
 class NullTracker(MlflowTracker):

@@ -212,7 +212,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def note_lineage(self, ctx: StageContext, planned: Plan) -> None:
         """Keep the address of the release's MLflow run for the task's link."""
-        self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
+        self.mlflow_url = ctx.tracker.link(ctx.tracker.release_run(planned.id))
 
     def note_report(self, planned: Plan) -> None:
         """Keep the address of the release's report, which the DAG of its method shows."""

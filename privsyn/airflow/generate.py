@@ -231,7 +231,6 @@ class CertifyOperator(StageOperator):
         """See StageOperator."""
         from privsyn.release.facts import ReleaseFacts
         from privsyn.stages.certify import certify
-        from privsyn.stages.lineage import paid_drop
 
         planned = self.read_plan()
         folder = certify(ctx, planned)
@@ -242,10 +241,7 @@ class CertifyOperator(StageOperator):
             "artifact_sha256": facts.sha256,
             "certificate_sha256": facts.certificate_sha256,
         }
-        summary = f"{answer['rows']} {planned.things} in {folder}"
-        if warning := paid_drop(ctx, planned):
-            log.warning("%s: %s", self.stage, warning)
-        return answer, summary
+        return answer, f"{answer['rows']} {planned.things} in {folder}"
 
 
 def _error_of(line: str) -> dict[str, str] | None:

@@ -81,7 +81,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "signature": _signature(folder),
         _UTILITY: _utility(ctx, plan),
         "MLflow run": Verbatim(
-            ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
+            ctx.tracker.link(ctx.tracker.release_run(plan.id)) or "not reachable"
         ),
         "DVC revision": Verbatim(published_revision(ctx, plan) or "not published"),
     }
@@ -144,8 +144,6 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         commands["lineage"] = (
             f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}{listen}"
         )
-    if overview := ctx.lineage.overview():
-        commands["all releases"] = overview
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
             # A parent's .gitignore may cover the pointer; without -f git would refuse it.

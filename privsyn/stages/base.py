@@ -38,7 +38,7 @@ from privsyn.progress import Progress
 from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
-from privsyn.tracking import BestEffort, MlflowTracker
+from privsyn.tracking import MlflowTracker
 from privsyn.vault import Vault
 
 WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
@@ -123,19 +123,14 @@ class Context:
 
     @cached_property
     def tracker(self) -> MlflowTracker:
-        """The MLflow tracker of the project."""
+        """The MLflow tracker of the project: a store that is down is a warning."""
         services = self.config.services
         return MlflowTracker(
             uri=services.mlflow or self.workspace.mlflow_uri,
-            experiment=services.experiment,
             artifact_root=None if services.mlflow else self.workspace.mlflow_artifacts,
             ui=services.mlflow_ui,
+            strict=False,
         )
-
-    @cached_property
-    def lineage(self) -> MlflowTracker:
-        """The tracker as stages write to it: a store that is down is a warning."""
-        return cast("MlflowTracker", BestEffort(self.tracker))
 
     @cached_property
     def vault(self) -> Vault | None:

@@ -22,13 +22,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import (
-    ACCURACY,
-    accuracy_drop,
-    log_measures,
-    log_validation,
-    trace_stage,
-)
+from privsyn.stages.lineage import log_measures, log_validation, trace_stage
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
@@ -121,8 +115,7 @@ def _measure(
     failures = Failures()
     metrics = beside(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
-    ruler = next((metric.note for metric in metrics if metric.name == ACCURACY), "")
-    words, warning = verdict(numbers), accuracy_drop(ctx, plan, numbers, ruler)
+    words = verdict(numbers)
     audited: AuditResult | None = None
     with failures.within(_AUDIT):
         audited = audit_release(ctx, plan, artifact.parent)
@@ -135,7 +128,6 @@ def _measure(
             "release_id": plan.id,
             **({"verdict": words} if words else {}),
             **({"audit": audited.to_json()} if audited else {}),
-            **({"warning": warning} if warning else {}),
             **({"failed": failures.errors} if failures.errors else {}),
             **({_SETTINGS: digest} if digest else {}),
             "metrics": [metric.to_json() for metric in metrics],

@@ -1,23 +1,20 @@
 """What a release writes to MLflow: one run, a nested run per stage, and what to attach to which.
 
 The release's run holds public facts: parameters, cost, certificate, validation. The nested runs are
-internal: at least their durations depend on the data, and evaluate's numbers do altogether. Also
-the warnings that a release is worth less than the one before it.
+internal: at least their durations depend on the data, and evaluate's numbers do altogether.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.errors import PrivsynError, StorageError
+from privsyn.errors import StorageError
 from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
 from privsyn.release import signature
@@ -33,9 +30,6 @@ if TYPE_CHECKING:
     from privsyn.publishing import DvcRevision
 
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
-WARNING = "privsyn.warning"
-"""Tag where a release is worth less than the last: of a release's run by what it paid for, of its
-nested run by what is internal."""
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
@@ -60,7 +54,7 @@ def trace_stage(
         yield
         return
     name, server = stage if shard is None else f"{stage}-{shard}", ctx.config.models.server
-    with ctx.lineage.stage_run(release_id, name) as run:
+    with ctx.tracker.stage_run(release_id, name) as run:
         if server is None:
             yield
             return
@@ -75,7 +69,7 @@ def trace_stage(
                 f"server.{key}": value - getattr(before, key) for key, value in vars(after).items()
             }
             if any(spent.values()):
-                ctx.lineage.log_metrics(run, spent)
+                ctx.tracker.log_metrics(run, spent)
 
 
 DRAWING = ("partition", "train", "generate", "certify")
@@ -90,20 +84,16 @@ def _is_done(ctx: Context, release_id: str, stage: str) -> bool:
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
     """Describe a reserved release: what it is, what it costs, who runs it."""
-    run = ctx.lineage.release_run(plan.id)
-    ctx.lineage.log_params(run, _flat(plan))
-    ctx.lineage.log_dataset(run, plan.dataset.name, plan.dataset.version)
-    ctx.lineage.set_tags(
-        run,
-        {
-            "privsyn.ledger_entry": entry.number,
-            "privsyn.account": plan.account,
-        },
+    run = ctx.tracker.release_run(plan.id)
+    ctx.tracker.log_params(run, _flat(plan))
+    ctx.tracker.log_dataset(run, plan.dataset.name, plan.dataset.version)
+    ctx.tracker.set_tags(
+        run, {"privsyn.ledger_entry": entry.number, "privsyn.account": plan.account}
     )
     if entry.state is not State.COMMITTED:  # else these say who made it, and certify set its class
         origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
-        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin | _page_tags(ctx, plan))
-    ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
+        ctx.tracker.set_tags(run, {CLASS_TAG: "reserved"} | origin | _page_tags(ctx, plan))
+    ctx.tracker.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
     _note_run(ctx, plan.id, run)
 
 
@@ -113,7 +103,7 @@ RUN = "mlflow.json"
 
 def _note_run(ctx: Context, release_id: str, run: str) -> None:
     """Keep where a run is shown, for pages that must not wait for the store."""
-    address, ui = ctx.lineage.link(run), ctx.config.services.mlflow_ui.rstrip("/")
+    address, ui = ctx.tracker.link(run), ctx.config.services.mlflow_ui.rstrip("/")
     if not address or not address.startswith(ui):
         return
     folder = ctx.workspace.internal(release_id)
@@ -149,15 +139,13 @@ def _page_tags(ctx: Context, plan: Plan) -> dict[str, object]:
 def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
     """Write what a certified release is: digests, counts of the draw, certificate."""
     facts = ReleaseFacts.read(folder)
-    run = ctx.lineage.release_run(plan.id)
+    run = ctx.tracker.release_run(plan.id)
     commit = facts.software.get("git")
-    ctx.lineage.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
+    ctx.tracker.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, facts)
-    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in facts.draw_counts.items()})
-    ctx.lineage.log_metrics(run, _accuracy(facts))
-    if warning := paid_drop(ctx, plan):
-        ctx.lineage.set_tags(run, {WARNING: warning})
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
+    ctx.tracker.log_metrics(run, {f"drawn.{k}": v for k, v in facts.draw_counts.items()})
+    ctx.tracker.log_metrics(run, _accuracy(facts))
+    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
 
 
 def _accuracy(facts: ReleaseFacts) -> dict[str, float]:
@@ -170,7 +158,7 @@ def _accuracy(facts: ReleaseFacts) -> dict[str, float]:
 def log_synthetic(ctx: Context, facts: ReleaseFacts) -> None:
     """Record what a release wrote as a dataset of its run, by name and digest."""
     digest = facts.sha256[:36]  # as much as MLflow keeps
-    ctx.lineage.log_dataset(ctx.lineage.release_run(facts.name), facts.name, digest, "synthetic")
+    ctx.tracker.log_dataset(ctx.tracker.release_run(facts.name), facts.name, digest, "synthetic")
 
 
 def log_validation(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
@@ -178,25 +166,26 @@ def log_validation(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> N
 
     Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine, and
     its model is not announced. The same of one that an audit that blocks has not let through, or
-    not yet. A model that people are to approve is announced by ``announce``, once they have.
+    not yet. A model that people are to approve is registered once they have.
     """
-    run = ctx.lineage.release_run(plan.id)
-    ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
+    run = ctx.tracker.release_run(plan.id)
+    ctx.tracker.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
     facts = ReleaseFacts.read(folder)
     if not passed or withheld(ctx, plan):
         if facts.has_model:
-            ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
+            ctx.tracker.withdraw_model(f"{plan.dataset.name}-{plan.method}", plan.id)
         return
     if (name := signature.signed_by(folder)) is not None:
-        ctx.lineage.set_tags(run, {SIGNED_TAG: name})
-        ctx.lineage.log_artifact(run, folder / layout.SIGNATURE)
-    ctx.lineage.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
+        ctx.tracker.set_tags(run, {SIGNED_TAG: name})
+        ctx.tracker.log_artifact(run, folder / layout.SIGNATURE)
+    ctx.tracker.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
     for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
         if (folder / name).is_file():
-            ctx.lineage.log_artifact(run, folder / name)
+            ctx.tracker.log_artifact(run, folder / name)
     for name in facts.exhibits:
-        ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
-    announce(ctx, plan, folder)
+        ctx.tracker.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
+    if facts.has_model:
+        register(ctx, folder, plan.method)
 
 
 def log_measures(ctx: Context, plan: Plan) -> None:
@@ -210,26 +199,18 @@ def log_measures(ctx: Context, plan: Plan) -> None:
         values = {one["name"]: one["value"] for one in content["metrics"]}
     except (OSError, ValueError, LookupError, TypeError):
         return
-    with ctx.lineage.stage_run(plan.id, "evaluate") as run:
+    with ctx.tracker.stage_run(plan.id, "evaluate") as run:
         numbers = {name: value for name, value in values.items() if not name.startswith("audit.")}
-        ctx.lineage.log_metrics(run, numbers)
-        if warning := content.get("warning"):
-            ctx.lineage.set_tags(run, {WARNING: warning})
+        ctx.tracker.log_metrics(run, numbers)
         for name in (layout.INSIDE_PAGE, layout.INSIDE_NUMBERS):
             if (folder / name).is_file():
-                ctx.lineage.log_artifact(run, folder / name)
-
-
-def announce(ctx: Context, plan: Plan, folder: Path) -> None:
-    """Register the model of a valid release, if it has one and it may be published."""
-    if ReleaseFacts.read(folder).has_model:
-        register(ctx, folder, plan.method)
+                ctx.tracker.log_artifact(run, folder / name)
 
 
 def log_revision(ctx: Context, name: str, revision: DvcRevision) -> None:
     """Write where a release or a student is to be had."""
-    ctx.lineage.set_tags(
-        ctx.lineage.release_run(name),
+    ctx.tracker.set_tags(
+        ctx.tracker.release_run(name),
         {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer},
     )
 
@@ -237,7 +218,7 @@ def log_revision(ctx: Context, name: str, revision: DvcRevision) -> None:
 def end_run(ctx: Context, name: str) -> None:
     """End the run of a release, by where the release lies."""
     released = ctx.workspace.release(name).is_dir()
-    ctx.lineage.finish(ctx.lineage.release_run(name), "FINISHED" if released else "FAILED")
+    ctx.tracker.finish(ctx.tracker.release_run(name), "FINISHED" if released else "FAILED")
 
 
 def register(
@@ -250,12 +231,11 @@ def register(
     """
     facts = ReleaseFacts.read(folder)
     plan, name = facts.plan, facts.name
+    model, run = f"{plan.dataset.name}-{method}", ctx.tracker.release_run(name)
     if not may_leave(ctx, folder):
-        ctx.lineage.withdraw_model(_model(plan, method), name)
+        ctx.tracker.withdraw_model(model, name)
         return
-    ctx.lineage.log_artifact(
-        ctx.lineage.release_run(name), folder / layout.CERTIFICATE, MODEL_FOLDER
-    )
+    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
     cost = {
         RELEASE_TAG: name,
         "epsilon": plan.epsilon,
@@ -263,17 +243,8 @@ def register(
         "adjacency": plan.adjacency.value,
         "unit": plan.unit,
     }
-    ctx.lineage.register_model(
-        ctx.lineage.release_run(name),
-        _model(plan, method),
-        folder / layout.MODEL,
-        digests(facts) | cost | dict(tags or {}),
-    )
-
-
-def _model(plan: Plan, method: str) -> str:
-    """Name of the registered model of a method on a dataset."""
-    return f"{plan.dataset.name}-{method}"
+    tags = digests(facts) | cost | dict(tags or {})
+    ctx.tracker.register_model(run, model, folder / layout.MODEL, tags)
 
 
 def digests(facts: ReleaseFacts) -> dict[str, object]:
@@ -305,101 +276,3 @@ def _flat(plan: Plan) -> dict[str, Any]:
         **{f"model.{role}": use.source for role, use in plan.models.items()},
         **{f"model.{role}.revision": use.revision for role, use in plan.models.items()},
     }
-
-
-ACCURACY = "vectors.accuracy"
-LOW, HIGH = f"{ACCURACY}_low", f"{ACCURACY}_high"
-PAID = "accuracy, paid for"
-
-
-@dataclass(frozen=True)
-class Point:
-    """A number of a release, with the ends of its 95% interval where it has one."""
-
-    release_id: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The number, and its interval in brackets."""
-        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.value:.3f}{interval}" if interval else f"{self.value:.4g}"
-
-
-def paid_drop(ctx: Context, plan: Plan) -> str | None:
-    """A warning where the accuracy that a release paid for fell since the release before.
-
-    Public: both numbers are in certificates. Before it is the newest earlier release by the same
-    method on the same account that paid for one.
-    """
-    now = _paid(ctx, plan.id)
-    if now is None:
-        return None
-    for earlier in _earlier(ctx, plan):
-        before = _paid(ctx, earlier.release_id)
-        if before is not None:
-            return _drop(now, before, PAID)
-    return None
-
-
-def accuracy_drop(
-    ctx: Context, plan: Plan, numbers: Mapping[str, float], ruler: str = ""
-) -> str | None:
-    """A warning where accuracy fell by more than the intervals since the release before. Internal.
-
-    Before it is the newest earlier release by the same method on the same account that was measured
-    here by the same ruler. Intervals that overlap are no fall.
-
-    Args:
-        ctx: Ledger and workspace.
-        plan: The release.
-        numbers: What was measured of it, by name.
-        ruler: What the accuracy was measured by: the note of its metric.
-    """
-    if not {ACCURACY, LOW, HIGH} <= numbers.keys():
-        return None
-    for earlier in _earlier(ctx, plan):
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            metrics = read_json(ctx.workspace.internal(earlier.release_id) / layout.EVALUATION)[
-                "metrics"
-            ]
-            before = {metric["name"]: float(metric["value"]) for metric in metrics}
-            rulers = {metric.get("note", ruler) for metric in metrics if metric["name"] == ACCURACY}
-            if rulers != {ruler}:
-                continue
-            return _drop(
-                Point(plan.id, numbers[ACCURACY], numbers[LOW], numbers[HIGH]),
-                Point(earlier.release_id, before[ACCURACY], before[LOW], before[HIGH]),
-                "accuracy",
-            )
-    return None
-
-
-def _earlier(ctx: Context, plan: Plan) -> list[Entry]:
-    """Finished releases before one by its method on its account, newest first."""
-    number = ctx.ledger.releases.get(plan.id).number
-    return [
-        entry
-        for entry in reversed(ctx.ledger.releases.all(plan.account))
-        if entry.number < number and entry.method == plan.method and entry.state is State.COMMITTED
-    ]
-
-
-def _drop(now: Point, before: Point, name: str) -> str | None:
-    if now.high is None or before.low is None or now.high >= before.low:
-        return None
-    return (
-        f"{name}: {now.text} is below {before.text} of {before.release_id}, the release before, by "
-        "more than the intervals"
-    )
-
-
-def _paid(ctx: Context, release_id: str) -> Point | None:
-    try:
-        paid = ReleaseFacts.read(ctx.workspace.release(release_id)).accuracy
-        point = Point(release_id, float(paid["value"]), float(paid["low"]), float(paid["high"]))
-    except (PrivsynError, OSError, ValueError, LookupError, TypeError):
-        return None
-    return point if math.isfinite(point.value) else None

@@ -148,4 +148,4 @@ def check_places(ctx: Context, plan: Plan, *, published: bool) -> None:
     if ctx.as_filed:
         check_writable(workspace.synthetic(plan.method))
     if published:
-        DvcPublisher(workspace.root, remote=ctx.config.services.dvc_remote).check_remote()
+        DvcPublisher(workspace.root).check_remote()

@@ -20,7 +20,7 @@ from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find, sign, store
-from privsyn.stages.lineage import announce, end_run, log_revision, trace_stage
+from privsyn.stages.lineage import end_run, log_revision, register, trace_stage
 
 
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         if ctx.as_filed:
             export(ctx, plan)
             write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
-        revision = _publisher(ctx).publish(
+        revision = DvcPublisher(ctx.workspace.root).publish(
             folder,
             # dvc.lock says what params.yaml makes: runs with overrides stay out of its files.
             method=plan.method if ctx.as_filed else None,
-            git_commit=ctx.config.services.git_commit,
         )
         facts = ReleaseFacts.read(folder)
-        announce(ctx, plan, folder)
+        if facts.has_model:
+            register(ctx, folder, plan.method)
         log_revision(ctx, plan.id, revision)
         end_run(ctx, plan.id)
         return {
@@ -78,7 +78,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
 
 def published_revision(ctx: Context, plan: Plan) -> str | None:
     """The DVC revision of a published release; None if it is not published."""
-    publisher = _publisher(ctx)
+    publisher = DvcPublisher(ctx.workspace.root)
     return publisher.revision(plan.id).md5 if plan.id in publisher.published_ids() else None
 
 
@@ -95,16 +95,12 @@ def restore(ctx: Context, release_id: str) -> Path:
         stored = verification.locate(ctx.workspace, ctx.ledger, release_id)
         if stored is not None:
             return stored
-    publisher = _publisher(ctx)
+    publisher = DvcPublisher(ctx.workspace.root)
     if release_id not in publisher.published_ids() and ctx.workspace.here_in(release_id) is None:
         raise ctx.workspace.missing(release_id)
     folder = publisher.restore(release_id)
     set_times(folder)
     return folder
-
-
-def _publisher(ctx: Context) -> DvcPublisher:
-    return DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
 
 
 DEPLOYMENT, CROISSANT, CHECKLIST = "deployment.yaml", "croissant.json", "checklist.md"

@@ -127,7 +127,7 @@ def settle(ctx: Context, plan: Plan) -> str:
         entry = ctx.ledger.releases.get(plan.id)
     if entry.state == "RESERVED":
         entry = ctx.ledger.releases.void(plan.id, "run ended before begin")
-        ctx.lineage.finish(ctx.lineage.release_run(plan.id), "KILLED")
+        ctx.tracker.finish(ctx.tracker.release_run(plan.id), "KILLED")
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
         end_run(ctx, plan.id)

@@ -93,7 +93,7 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
         DataError: The release is not here.
         TrackingUnavailable: MLflow cannot be reached.
     """
-    ctx.lineage = ctx.tracker  # that it cannot be written is an error here, not a warning
+    ctx.tracker.strict = True  # that it cannot be written is an error here, not a warning
     ctx.tracker.check()
     names = ctx.workspace.here() if release_id is None else [release_id]
     for name in names:
@@ -105,7 +105,7 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
             _release(ctx, folder, facts.plan)
         elif STUDENTS in facts.derived:
             sync_student(ctx, folder)
-        publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
+        publisher = DvcPublisher(ctx.workspace.root)
         # Further records have no run of their own: their certificate is in their parent's.
         if name in publisher.published_ids() and (
             not facts.is_derived or STUDENTS in facts.derived

@@ -79,7 +79,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     if not open_plan(ctx, planned.parent).source.has_holdout:
         return None
     texts = [(record.label, record.content) for record in held_out(ctx, planned.parent)]
-    with ctx.lineage.stage_run(name, "evaluate") as run:
+    with ctx.tracker.stage_run(name, "evaluate") as run:
         # privacy: the number of progress steps is fixed, whatever the records are
         steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 2)
         steps.next()
@@ -93,10 +93,10 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
             {"release_id": name, "metrics": [metric.to_json() for metric in metrics]},
             mode=0o600,
         )
-        ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
+        ctx.tracker.log_metrics(run, {metric.name: metric.value for metric in metrics})
         if ctx.workspace.locate(planned.parent.id) is not None:
             for file in report(ctx, planned.parent):
-                ctx.lineage.log_artifact(run, file)
+                ctx.tracker.log_artifact(run, file)
     return internal
 
 

@@ -198,8 +198,8 @@ def check_more(ctx: Context, parent: Plan, folder: Path, count: int) -> Path:
     """
     name = folder.name
     result, _ = examine(ctx, parent, folder, (count, count))
-    run = ctx.lineage.release_run(parent.id)
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, f"{MORE}/{name}")
+    run = ctx.tracker.release_run(parent.id)
+    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE, f"{MORE}/{name}")
     folder = place(ctx, name, folder, released=result.success)
     if not result.success:
         raise ValidationFailed(

@@ -81,8 +81,5 @@ def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
     # An approval is for a certificate, so the folder must still match that certificate.
     verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
-    services = ctx.config.services
     sign(ctx, folder)
-    return DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
-        folder, git_commit=services.git_commit
-    )
+    return DvcPublisher(ctx.workspace.root).publish(folder)

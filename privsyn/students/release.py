@@ -384,8 +384,8 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
     folder = place(ctx, planned.id, folder, released=holds)
     if filed and holds:
         copy_reports(ctx, planned.method, folder)
-    run = ctx.lineage.release_run(planned.id)
-    ctx.lineage.set_tags(run, {lineage.VALIDATION_TAG: "passed" if holds else "failed"})
+    run = ctx.tracker.release_run(planned.id)
+    ctx.tracker.set_tags(run, {lineage.VALIDATION_TAG: "passed" if holds else "failed"})
     if not holds:
         raise ValidationFailed(
             f"student {planned.id} fails its checks.", hint=f"See {layout.page_of(folder)}."
@@ -459,19 +459,19 @@ def _check_model(folder: Path, performance: PerformanceConfig) -> list[verificat
 def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     """Write a certified student to MLflow: its own run, with public facts alone."""
     facts = ReleaseFacts.read(folder)
-    run = ctx.lineage.release_run(planned.id)
+    run = ctx.tracker.release_run(planned.id)
     models = {f"model.{role}": use.source for role, use in planned.models.items()}
-    ctx.lineage.log_params(run, {"method": STUDENTS} | planned.settings | models)
-    ctx.lineage.set_tags(run, lineage.digests(facts) | {PARENT_TAG: planned.parent.id})
+    ctx.tracker.log_params(run, {"method": STUDENTS} | planned.settings | models)
+    ctx.tracker.set_tags(run, lineage.digests(facts) | {PARENT_TAG: planned.parent.id})
     lineage.log_synthetic(ctx, facts)
     made = student_of(facts)
     note = (
         f"A language model of {made['parameters']:,} parameters, trained on the texts of "
         f"`{planned.parent.id}` at no further cost."
     )
-    ctx.lineage.set_tags(run, {lineage.NOTE: note})
-    ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
+    ctx.tracker.set_tags(run, {lineage.NOTE: note})
+    ctx.tracker.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
+    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
 
 
 def sync_student(ctx: Context, folder: Path) -> None:
@@ -488,4 +488,4 @@ def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     If publishing needs an approval, it is registered after that.
     """
     lineage.register(ctx, folder, planned.method, {PARENT_TAG: planned.parent.id})
-    ctx.lineage.finish(ctx.lineage.release_run(planned.id))
+    ctx.tracker.finish(ctx.tracker.release_run(planned.id))

@@ -296,13 +296,13 @@ def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeyp
     ctx = project.context(*QUIET, "evaluate.audit=block")
     logged, runs = [], []
     monkeypatch.setattr(
-        type(ctx.lineage),
+        type(ctx.tracker),
         "log_artifact",
         lambda _, run, file, *__: logged.append(file.name),
         raising=False,
     )
     monkeypatch.setattr(
-        type(ctx.lineage),
+        type(ctx.tracker),
         "withdraw_model",
         lambda _, model, release: runs.append(release),
         raising=False,

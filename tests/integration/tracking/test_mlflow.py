@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import resource
 import shutil
@@ -20,7 +19,7 @@ import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.files import file_lock
-from privsyn.tracking import BestEffort, MlflowTracker, NullTracker
+from privsyn.tracking import MlflowTracker, NullTracker
 from tests.preloaded import python
 
 CANARY = "CANARY-73190-heliotrope"
@@ -86,11 +85,6 @@ def test_a_retry_in_another_process_continues_the_same_runs(store: Path) -> None
     assert len(runs(again)) == 2
 
 
-def test_other_releases_and_experiments_get_their_own_runs(store: Path) -> None:
-    one, two = open_tracker(store, "one"), open_tracker(store, "two")
-    assert len({one.release_run("a"), one.release_run("b"), two.release_run("a")}) == 3
-
-
 def test_params_are_written_once_and_a_later_value_is_kept_as_a_tag(store: Path) -> None:
     first = open_tracker(store, "params")
     run_id = first.release_run("ink-1")
@@ -123,21 +117,14 @@ def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
         tracker.log_dataset(run_id, "portal", "2026-11")
     tracker.log_dataset(run_id, "portal-ink", "0" * 32 + ".dir", context="synthetic")
     tracker.log_dataset(run_id, "long", "v" * 64)
+    link = f"http://127.0.0.1:5000/#/experiments/{tracker._experiment_id}/runs/{run_id}"
+    assert tracker.link(run_id) == link
     inputs = get(tracker, run_id).inputs.dataset_inputs
     seen = {item.dataset.name: (item.dataset.digest, item.tags[0].value) for item in inputs}
     assert len(inputs) == 3
     assert seen["portal"] == ("2026-11", "private")
     assert seen["portal-ink"] == ("0" * 32 + ".dir", "synthetic")
     assert len(seen["long"][0]) == 36
-
-
-def test_artifacts_lie_in_the_run(tracker: MlflowTracker, store: Path, tmp_path: Path) -> None:
-    (tmp_path / "certificate.json").write_text("{}")
-    run_id = tracker.release_run("ink-1")
-    for _ in range(2):
-        tracker.log_artifact(run_id, tmp_path / "certificate.json", "release")
-    copy = store / "mlartifacts" / run_id / "artifacts" / "release" / "certificate.json"
-    assert copy.read_text() == "{}"
 
 
 def adapter(folder: Path, content: str = "weights") -> Path:
@@ -150,10 +137,6 @@ def adapter(folder: Path, content: str = "weights") -> Path:
 def versions(tracker: MlflowTracker, name: str) -> list[Any]:
     found = tracker._client.search_model_versions(f"name = '{name}'")
     return sorted(found, key=lambda version: int(version.version))
-
-
-def newest(tracker: MlflowTracker, name: str) -> str:
-    return str(tracker._client.get_model_version_by_alias(name, "newest").version)
 
 
 def test_a_model_is_registered_once_with_its_files_and_facts(store: Path, tmp_path: Path) -> None:
@@ -170,7 +153,7 @@ def test_a_model_is_registered_once_with_its_files_and_facts(store: Path, tmp_pa
     assert version.run_id == run_id
     assert version.tags == {key: str(value) for key, value in tags.items()}
     assert version.source == f"{get(again, run_id).info.artifact_uri}/model"
-    place = again._client.get_model_version_download_uri(name, newest(again, name))
+    place = again._client.get_model_version_download_uri(name, "1")
     copy = Path(urlparse(place).path)
     assert {file.name: file.read_text() for file in copy.iterdir()} == {
         "adapter_config.json": "{}",
@@ -179,28 +162,22 @@ def test_a_model_is_registered_once_with_its_files_and_facts(store: Path, tmp_pa
     }
 
 
-def test_each_release_is_a_version_and_the_alias_stays_on_the_newest(
-    store: Path, tmp_path: Path
-) -> None:
+def test_each_release_is_a_version_and_a_withdrawn_one_is_gone(store: Path, tmp_path: Path) -> None:
     tracker, name = open_tracker(store, "versions"), "portal-versions"
 
-    def register(release: str) -> str:
-        folder = adapter(tmp_path / release, release)
-        run_id = tracker.release_run(release)
+    def register(release: str, name: str = name) -> str:
+        folder, run_id = adapter(tmp_path / release, release), tracker.release_run(release)
         return tracker.register_model(run_id, name, folder, {"privsyn.release_id": release})
 
-    assert [register(release) for release in ("a", "b", "a", "c", "b")] == ["1", "2", "1", "3", "2"]
-    assert newest(tracker, name) == "3"
-    assert [version.tags["privsyn.release_id"] for version in versions(tracker, name)] == [
-        *("a", "b", "c")
-    ]
-    tracker._client.delete_model_version(name, "3")
-    assert register("a") == "1"  # an older one does not become the newest by being seen again
-    assert newest(tracker, name) == "2"
-    other = tracker.register_model(
-        tracker.release_run("a"), "portal-other", tmp_path / "a", {"privsyn.release_id": "a"}
-    )
-    assert other == "1"
+    assert [register(release) for release in ("a", "b", "a", "b")] == ["1", "2", "1", "2"]
+    assert register("a", "portal-other") == "1"
+    tracker.withdraw_model(name, "b")
+    (version,) = versions(tracker, name)
+    assert version.tags["privsyn.release_id"] == "a"
+    assert register("b") == "3"
+    with pytest.raises(ConfigError, match="quote"):
+        register("a", "it's")
+    assert tracker.register_model("", name, tmp_path / "a", {}) == ""
 
 
 def test_of_two_versions_made_at_once_the_older_counts(
@@ -221,35 +198,6 @@ def test_of_two_versions_made_at_once_the_older_counts(
     monkeypatch.setattr(tracker, "_make_model", overtaken)
     assert tracker.register_model(*arguments) == "1"
     assert [version.source for version in versions(tracker, name)] == ["file:///there"]
-    assert newest(tracker, name) == "1"
-
-
-def test_a_model_of_no_run_or_an_impossible_name_is_not_registered(
-    tracker: MlflowTracker, tmp_path: Path
-) -> None:
-    folder = adapter(tmp_path / "model")
-    assert tracker.register_model("", "portal-none", folder, {}) == ""
-    assert versions(tracker, "portal-none") == []
-    with pytest.raises(ConfigError, match="quote"):
-        tracker.register_model(tracker.release_run("a"), "it's", folder, {})
-    best = BestEffort(tracker)
-    assert best.register_model(best.release_run("a"), "a/b", folder, {}) == ""
-    assert NullTracker().register_model("r", "portal-none", folder, {}) == ""
-
-
-def test_link_points_at_the_run(tracker: MlflowTracker) -> None:
-    run_id = tracker.release_run("ink-1")
-    link = f"http://127.0.0.1:5000/#/experiments/{tracker._experiment_id}/runs/{run_id}"
-    assert tracker.link(run_id) == link
-
-
-def test_all_releases_are_seen_with_their_epsilon(tracker: MlflowTracker) -> None:
-    address = tracker.overview()
-    name = address.rsplit("viewStateShareKey=")[1]
-    tags = tracker._client.get_experiment(tracker._experiment_id).tags
-    assert (
-        "metrics.`epsilon`" in json.loads(tags[f"mlflow.sharedViewState.{name}"])["selectedColumns"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -369,6 +317,27 @@ def closed_port() -> int:
         return int(free.getsockname()[1])
 
 
+def test_what_cannot_be_used_is_named_in_one_line(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privsyn import tracking as module
+
+    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
+    with pytest.raises(TrackingUnavailable, match="not a database"):
+        open_tracker(tmp_path, "x").check()
+    with pytest.raises(TrackingUnavailable, match="can be written"):
+        open_tracker(Path("/proc/privsyn"), "x").check()
+    tracker = open_tracker(store, "gone")
+    tracker.check()
+    tracker._client.delete_experiment(tracker._experiment_id)
+    with pytest.raises(ConfigError, match="'gone' was deleted"):
+        open_tracker(store, "gone").check()
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    lock = store / "mlflow.db.lock"
+    with file_lock(lock, timeout=5), pytest.raises(TrackingUnavailable, match=str(lock)):
+        open_tracker(store, "first").check()
+
+
 def test_an_unreachable_server_is_one_line_without_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -381,31 +350,12 @@ def test_an_unreachable_server_is_one_line_without_its_password(
     assert caught.value.retryable
 
 
-def test_a_store_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
-    with pytest.raises(TrackingUnavailable, match="not a database"):
-        open_tracker(tmp_path, "x").check()
-
-
-def test_a_folder_that_cannot_be_made_is_refused() -> None:
-    with pytest.raises(TrackingUnavailable, match="can be written"):
-        open_tracker(Path("/proc/privsyn"), "x").check()
-
-
-def test_a_deleted_experiment_is_named(store: Path) -> None:
-    tracker = open_tracker(store, "gone")
-    tracker.check()
-    tracker._client.delete_experiment(tracker._experiment_id)
-    with pytest.raises(ConfigError, match=r"services\.experiment='gone' was deleted"):
-        open_tracker(store, "gone").check()
-
-
 def test_a_store_that_breaks_in_mid_release_does_not_end_it(
     store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copyfile(store / "mlflow.db", tmp_path / "mlflow.db")
     inner = open_tracker(tmp_path, "breaks")
-    tracker = BestEffort(inner)
+    inner.strict, tracker = False, inner
     parent = tracker.release_run("ink-1")
     with caplog.at_level(logging.WARNING), tracker.stage_run("ink-1", "generate") as run_id:
         inner._client.set_tag(run_id, "seen", "1")
@@ -420,18 +370,6 @@ def test_a_store_that_breaks_in_mid_release_does_not_end_it(
     assert [record.message[:22] for record in caplog.records] == ["lineage is not written"]
 
 
-def test_best_effort_writes_while_the_store_is_up(store: Path) -> None:
-    inner = open_tracker(store, "up")
-    tracker = BestEffort(inner)
-    tracker.check()
-    with tracker.stage_run("ink-1", "generate") as run_id:
-        tracker.log_metrics(run_id, {"rows": 3})
-        tracker.set_tags(run_id, {"privsyn.class": "internal"})
-    assert get(inner, run_id).data.metrics == {"rows": 3}
-    assert tracker.link(run_id) == inner.link(run_id)
-    assert tracker.overview() == inner.overview()
-
-
 def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
     tracker = NullTracker()
     tracker.check()
@@ -439,7 +377,6 @@ def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
         tracker.log_params(run_id, {"a": 1})
         tracker.log_artifact(run_id, tmp_path / "missing")
     assert tracker.link(tracker.release_run("ink-1")) == ""
-    assert tracker.overview() == ""
 
 
 def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None:
@@ -466,17 +403,6 @@ def test_no_lock_is_held_while_a_store_is_connected(
 
     monkeypatch.setattr(module, "connect", connect)
     tracker.check()
-
-
-def test_a_lock_that_is_held_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privsyn import tracking as module
-
-    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
-    lock = store / "mlflow.db.lock"
-    with file_lock(lock, timeout=5), pytest.raises(TrackingUnavailable) as caught:
-        open_tracker(store, "first").check()
-    assert str(lock) in str(caught.value)
-    assert "BlockingIOError" not in str(caught.value)
 
 
 def test_a_full_disk_is_one_line_and_no_page_of_sql(

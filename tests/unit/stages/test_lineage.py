@@ -29,7 +29,7 @@ def ctx(seen):
     return SimpleNamespace(
         config=SimpleNamespace(models=SimpleNamespace(server=None)),
         ledger=SimpleNamespace(releases=SimpleNamespace(get=lambda release_id: begun)),
-        lineage=SimpleNamespace(stage_run=stage_run),
+        tracker=SimpleNamespace(stage_run=stage_run),
     )
 
 
