@@ -189,9 +189,8 @@ class DvcPublisher:
             revision = self._seal(release_dir, pointer)
             stages = self.current_stages(method, release_dir) if method else []
             targets = [f"{self.root / 'dvc.yaml'}:{stage}" for stage in stages]
-            for target in targets:
-                # force: DVC would ask whether changed outputs are meant, and nobody answers.
-                self._dvc("commit", lambda repo, target=target: repo.commit(target, force=True))
+            # force: DVC would ask whether changed outputs are meant, and nobody answers.
+            self._dvc("commit", lambda repo: [repo.commit(one, force=True) for one in targets])
             if method and not stages:
                 log.info("synthetic/%s holds another release: dvc.lock does not change", method)
             self._push([str(pointer), *targets])

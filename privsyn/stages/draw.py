@@ -277,72 +277,19 @@ def _keep_public(
 
 
 def _draw(
-    release: OpenPlan,
-    shard: int,
-    backends: Backends,
-    drawn: Drawing,
-    work: Workdir,
+    release: OpenPlan, shard: int, backends: Backends, drawn: Drawing, work: Workdir
 ) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
     """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
-    ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
-    kind, lease = drawn.noise.kind, drawn.lease
-    part = f"generate {shard + 1}/{work.shards}"
-
-    def progress(done: int, total: int) -> None:
-        lease.check()
-        ctx.progress(part, done, total, method.counts)
-
-    on_file = len(drawn.journal)
-    again = f" again, at no cost: {on_file} steps of it are on file" if on_file else ""
-
-    def reading(done: int, total: int, what: str) -> None:
-        lease.check()
-        ctx.progress(f"{part}, reading{again}", done, total, f"parts of {what}")
-
-    written: Iterator[Sample | Exhibit]
-    if isinstance(method, TrainsModel):
-        work.bring(TRAIN)
-        # The texts are post-processing: what counts is the noise of the training.
-        kind = noise_of_training(work.folder)
-        written = method.write(
-            settings,
-            plan.privacy_unit,
-            plan.dataset.labels,
-            backends,
-            work.folder / MODEL,
-            (shard, work.shards),
-            progress,
-        )
-    else:
-        assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
-        work.bring(PARTITION, *bucket_files(shard))
-        buckets = load_shard(work.folder / BUCKETS, shard, release.cells, work.shards)
-        # A public number: the true size of a bucket must not decide how many are read together.
-        units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
-        written = method.run(
-            settings,
-            release.mechanism,
-            buckets,
-            Draw(
-                backends,
-                drawn.noise,
-                drawn.journal,
-                ctx.config.performance,
-                progress,
-                expected_records=units / len(release.cells),
-                on_reading=reading,
-                on_public=partial(_keep_public, ctx, plan),
-            ),
-        )
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
+    kind, written = _samples(release, shard, backends, drawn, work)
     for sample in written:
         if isinstance(sample, Exhibit):
             shown.append(f"{EXHIBITS}/{sample.name}")
             with atomic_file(work.folder / shown[-1]) as stream:
                 stream.write(sample.content)
             continue
-        lease.check()  # an overtaken process stops before its next draw
+        drawn.lease.check()  # an overtaken process stops before its next draw
         row: dict[str, Any] = {"cell": sample.cell.index} | release.modality.entry(sample.content)
         if sample.counts:
             row["counts"] = dict(sample.counts)
@@ -350,6 +297,49 @@ def _draw(
             row["label"] = sample.cell.label
         rows.append(row)
     return kind, rows, shown
+
+
+def _samples(
+    release: OpenPlan, shard: int, backends: Backends, drawn: Drawing, work: Workdir
+) -> tuple[str, Iterator[Sample | Exhibit]]:
+    """Kind of the noise behind the samples of a shard, and these as the method makes them."""
+    ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
+    part, on_file = f"generate {shard + 1}/{work.shards}", len(drawn.journal)
+    again = f" again, at no cost: {on_file} steps of it are on file" if on_file else ""
+
+    def progress(done: int, total: int) -> None:
+        drawn.lease.check()
+        ctx.progress(part, done, total, method.counts)
+
+    def reading(done: int, total: int, what: str) -> None:
+        drawn.lease.check()
+        ctx.progress(f"{part}, reading{again}", done, total, f"parts of {what}")
+
+    if isinstance(method, TrainsModel):
+        work.bring(TRAIN)
+        labels, parts = plan.dataset.labels, (shard, work.shards)
+        folder = work.folder / MODEL
+        written = method.write(
+            settings, plan.privacy_unit, labels, backends, folder, parts, progress
+        )
+        # The texts are post-processing: what counts is the noise of the training.
+        return noise_of_training(work.folder), written
+    assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
+    work.bring(PARTITION, *bucket_files(shard))
+    buckets = load_shard(work.folder / BUCKETS, shard, release.cells, work.shards)
+    # A public number: the true size of a bucket must not decide how many are read together.
+    units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
+    draw = Draw(
+        backends,
+        drawn.noise,
+        drawn.journal,
+        ctx.config.performance,
+        progress,
+        expected_records=units / len(release.cells),
+        on_reading=reading,
+        on_public=partial(_keep_public, ctx, plan),
+    )
+    return drawn.noise.kind, method.run(settings, release.mechanism, buckets, draw)
 
 
 @again_if_finished

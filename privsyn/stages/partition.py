@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from privsyn.data.partition import keep_holdout
@@ -12,6 +13,7 @@ from privsyn.data.readers.formats import check_rows, lines_and_values
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import TextExample
 from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.ledger.leases import Lease
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
@@ -20,6 +22,7 @@ from privsyn.release.workdir import (
     HELD_OUT,
     PARTITION,
     TRAIN,
+    Workdir,
     bucket_files,
     part_name,
 )
@@ -68,57 +71,57 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
         # From here on the cost is final: what follows reads records into buckets.
         work.begin(plan.shards if shards is None else shards)
-        header = release.journal_header
-
-        # Every part that will draw gets an empty journal before the partition counts as finished.
-        parts: list[int | str] = list(range(work.shards))
-        if isinstance(release.method, TrainsModel):
-            parts.append(TRAIN)
-        if plan.accuracy is not None:
-            parts.append(ACCURACY)
-
-        def before_finish() -> None:
-            lease.check()
-            # The file may have been written to while it was read: then the buckets mix two
-            # versions.
-            _refuse_other_file(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
-            leases = ctx.ledger.leases.parts(plan.id)
-            for shard in parts:
-                first = header | {"shard": shard}
-                if (
-                    part_name(shard) not in leases
-                ):  # else draws were made into one: it must be there
-                    work.create_journal(shard, first)
-                if work.entries(shard, first) or leases.get(part_name(shard)):
-                    raise VerificationError(
-                        f"release {plan.id} has drawn from a partition that is gone.",
-                        hint="Put its scratch back as it was: its cost is paid. Only where that is "
-                        f"gone for good: privsyn ledger lose {plan.id}",
-                    )
-            if plan.accuracy is not None:  # now, for the file may change before it is drawn
-                key = account.partition_key.reveal()
-                keep_holdout(release.source, key, work.folder / HELD_OUT)
-
-        row_counts, files = RowCounts(), 1 if release.method.whole else work.shards
+        key, row_counts = account.partition_key.reveal(), RowCounts()
+        files = 1 if release.method.whole else work.shards
         with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, work:
             if not work.is_finished(PARTITION):
                 write_partition(
                     release.source,
-                    account.partition_key.reveal(),
+                    key,
                     release.cells,
                     work.folder / BUCKETS,
                     files,
                     # privacy: with the name, for a seed that was copied to another release
                     seed=work.seed and f"{plan.id} {work.seed}",
-                    before_finish=before_finish,
+                    before_finish=partial(_finish, release, work, lease, key),
                     row_counts=row_counts,
                 )
                 # Shards that read all records share one file of buckets, hence the set.
                 names = [name for shard in range(files) for name in bucket_files(shard)]
                 names += [HELD_OUT] if plan.accuracy is not None else []
+                header = release.journal_header
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
         store_counts(ctx, plan, row_counts)
         return work.shards
+
+
+def _finish(release: OpenPlan, work: Workdir, lease: Lease, key: bytes) -> None:
+    """Give every part that will draw an empty journal, before the partition counts as finished.
+
+    Raises:
+        DataError: The private file changed while it was read.
+        VerificationError: A part has drawn from a partition that is gone.
+    """
+    plan = release.plan
+    lease.check()
+    # The file may have been written to while it was read: then the buckets mix two versions.
+    _refuse_other_file(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
+    leases = release.ctx.ledger.leases.parts(plan.id)
+    parts: list[int | str] = list(range(work.shards))
+    parts += [TRAIN] if isinstance(release.method, TrainsModel) else []
+    parts += [ACCURACY] if plan.accuracy is not None else []
+    for part in parts:
+        first = release.journal_header | {"shard": part}
+        if part_name(part) not in leases:  # else draws were made into one: it must be there
+            work.create_journal(part, first)
+        if work.entries(part, first) or leases.get(part_name(part)):
+            raise VerificationError(
+                f"release {plan.id} has drawn from a partition that is gone.",
+                hint="Put its scratch back as it was: its cost is paid. Only where that is "
+                f"gone for good: privsyn ledger lose {plan.id}",
+            )
+    if plan.accuracy is not None:  # now, for the file may change before it is drawn
+        keep_holdout(release.source, key, work.folder / HELD_OUT)
 
 
 def _refuse_private_text(release: OpenPlan) -> None:
