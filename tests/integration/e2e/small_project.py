@@ -79,12 +79,7 @@ METHODS: dict[str, dict[str, object]] = {
 }
 STUDENT: dict[str, object] = {"epochs": 1, "max_tokens": 8, "batch_size": 16}
 """Of a teacher's release: DVC and Airflow go on to it."""
-EMBEDDED: dict[str, dict[str, object]] = {
-    "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},
-    "private_evolution": {},
-    "keyphrase_seeding": {},
-    "dp_lora": {},
-}
+EMBEDDED: dict[str, dict[str, object]] = {"invisible_ink": {"texts_per_label": 11, "max_tokens": 3}}
 """Settings on top of these that write as many texts as the embedder of evaluate wants."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
@@ -195,16 +190,13 @@ class Driven:
     method: str
 
 
-def environment(project: Project, *, forks: bool = True) -> dict[str, str]:
-    """What the processes of a project see: this interpreter's commands first in the path.
-
-    With ``forks``, before them those that fork (preloaded.py), so that they start at once.
-    """
-    found = [str(Path(sys.executable).parent), os.environ["PATH"]]
+def environment(project: Project) -> dict[str, str]:
+    """What the processes of a project see: first in the path the commands that fork, at once."""
+    path = [str(preloaded.folder()), str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
         "COLUMNS": "160",
         "PYTHONPATH": str(ROOT),
-        "PATH": os.pathsep.join([str(preloaded.folder()), *found] if forks else found),
+        "PATH": os.pathsep.join(path),
         "OMP_NUM_THREADS": "1",
         "AIRFLOW_HOME": str(project.root / "airflow"),
         "PRIVSYN_PARAMS": str(project.params),

@@ -269,14 +269,6 @@ def cli(project, monkeypatch, capsys, *arguments, user="carol"):
     return int(ended.value.code or 0), told.out, told.err
 
 
-def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
-    code, said, _ = cli(governed("internal"), monkeypatch, capsys, "plan")
-    assert code == 0
-    assert "before its cost is reserved (epsilon above 5) and before it is published" in said
-    _, said, _ = cli(governed("open", "other"), monkeypatch, capsys, "plan")
-    assert "approval" not in said
-
-
 def test_what_is_shown_is_of_the_account_that_pays(governed):
     """And not of the one that the settings of who looks name."""
     project = governed("internal")

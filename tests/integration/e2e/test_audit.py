@@ -15,7 +15,6 @@ from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.export import export
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages import audit as stage
 from privsyn.stages import lineage
@@ -339,18 +338,3 @@ def test_no_student_is_made_of_a_release_that_waits_for_its_audit(tmp_path):
     _, ctx, planned = waiting(tmp_path / "project")
     with pytest.raises(ValidationFailed, match="not audited here"):
         make_student(ctx, plan_student(ctx, planned))
-
-
-@pytest.mark.parametrize("audit", ["block", "report"])
-def test_plan_certificate_and_verify_say_that_an_audit_decides(tmp_path, audit):
-    """That such a release is here is an answer about the records."""
-    project, planned = released(tmp_path / "project", evaluate={"audit": audit})
-    ctx = project.context(*QUIET)
-    folder = ctx.workspace.here_in(planned.id)
-    _, sealed = certificate.read(folder)
-    assert sealed["plan"]["audit_decides"] is planned.audit_decides is (audit == "block")
-    checks = {check.name: check for check in verification.verify(folder, ctx.ledger)}
-    assert ("no audit decides" in checks) == (audit == "block")
-    assert all(check.passed is not False for check in checks.values())
-    if audit == "block":
-        assert "no epsilon covers" in checks["no audit decides"].detail

@@ -15,7 +15,6 @@ from privsyn.display.accounts import BudgetPage, crons_of, file_reports
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
-from privsyn.ledger import caps
 from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
@@ -68,31 +67,6 @@ def test_every_release_is_there_with_its_links(ctx: Context) -> None:
     assert html.count("LOST") == 1
 
 
-def test_bars_end_where_the_account_stands(ctx: Context) -> None:
-    sheet = paged(ctx).sheets[0]
-    assert len(sheet.steps) == 12
-    assert sheet.steps[-1].after == pytest.approx(sheet.statement.balance.share)
-    for step, following in zip(sheet.steps, sheet.steps[1:], strict=False):
-        assert following.before == pytest.approx(step.after)
-        assert step.after > step.before
-
-
-def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Context) -> None:
-    (statement,) = ctx.ledger.accounts.statements()
-    steps = statement.usage(3)
-    assert [step.entry.release_id for step in steps] == [release_id(n) for n in (9, 10, 11)]
-    assert steps == statement.usage(100)[-3:]
-    assert steps[0].before > 0
-
-
-def test_the_picture_takes_one_pass_over_the_charges(ctx: Context, monkeypatch) -> None:
-    (statement,) = ctx.ledger.accounts.statements()
-    seen, known = [], caps._mu_squared
-    monkeypatch.setattr(caps, "_mu_squared", lambda charge: seen.append(charge) or known(charge))
-    assert len(statement.usage(12)) == 12
-    assert len(seen) == 12
-
-
 def test_what_fits_and_until_when(ctx: Context) -> None:
     said = paged(ctx).sheets[0].fits
     spec = ctx.ledger.accounts.statements()[0].spec
@@ -103,20 +77,6 @@ def test_what_fits_and_until_when(ctx: Context) -> None:
     twice = paged(ctx, crons={"letters": ["@weekly", "@weekly"]}).sheets[0].fits[1]
     sooner = lasts_until(["@weekly"], (copies + 1) // 2, ctx.clock())
     assert f"until {sooner:%d %b %Y}" in twice
-
-
-def test_a_full_account_says_what_still_fits(tmp_path: Path) -> None:
-    ctx = build_project(tmp_path / "full", account={"epsilon": 1.0}).context()
-    weekly(ctx, 1)
-    assert paged(ctx).sheets[0].fits[0].startswith("No further release like the newest one")
-
-
-def test_a_release_that_must_wait_for_the_window_is_said_to(tmp_path: Path) -> None:
-    ctx = build_project(
-        tmp_path / "window", account={"period": {"days": 30, "epsilon": 1.0}}
-    ).context()
-    weekly(ctx, 1)
-    assert "only when earlier ones are older than 30 days" in paged(ctx).sheets[0].fits[1]
 
 
 def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx: Context) -> None:
@@ -175,14 +135,6 @@ def run(project: Project, monkeypatch, capsys, *arguments: str) -> tuple[int, st
     return int(ended.value.code or 0), told.out, told.err
 
 
-def test_the_command_writes_it(project: Project, tmp_path: Path, monkeypatch, capsys) -> None:
-    target = tmp_path / "out" / "budget.html"
-    code, said, wrong = run(project, monkeypatch, capsys, "ledger", "page", str(target))
-    assert (code, wrong) == (0, "")
-    assert "budget.html" in said
-    assert "letters" in target.read_text()
-
-
 def test_an_edited_ledger_is_shown_and_said_to_be(
     project: Project, tmp_path: Path, monkeypatch, capsys
 ) -> None:
@@ -196,13 +148,3 @@ def test_an_edited_ledger_is_shown_and_said_to_be(
     assert "was edited" in html
     assert "What fits" not in html
     assert release_id(3) in html
-
-
-def test_a_project_without_a_ledger_has_a_page_that_says_so(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
-    empty = build_project(tmp_path / "empty")
-    code, _, _ = run(empty, monkeypatch, capsys, "ledger", "page", "budget.html")
-    assert code == 0
-    assert "no account yet" in (empty.root / "budget.html").read_text()
-    assert not (empty.root / ".privsyn").exists()

@@ -58,35 +58,12 @@ def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, r
     assert "fits" in out
 
 
-def test_plan_for_people_says_what_it_costs(make_project, run):
-    project = make_project()
-    code, out, _ = run(project, "plan")
-    assert code == 0
-    assert "fits" in out
-    assert "clip_bound" not in out
-
-
 def on_a_terminal(monkeypatch):
     """What the commands show of their progress to a person who looks on."""
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=120, color_system=None)
     monkeypatch.setattr("privsyn.cli.run.err", console)
     return shown
-
-
-@pytest.mark.parametrize("command", [("plan", "--json"), ("plan", "--all", "--json")], ids=" ".join)
-def test_a_plan_says_on_a_terminal_what_it_computes_and_nothing_of_it_on_stdout(
-    make_project, run, monkeypatch, command
-):
-    project = make_project(pipeline=["invisible_ink"])
-    code, quiet, err = run(project, *command)
-    assert (code, err) == (0, "")  # a log hears nothing
-    shown = on_a_terminal(monkeypatch)
-    code, out, _ = run(project, *command)
-    assert (code, out) == (0, quiet)
-    assert json.loads(out)
-    assert "plan invisible_ink: noise and cost" in shown.getvalue()
-    assert "plan" not in shown.getvalue().rpartition("\x1b[2K")[2]  # its line is cleared
 
 
 def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, monkeypatch):
@@ -174,16 +151,6 @@ def test_an_unforeseen_error_shows_no_text(make_project, run, monkeypatch):
     assert "ValueError" in err
 
 
-def test_the_ledger_can_be_shown_and_checked(make_project, run):
-    project = make_project()
-    run(project, "stage", "plan")
-    assert "letters" in run(project, "ledger", "show")[1]
-    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
-    assert shown["account"]["name"] == "letters"
-    assert "the hash chain is intact" in run(project, "ledger", "verify")[1]
-    assert run(project, "ledger", "entries")[1] == ""
-
-
 def test_sample_data_is_written_for_its_owner_alone(make_project, run):
     project = make_project()
     code, out, _ = run(project, "sample-data", "--rows", "50")
@@ -192,62 +159,6 @@ def test_sample_data_is_written_for_its_owner_alone(make_project, run):
     assert "50 messages" in out
     assert len(file.read_text().splitlines()) == 50
     assert file.stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize("kind", [(), ("--images",)])
-def test_sample_data_leaves_a_file_of_other_content_as_it_is(make_project, run, kind):
-    project = make_project()
-    mine = project.root / "mine.jsonl"
-    mine.write_text("my own")
-    code, _, err = run(project, "sample-data", *kind, "--out", "mine.jsonl")
-    assert code == 2
-    assert "mine.jsonl exists already, with other content. Name another file with --out" in err
-    assert mine.read_text() == "my own"
-    code, _, err = run(project, "sample-data", *kind, "--out", ".")
-    assert code == 2
-    assert "is a folder" in err
-    for _ in range(2):  # the same again is no other content
-        assert run(project, "sample-data", *kind, "--out", "new.data")[0] == 0
-
-
-def test_sample_data_where_nothing_can_be_written_is_no_defect(make_project, run):
-    project = make_project()
-    (project.root / "file").write_text("x")
-    code, _, err = run(project, "sample-data", "--rows", "1", "--out", "file/below/it/a.jsonl")
-    assert code == 2
-    assert "cannot write file/below/it/a.jsonl" in err
-    assert "defect" not in err
-
-
-def test_check_counts_for_the_owner(make_project, run):
-    project = make_project()
-    code, out, _ = run(project, "check")
-    assert code == 0
-    assert "internal: exact counts of records" in out
-    assert "label Billing" in out
-    code, out, err = run(project, "check", "--json", "-S", "dataset.labels=[BILLING, x]")
-    (counts,) = json.loads(out)["files"].values()
-    assert (code, counts["kept"], counts["rows"]) == (2, 0, 48)
-    near = "by capitals, spaces or punctuation alone"
-    assert counts["reasons"][f"label: differs from 'BILLING' {near}"] == 24
-    assert "no record that can be used" in err
-    code, _, err = run(project, "run", "-S", "dataset.labels=[BILLING, x]", "--no-publish")
-    assert code == 2
-    assert "privsyn check" in err
-    assert "Nothing was spent" in err
-    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
-    assert shown["balance"]["spent"] == 0
-
-
-def test_the_preflight_is_a_command_and_reserves_nothing(make_project, run):
-    project = make_project()
-    assert run(project, "stage", "plan", "--out", "plan.json")[0] == 0
-    assert run(project, "stage", "preflight", "--plan", "plan.json")[0] == 0
-    assert run(project, "ledger", "entries")[1] == ""
-    (project.root / "releases").write_text("a file")
-    code, _, err = run(project, "stage", "preflight", "--plan", "plan.json")
-    assert code == 2
-    assert "cannot write" in err
 
 
 def test_an_edited_partition_key_is_told_before_anything_begins(make_project, run):

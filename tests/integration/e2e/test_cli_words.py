@@ -5,26 +5,19 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import typer
 from rich.console import Console
 
-from privsyn import __version__, cli
-from privsyn.cli.commands import COMMANDS as SUMMARIES
+from privsyn import cli
 from privsyn.cli.commands import app
 from privsyn.cli.options import known_here
-from privsyn.dp.accountant import percent
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
-from privsyn.stages.partition import partition
-from privsyn.stages.plan import lasts_until, plan
+from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import METHODS as METHODS_HERE
 from tests.integration.e2e.small_project import build_project, finish, stand_in
 
 
@@ -114,16 +107,6 @@ def test_a_stage_takes_the_id_of_a_release_that_is_here(released, say, tmp_path)
     assert "does not verify" in err
 
 
-def test_the_end_of_a_run_names_what_can_be_done_here(released, say):
-    project, name = released
-    code, out, _ = say(project, "run", "--no-publish")
-    assert code == 0
-    assert f"privsyn verify releases/{name}" in out
-    assert "dvc pull" not in out
-    assert "mlflow server --backend-store-uri" in out
-    assert "format checks" in out
-
-
 def test_a_release_is_named_by_its_id_or_its_folder(released, say):
     project, name = released
     for named in (name, f"releases/{name}", f"releases/{name}/", f"{project.root}/releases/{name}"):
@@ -141,16 +124,6 @@ def test_a_release_is_named_by_its_id_or_its_folder(released, say):
     assert code == 2
     assert f"{name}" in err
     assert "not published here" in err
-
-
-def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
-    project, _ = released
-    _, out, _ = say(project, "plan", width=200)
-    assert "exists already: free" in out
-    assert "privacy.draw=1" in out
-    _, fresh, _ = say(project, "plan", "-S", "privacy.draw=1", width=200)
-    assert "exists already" not in fresh
-    assert "fits" in fresh
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -172,81 +145,6 @@ def test_texts_and_epsilon_are_options_of_plan_and_run(released, say, method, si
     code, _, err = say(project, "run", "-m", method, "--epsilon", "-1", "--texts", "4", *modality)
     assert code == 2
     assert "privacy.epsilon" in err
-
-
-def test_a_setting_of_its_own_holds_beside_texts(released, say):
-    project, _ = released
-    given = ("plan", "--json", "--texts", "40", "-S", "methods.invisible_ink.texts_per_label=7")
-    assert json.loads(say(project, *given)[1])["rows"] == 14
-    split = "methods.dp_lora.label_split={Billing: 3, Symptoms: 4}"
-    code, out, err = say(project, "plan", "--json", "-m", "dp_lora", "--texts", "40", "-S", split)
-    assert code == 0, err
-    assert json.loads(out)["rows"] == 7
-
-
-@pytest.mark.parametrize("epsilon", ["1e-6", "0.1", "1", "10", "40", "1e9"])
-def test_a_plan_reads_well_at_every_epsilon(released, say, epsilon):
-    project, _ = released
-    given = ("-S", f"privacy.epsilon={epsilon}", "-S", "privacy.draw=1")
-    _, out, _ = say(project, "plan", *given, width=500)
-    shown = {line[:16].strip(): line[16:].strip() for line in out.splitlines()}
-    preview = json.loads(say(project, "plan", "--json", *given)[1])["account"]
-    assert "100 times in 100" not in out
-    assert "100 of 100" not in out
-    assert "takes            0%" not in out
-    assert "or 0 like this one" not in out
-    more = "more than the account's whole budget"
-    assert (shown["takes"] == more) == (float(epsilon) > 30)
-    if not preview["copies"]:
-        assert "and none like this one" in shown["remaining"]
-    weak, none = "is weak protection", "is no protection in practice"
-    assert ((weak in out), (none in out)) == (epsilon == "10", float(epsilon) >= 40)
-
-
-def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
-    project, _ = released
-    override = ("-S", "schedule={invisible_ink: {cron: '@monthly'}}", "-S", "privacy.draw=1")
-    _, out, _ = say(project, "plan", *override, width=300)
-    copies = json.loads(say(project, "plan", "--json", *override)[1])["account"]["copies"]
-    until = lasts_until(["@monthly"], copies, datetime.now(UTC))
-    assert f", or {copies} like this one: on the schedule @monthly" in out
-    assert f"until {until:%Y-%m-%d}" in out
-    _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
-    assert "on the schedule" not in out
-
-
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [
-        ("privacy.epsilon=40", "no: account.epsilon=20 cannot pay for it"),
-        (
-            'account.period={"days": 30, "epsilon": 1}',
-            "no: account.period.epsilon=1 cannot pay for it",
-        ),
-    ],
-)
-def test_a_plan_that_does_not_fit_says_which_cap_is_in_the_way(make_project, say, setting, why):
-    project = make_project()
-    _, out, _ = say(project, "plan", "-S", setting, width=300)
-    assert why in out
-    assert "and none like this one" in out
-
-
-@pytest.mark.parametrize(
-    ("cron", "copies", "until"),
-    [
-        ("@daily", 1, "2026-01-02"),
-        ("0 0 * * *", 3, "2026-01-04"),
-        ("0 0 * * 1", 2, "2026-01-12"),
-        ("@daily", 5000, "2039-09-10"),  # 4,999 days after the first
-        ("@daily", 2**40, None),
-        ("@once", 3, None),
-        ("every day", 3, None),
-    ],
-)
-def test_when_a_schedule_has_made_so_many(cron, copies, until):
-    found = lasts_until([cron], copies, datetime(2026, 1, 1, 12, tzinfo=UTC))
-    assert (found and f"{found:%Y-%m-%d}") == until
 
 
 def test_a_pipeline_says_what_it_costs_together(released, say):
@@ -289,46 +187,6 @@ def test_plan_and_ledger_count_in_one_unit(released, say):
         assert planned[key] == account["balance"][key], key
 
 
-def test_the_report_says_what_the_ledger_says_is_spent(released, say, tmp_path):
-    project, release = released
-    page = tmp_path / "report.html"
-    assert say(project, "report", release, "--out", str(page))[0] == 0
-    report = page.read_text(encoding="utf-8")
-    [account] = json.loads(say(project, "ledger", "show", "--json")[1])
-    assert f"{percent(account['balance']['share'])} of the cap" in report
-
-
-@pytest.mark.parametrize(
-    ("method", "total", "things"),
-    [("invisible_ink", 3 * 6, "tokens"), ("private_prediction", 120, "tokens")],
-)
-def test_drawing_is_followed_token_by_token(tmp_path, method, total, things):
-    ctx = build_project(tmp_path / "project", methods={method: METHODS_HERE[method]}).context()
-    heard: list[tuple[str, int, int, str]] = []
-    ctx.progress = lambda *counts: heard.append(counts)
-    planned = plan(ctx, method, open_account=True)
-    reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, Backends({"language": stand_in()}))
-    mine = [count for count in heard if count[0] == "generate 1/2"]
-    done = [count[1] for count in mine]
-    assert {count[2:] for count in mine} == {(total, things)}
-    assert done == sorted(done)
-    assert done[0] == 0
-    assert len(set(done)) > 3
-    assert max(done) <= total
-    assert certify(ctx, planned).is_dir()
-
-
-def test_the_version_and_the_methods_are_said(released, say):
-    project, _ = released
-    assert say(project, "--version")[:2] == (0, f"privsyn {__version__}\n")
-    for command in (("plan",), ("run",), ("stage", "plan")):
-        out = say(project, *command, "--help")[1]
-        for method in METHODS:
-            assert method in out, command
-
-
 def test_the_shell_completes_methods_and_releases(released, monkeypatch):
     project, name = released
     monkeypatch.chdir(project.root)
@@ -362,69 +220,6 @@ NO_RELEASE = (
     ("export", "--to", "csv"), ("restore",), ("more", "-n", "1"), ("distill",), ("approve",),
     ("approve", "--publish"), ("reject",),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("command", NO_RELEASE, ids=" ".join)
-def test_one_answer_is_given_of_a_release_that_never_was(released, say, command):
-    project, name = released
-    first, *options = command
-    code, _, err = say(project, first, "nope", *options)
-    assert (code, err) == (
-        2,
-        "privsyn: release 'nope' is not here: it is neither a folder nor a release of this "
-        "project. privsyn ledger entries lists the releases. One made elsewhere is named by its "
-        "folder, or comes with git pull.\n",
-    )
-    assert f"Did you mean {name}?" in say(project, first, name[:-1], *options)[2]
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [("start", "run"), ("plann", "plan"), ("New", "init"), ("budget", "ledger"), ("stag", None),
-     ("lineages", None), ("swep", None), ("xyzzy", None)],
-)  # fmt: skip
-def test_another_word_for_a_command_is_answered_with_one_for_people(released, say, word, meant):
-    code, _, err = say(released[0], word)
-    assert code == 2
-    assert err.startswith(f"privsyn: No such command '{word}'.")
-    assert ("Did you mean" in err) == (meant is not None)
-    assert meant is None or f"Did you mean {meant}?" in err
-
-
-def test_help_groups_commands_and_says_no_kind_of_a_flag(released, say):
-    out = say(released[0], "--help")[1]
-    panels = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
-    assert panels[1].startswith("From a file to a release")
-    assert panels[-1] == "For schedulers and repair"
-    assert out.index("init ") < out.index("check ") < out.index("plan ") < out.index("run ")
-    assert out.index("run ") < out.index("verify ") < out.index("stage ")
-    for command in ((), ("init",), ("plan",), ("run",), ("verify",), ("ledger", "show")):
-        assert "<bool>" not in say(released[0], *command, "--help")[1], command
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("plan", "--delta", "1e-7"), "-S NAME=VALUE, where NAME is account.delta, privacy.delta"),
-        (("run", "--batch-size", "7"), "methods.private_prediction.batch_size"),
-        (("plan", "--qwertz"), "No such option: --qwertz"),
-        (("plan", "--epsilom", "3"), "(Possible options: --epsilon). See: "),
-        (("plan", "--epsilon", "text"), "'--epsilon': 'text' must be a number. See: "),
-        (("sample-data", "--rows", "0"), "'--rows': '0' must be greater than or equal to 1. See:"),
-        (("plan", "--epsilon", "0"), "privacy.epsilon=0.0: must be greater than 0."),
-        (("plan", "-S", "models.lm=3"), "models has language, revision, embedder"),
-        (("plan", "-S", "models.lm=3"), "see params.yaml."),
-        (("plan", "-S", "xyzzy=3"), "The sections are dataset, account, privacy"),
-        (("plan", "-S", "methods.invisible_ink.xyzzy=3"), "methods.invisible_ink has batch_size"),
-    ],
-)
-def test_a_setting_that_is_none_or_no_option_says_where_settings_are(
-    released, say, arguments, message
-):
-    code, _, err = say(released[0], *arguments)
-    assert code == 2
-    assert message in err
-    assert len(err.splitlines()) == 1
 
 
 def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, tmp_path):
@@ -483,15 +278,3 @@ def _commands(group):
             yield from _commands(command)
         else:
             yield command
-
-
-def test_without_a_word_there_is_help(released, say):
-    _, out, err = say(released[0])
-    assert "Usage" in out + err
-
-
-def test_the_help_says_of_each_command_what_the_command_says():
-    """The summaries of `privsyn --help` are written down, so that it imports no command."""
-    commands = typer.main.get_command(app).commands
-    for name, (_, _, summary) in SUMMARIES.items():
-        assert commands[name].help.split("\n\n")[0].replace("\n", " ") == summary

@@ -154,22 +154,6 @@ class Counted(FakeTrainableModel):
         return super().writer(training, folder, sampling)
 
 
-def test_one_process_loads_the_trained_model_once_however_many_shards(make, monkeypatch):
-    ctx = make(performance={"shards": 3}).context("evaluate.models=false")
-    model = Counted()
-    monkeypatch.setattr(
-        "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})
-    )
-    before = plan(ctx, NAME, open_account=True)
-    planned = run(ctx, NAME, published=False)
-    assert len(model.loads) == 1
-    assert planned == before  # the plan says 3, which mapped tasks go by
-    assert planned.shards == 3
-    folder = ctx.workspace.release(planned.id)
-    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
-    assert failed(folder, ctx.ledger) == []
-
-
 def test_what_mapped_tasks_began_one_process_ends_in_their_shards(make, monkeypatch):
     """Shards that are written stay as they are, and so does what is left of the others."""
     ctx = make(performance={"shards": 3}).context()

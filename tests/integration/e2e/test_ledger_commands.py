@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import pwd
 import sqlite3
 import sys
 from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from rich.console import Console
 
 from privsyn.cli import main
-from privsyn.display.accounts import Statements
-from privsyn.display.tables import INDENT
-from privsyn.dp.accountant import guarantee
-from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded
 from privsyn.layout import held_back
-from privsyn.ledger.decisions import What
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import Prompt
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from tests.integration.e2e.small_project import Project, finish
-from tests.integration.e2e.weekly_releases import ledger_at, release_id, weekly
 
 Told = tuple[int, str, str]
 Run = Callable[..., Told]
@@ -58,18 +48,6 @@ def released(project: Project, fake):
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     return planned, finish(ctx, planned, fake)
-
-
-def test_verify_says_that_there_is_no_ledger(project: Project, run: Run) -> None:
-    code, said, wrong = run("ledger", "verify")
-    assert (code, said) == (3, "")
-    assert "there is no ledger at" in wrong
-    assert "nothing was verified" in wrong
-    state = project.root / ".privsyn"
-    state.mkdir()
-    (state / "ledger.db").touch()  # an empty database is no ledger either
-    assert run("ledger", "verify")[0] == 3
-    assert (state / "ledger.db").stat().st_size == 0
 
 
 @pytest.mark.parametrize(
@@ -116,61 +94,6 @@ def test_a_wrong_url_is_no_reason_to_throw_a_release_away(run: Run, project: Pro
     assert code == 3
     assert "there is no ledger at sqlite:////nowhere/x.db" in wrong
     assert "do not use this copy" not in said + wrong
-
-
-def test_show_tells_who_and_what_was_refused(project: Project, run: Run, fake) -> None:
-    planned, _ = released(project, fake)
-    ctx = project.context("privacy.draw=1", "privacy.epsilon=19")
-    with pytest.raises(BudgetExceeded):
-        reserve(ctx, plan(ctx, "invisible_ink", open_account=True))
-    code, _, wrong = run("plan", "--method", "invisible_ink", "-S", "account.epsilon=21")
-    assert code == 3
-    me = pwd.getpwuid(os.getuid()).pw_name
-    code, said, wrong = run("ledger", "show")
-    assert (code, wrong) == (0, "")
-    assert planned.id in said
-    assert "letters: 1 of 1 refused, at no cost" in said
-    assert "BudgetExceeded: account letters cannot pay" in said
-    code, said, _ = run("stage", "plan", "-S", "account.epsilon=21")
-    assert code == 3
-    code, said, _ = run("ledger", "show", "--json")
-    refusals = json.loads(said)[0]["refusals"]
-    assert [refusal["error"] for refusal in refusals] == ["BudgetExceeded", "AccountMismatch"]
-    assert refusals[1]["refused_by"] == {"user": me, "driver": "cli"}
-
-
-@pytest.mark.parametrize("width", [80, 60])
-def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: int) -> None:
-    ctx = project.context('account.approval={"publish": true}')
-    weekly(ctx, 3, lost=1)
-    late = ledger_at(ctx, ctx.clock(), user="zoe", driver="cli")
-    for comment in ("as agreed", "the quarterly report has to wait for the board's next meeting"):
-        late.approvals.decide(
-            release_id(2),
-            What.PUBLISH,
-            "b" * 64,
-            approved=comment == "as agreed",
-            approver="officer",
-            comment=comment,
-        )
-    large = Gaussian(0.1)
-    with pytest.raises(BudgetExceeded):
-        late.releases.reserve(
-            "letters", release_id(9), large, method="x", guarantee=guarantee(large, 1e-6)
-        )
-
-    def told(console: Console) -> list[str]:
-        Statements(late.accounts.statements()).print(console)
-        assert isinstance(console.file, io.StringIO)
-        return console.file.getvalue().splitlines()
-
-    wide = told(Console(file=io.StringIO(), width=width, force_terminal=False))
-    shown = told(Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None))
-    assert max(map(len, wide)) > 100, "nothing had to be set in"
-    # What is to be copied stays whole: here a release with the digest of its certificate.
-    longest = max(width, INDENT + max(len(word) for word in " ".join(wide).split()))
-    assert max(map(len, shown)) <= longest
-    assert sorted(" ".join(shown).split()) == sorted(" ".join(wide).split())
 
 
 def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fake) -> None:

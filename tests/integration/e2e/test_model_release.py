@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -20,7 +19,6 @@ from privsyn.release import certificate, verification
 from privsyn.release.workdir import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.draw import generate
-from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
@@ -332,39 +330,6 @@ def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path,
     assert measured.data.tags["privsyn.class"] == "internal"
     files = [item.path for item in tracker._client.list_artifacts(measured.info.run_id)]
     assert (files, measured.info.status) == ([layout.INSIDE_NUMBERS], "FINISHED")
-
-
-def test_a_published_release_that_is_evaluated_again_leaves_no_run_open(make_project, tracker):
-    ctx = make_project().context("dataset.holdout=0.5", "evaluate.models=false", tracker=tracker)
-    planned, _ = release(ctx)
-    validate(ctx, planned)
-    for _ in range(2):
-        evaluate(ctx, planned)
-        [run] = tracker._client.search_runs(
-            [tracker._experiment_id], "attributes.run_name = 'evaluate'"
-        )
-        assert run.info.status == "FINISHED"
-        publish(ctx, planned)
-
-
-def test_a_run_says_who_made_it_where_and_with_which_code(make_project, tracker):
-    url = "http://127.0.0.1:8080/dags/d/runs/r"
-    ctx = make_project().context(tracker=tracker)
-    ctx.origin = {"driver": "airflow", "user": "ana", "dag_id": "d", "run_id": "r", "url": url}
-    subprocess.run(["git", "init", "-q", str(ctx.workspace.root)], check=True)
-    commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty"]
-    subprocess.run(["git", "-C", str(ctx.workspace.root), *commit], check=True)
-    planned, folder = release(ctx)
-    tags, *_ = lineage_of(tracker, planned.id)
-    assert (tags["mlflow.user"], tags["mlflow.source.name"]) == ("ana", url)
-    assert tags["mlflow.source.git.commit"] == certificate.read(folder)[1]["software"]["git"]
-    assert f"[the run of d]({url})" in tags["mlflow.note.content"]
-    assert "epsilon" in tags["mlflow.note.content"]
-    experiment = tracker._client.get_experiment(tracker._experiment_id)
-    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    _, metrics, *_ = lineage_of(tracker, planned.id)
-    assert {"epsilon", "delta"} <= metrics.keys()  # columns of the view
-    assert {"privsyn.account", "privsyn.class"} <= tags.keys()
 
 
 def assert_whole(tracker, ctx, planned):

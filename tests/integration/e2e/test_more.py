@@ -11,7 +11,7 @@ import pytest
 
 import privsyn.students.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
-from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
+from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.methods.dp_lora.settings import DPLoraSettings
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.modalities.registry import modality_of
@@ -182,17 +182,6 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate.seal_of(body)})
     with pytest.raises(VerificationError):
         verification.raise_on_failure(tmp_path, verification.verify(tmp_path, None))
-
-
-def test_what_cannot_be_is_said(grown, make_project):
-    project, parent, *_ = grown
-    ctx = project.context()
-    with pytest.raises(ConfigError, match="at least 1"):
-        more(ctx, parent.name, 0)
-    with pytest.raises(DataError, match="is not here"):
-        more(ctx, "private_evolution-0000000000000000", 3)
-    with pytest.raises(ConfigError, match="itself made from a release"):
-        more(ctx, f"{parent.name}.more-2", 3)
 
 
 def test_a_method_that_reads_the_data_makes_no_more(make_project):

@@ -15,7 +15,6 @@ from decimal import Decimal
 
 import pandas as pd
 import pytest
-import yaml
 
 import privsyn
 from privsyn import cli
@@ -277,27 +276,6 @@ def test_the_index_of_a_frame_is_no_unit_of_a_file_either(tmp_path):
     assert not (tmp_path / "p").exists()
 
 
-def test_a_frame_is_named_after_its_folder_and_a_file_after_itself(tmp_path, monkeypatch):
-    def named(folder, data, **given):
-        made = privsyn.Project.create(folder, data, **COLUMNS, **given)
-        config = yaml.safe_load((made.folder / "params.yaml").read_text())
-        return config["dataset"]["name"], config["account"]["name"]
-
-    frame_of().to_json(tmp_path / "letters.jsonl", orient="records", lines=True)
-    assert named(tmp_path / "our tickets", frame_of()) == ("our-tickets", "our-tickets")
-    assert named(tmp_path / "a", frame_of(), name="b") == ("b", "b")
-    assert named(tmp_path / "c", tmp_path / "letters.jsonl") == ("letters", "letters")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert named(".", frame_of()) == ("here", "here")
-    # What a project is called stands in its params.yaml, so one of another name stays itself.
-    params = tmp_path / "a/params.yaml"
-    params.write_text(params.read_text().replace("name: b", "name: data"))
-    later = privsyn.Project.open(tmp_path / "a").using(frame_of(), version="v2")
-    assert (tmp_path / "a/.privsyn/data/data-v2.jsonl").is_file()
-    assert "Project of data" in repr(later)
-
-
 def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
@@ -338,18 +316,6 @@ def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
         project.using(frame_of(), version="v9")
 
 
-def test_rows_of_mixed_types_are_dropped_by_the_rule_of_files(tmp_path):
-    frame = frame_of().astype(object)
-    odd = [7, None, float("nan"), pd.NaT, pd.NA, {"a": 1}, b"\xff", " "]
-    frame["text"] = pd.Series([*odd, *frame["text"][len(odd) :]], dtype=object)
-    ids = [pd.Timestamp("2026-01-01"), 12.0, 12]
-    frame["unit"] = pd.Series([*frame["unit"][:10], *ids, *frame["unit"][13:]], dtype=object)
-    counts = privsyn.Project.create(tmp_path / "p", frame, **COLUMNS).check()
-    (found,) = counts.files.values()
-    assert (found["rows"], found["kept"], found["dropped"]) == (48, 40, 8)  # a date is an id
-    assert CANARY not in shown(counts)
-
-
 def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
     made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=None), **COLUMNS)
     with pytest.raises(
@@ -363,31 +329,6 @@ def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
     wanted = r"label .column 'label'.: of another type .a number.*is a string, a whole number"
     with pytest.raises(DataError, match=wanted):
         made.check()
-
-
-@pytest.mark.parametrize(
-    ("column", "values", "said"),
-    [
-        ("text", pd.Timestamp("2026-01-01"), r"'text' \(argument text\) .* is of type datetime64"),
-        ("text", 7, r"type int64; it must hold texts: strings.*frame\['text'\].astype\('string'\)"),
-        ("text", True, "type bool; it must hold texts"),
-        ("text", Decimal("1"), "type Decimal; it must hold texts"),
-        ("text", uuid.uuid4(), "type UUID; it must hold texts"),
-        ("unit", True, "type bool; it must hold ids: strings, whole numbers, dates or UUIDs"),
-        ("unit", 1.5, "type float64: floats lose the last digits"),
-        ("unit", pd.Timedelta(1), "type timedelta64"),
-        ("label", pd.Timedelta(1), "type timedelta64.*; it must hold labels"),
-    ],
-)
-def test_a_column_of_a_type_that_cannot_be_is_refused_with_the_way_out(
-    tmp_path, column, values, said
-):
-    frame = frame_of()
-    frame[column] = [values] * len(frame)
-    for kind in (frame, frame.astype({column: "category"})):
-        with pytest.raises(DataError, match=said):
-            privsyn.Project.create(tmp_path / "p", kind, **COLUMNS)
-    assert not (tmp_path / "p").exists()
 
 
 @pytest.mark.parametrize(
@@ -423,11 +364,6 @@ def test_a_list_of_dicts_keeps_whole_numbers_where_one_is_missing(tmp_path):
     (found,) = privsyn.Project.create(tmp_path / "p", rows, **columns).check().files.values()
     assert (found["kept"], found["units"]) == (20, 20)
     assert found["labels"] == {"true": 10, "False": 10}
-
-
-def test_labels_that_are_no_strings_are_told_by_their_place(tmp_path):
-    with pytest.raises(ConfigError, match=r"labels\[1\] is of type int: write '2'"):
-        privsyn.Project.create(tmp_path / "p", frame_of(), **COLUMNS | {"labels": ["1", 2]})
 
 
 def test_another_month_is_another_version_of_the_same_account(project, release):
@@ -491,36 +427,6 @@ def seal_reports(folder, **changes: object) -> None:
     (folder / "validation.json").write_bytes(certificate.canonical(said))
 
 
-def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
-    folder = tmp_path / release.name
-    shutil.copytree(release.folder, folder)
-
-    def rewrite(change) -> None:
-        sealed = release.certificate
-        change(sealed)
-        sealed["seal"] = certificate.seal_of(sealed)
-        (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
-        seal_reports(folder, certificate_sha256=certificate.digest(sealed))
-
-    def newer(sealed) -> None:
-        sealed["software"]["privsyn"] = "99.1.0.dev3"
-
-    def unknown(sealed) -> None:
-        newer(sealed)
-        sealed["plan"]["settings"]["surprise"] = 1
-
-    rewrite(newer)
-    assert "99.1.0" in repr(privsyn.Release.open(folder))
-    checks = {check.name: check for check in privsyn.Release.open(folder).verify().checks}
-    assert checks["privsyn is as new"].passed is None
-    rewrite(lambda sealed: newer(sealed) or sealed.pop("artifact"))
-    with pytest.raises(VerificationError, match=r"that this privsyn reads.*99\.1\.0: upgrade"):
-        privsyn.Release.open(folder)
-    rewrite(unknown)
-    with pytest.raises(VerificationError, match=r"made by privsyn 99\.1\.0.*: upgrade privsyn"):
-        privsyn.Release.open(folder).verify()
-
-
 def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
     folder = tmp_path / release.name
     shutil.copytree(release.folder, folder)
@@ -554,60 +460,3 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     assert config.alerts.tell == ("lost",)
     assert config.schedule["dp_lora"].retries == 3
     assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"lables": ["A"]}, "no argument 'lables'"),
-        ({"lables": ["A"]}, "Did you mean labels?"),
-        ({"qwertz": 1}, "A setting has its dotted name"),
-        ({"models.lm": "tiny"}, "models.lm is not a known setting"),
-        ({"privacy.epsilon": -1}, "privacy.epsilon=-1"),
-        ({"texts": 0}, "texts=0 is not a whole number from 1 on"),
-    ],
-)
-def test_create_refuses_a_slip_in_an_argument_and_leaves_nothing(tmp_path, settings, said):
-    frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
-    with pytest.raises(ConfigError) as caught:
-        privsyn.Project.create(tmp_path / "p", frame, unit="who", **settings)
-    assert said in str(caught.value)
-    assert not (tmp_path / "p").exists()
-
-
-def test_a_dataset_of_the_hub_s_library_is_taken_as_its_rows(tmp_path):
-    """Known by its module: the library is no dependency, so this is a stand-in with its method."""
-
-    class Dataset:
-        __module__ = "datasets.arrow_dataset"
-
-        def to_list(self):
-            return [{"text": f"text {n}", "unit": n or None, "label": LABELS[0]} for n in range(9)]
-
-    made = privsyn.Project.create(tmp_path / "p", Dataset(), **COLUMNS)
-    (found,) = made.check().files.values()
-    assert (found["kept"], found["units"]) == (8, 8)
-
-
-def test_a_number_of_texts_is_an_argument_of_open_and_plan(tmp_path):
-    frame = pd.DataFrame({"who": ["a", "b"], "text": ["x", "y"], "label": ["A", "B"]})
-    labels = {"label": "label", "labels": ["A", "B"]}
-    project = privsyn.Project.create(
-        tmp_path / "p", frame, unit="who", **labels, **{"models.language": "tiny"}
-    )
-    assert project.plan(texts=30).plan.rows == 30
-    assert privsyn.Project.open(tmp_path / "p", texts=26).plan().plan.rows == 26
-    with pytest.raises(ConfigError, match="texts=3,000,000,000 exceeds 2,000,000,"):
-        project.plan("private_evolution", texts=3_000_000_000)
-
-
-def test_a_cap_below_the_default_is_said_at_once_and_by_every_face(tmp_path, caplog):
-    frame = pd.DataFrame({"who": ["a", "b"], "text": ["x", "y"]})
-    project = privsyn.Project.create(
-        tmp_path / "p", frame, unit="who", account={"epsilon": 2}, **{"models.language": "tiny"}
-    )
-    said = "privacy.epsilon=3 is above account.epsilon=2: the account can pay for no release of it"
-    assert said in caplog.text
-    for shown in (project, project.check(), project.plan()):
-        assert said in repr(shown)
-    assert "above account" not in repr(project.plan(epsilon=2))

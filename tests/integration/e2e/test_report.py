@@ -10,17 +10,15 @@ import pytest
 from privsyn import cli
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
-from privsyn.evaluation.report import Availability, sections
 from privsyn.methods.base import Backends
-from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.base import open_plan
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.measure import Failures, beside
 from privsyn.stages.partition import partition
-from privsyn.stages.plan import longest, plan
-from privsyn.stages.report import _levers, _proportions, _rows, report
+from privsyn.stages.plan import plan
+from privsyn.stages.report import _levers, report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.small_project import (
@@ -156,34 +154,6 @@ def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
     assert all(check.passed for check in found)
 
 
-def test_the_records_of_a_release_are_counted_and_not_those_it_might_have_held(tmp_path):
-    _, ctx, planned, _ = released(tmp_path / "project")
-    more = planned.model_copy(update={"rows": 10_000})
-    assert _rows(ctx, more) == planned.rows
-    shutil.rmtree(ctx.workspace.release(planned.id))
-    assert _rows(ctx, more) == 10_000
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "said"),
-    [
-        ("private_evolution", {}, "Set methods.m.noisy_label_split, which pays"),
-        ("private_evolution", {"noisy_label_split": True}, "follow methods.m.noisy_label_split"),
-        ("private_evolution", {"label_split": {"a": 1}}, "those of methods.m.label_split"),
-        ("dp_lora", {}, "Set methods.m.label_split where they are public"),
-        ("private_prediction", {}, "every label alike, on purpose"),
-        ("keyphrase_seeding", {}, "every label alike, on purpose"),
-    ],
-)
-def test_the_settings_of_label_shares_and_of_length_are_those_that_the_method_has(
-    method, settings, said
-):
-    config = load_method(method).Config(**settings)
-    assert said in _proportions("methods.m", config)
-    part = "text." if method == "private_evolution" else ""
-    assert longest("methods.m", config)[0] == f"methods.m.{part}max_tokens"
-
-
 def written(folder, count, labels):
     """A synthetic file of short texts that are all different."""
     lines = [
@@ -192,46 +162,6 @@ def written(folder, count, labels):
     ]
     (folder / "synthetic.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder / "synthetic.jsonl"
-
-
-@pytest.mark.parametrize(
-    ("rows", "labels", "held_out", "names", "why"),
-    [
-        (5, ("Billing", "Symptoms"), 60, ("Billing", "Symptoms"), "5 records, fewer than 20"),
-        (40, ("Billing", "Symptoms"), 5, ("Billing", "Symptoms"), "one side has fewer than 20"),
-        (40, ("Billing", "Symptoms"), 0, ("Billing", "Symptoms"), "one side has fewer than 20"),
-        (40, ("Billing",), 60, ("Billing",), None),
-        (40, ("Billing",), 60, ("Billing", "Symptoms"), None),
-        (40, (None,), 60, (None,), "one side has fewer than 20"),
-        (1, ("Billing",), 1, ("Symptoms",), "1 records, fewer than 20"),
-    ],
-)
-def test_little_to_measure_by_is_said_and_breaks_nothing(
-    make_project, tmp_path, rows, labels, held_out, names, why
-):
-    """Five texts, one label, a hold-out that is smaller than a metric needs, or empty."""
-    ctx = make_project(methods=INK).context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    real = [
-        Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
-    ]
-    artifact = written(tmp_path, rows, labels)
-    metrics = beside(ctx, planned, artifact, real, Backends(stand_ins()), Failures())
-    about = Availability(
-        texts=True, held_out=True, labeled=True, embedded=True, rows=rows, tuning_hint="the dial"
-    )
-    found = {one.key: one for one in sections([metric.to_json() for metric in metrics], about)}
-    shown = {key: json.dumps(section.to_json()) for key, section in found.items()}
-    for key, section in found.items():
-        assert section.grade or any(
-            word in shown[key] for word in ("UNAVAILABLE", "Not graded", "not measured")
-        )
-    if why:
-        assert found["useful"].grade is None
-        assert why in shown["useful"]
-    elif len(names) == 1:  # one label: whatever is trained on is always right
-        assert found["useful"].grade == found["added"].grade == "poor"
-    assert "NaN" not in "".join(shown.values())
 
 
 @pytest.mark.parametrize("held_out", [0, 60])

@@ -278,18 +278,6 @@ def test_what_is_no_envelope_is_refused(copy, verify, content):
     assert verify(copy)[0] == 4
 
 
-@pytest.mark.parametrize("content", [b"", b"no key", b"\xff" * 40])
-def test_what_is_no_public_key_is_said_so(copy, verify, tmp_path, made, content):
-    (tmp_path / "key.pem").write_bytes(content)
-    code, shown = verify(copy, key=tmp_path / "key.pem")
-    assert code == 2
-    assert "holds no public key" in shown
-    code, shown = verify(copy, key=made[3].with_name("signing.pem"))  # the private one
-    assert code == 2
-    assert "PRIVATE" not in shown
-    assert verify(copy, key=tmp_path / "none.pem")[0] == 2
-
-
 VERIFIER = """
 import base64, json, sys
 from pathlib import Path

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from privsyn import layout
-from privsyn.display.releases import compare, outcome
+from privsyn.display.releases import outcome
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise
@@ -53,7 +53,7 @@ from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
-from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
+from tests.integration.e2e.small_project import CANARY, finish, stand_in, times
 from tests.noise import Constant, SeededNoise
 
 
@@ -559,13 +559,6 @@ def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, ho
     assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
 
 
-def test_a_log_says_that_no_record_is_set_aside(make_project, fake):
-    ctx = make_project().context("dataset.holdout=0")
-    planned, _ = release(ctx, fake)
-    assert evaluate(ctx, planned) is None
-    assert "dataset.holdout" in log_line(None)
-
-
 def test_private_numbers_reach_no_public_run(make_project, fake):
     """A tracker that keeps what it is told: the release's own run has the certificate's facts."""
 
@@ -592,66 +585,6 @@ class Letters:
 
     def embed(self, texts):
         return np.array([[t.count(c) for c in "abcdefghij"] for t in texts], np.float32)
-
-
-def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake):
-    """Commonest label, the public model alone, as many real records; the alone texts are kept."""
-    project = make_project()
-    project.write(rows(300, 150))
-    ctx = project.context("dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20")
-    planned, folder = release(ctx, fake)
-    models = Backends({**fake.models, "embedder": Letters()})
-    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
-    found = json.loads(file.read_text())
-    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
-    wanted = {"accuracy", "chance", "public", "real", "gain", "gain_low", "gain_high"}
-    assert {f"vectors.{name}" for name in wanted} <= set(metrics)
-    assert {metric["class"] for metric in found["metrics"]} == {"internal"}
-    shown = any(value > 0 for name, value in metrics.items() if name.endswith("gain_low"))
-    added = "The records added to what is free" if shown else "No gain over what is free could be"
-    assert added in found["verdict"]
-    assert "gain +" in found["verdict"] or "gain -" in found["verdict"]
-    assert found["verdict"] in outcome(ctx, planned)["utility (internal)"]
-    assert "verdict" not in "".join(path.read_text() for path in folder.glob("*.json"))
-    [kept] = (ctx.workspace.cache / "alone").iterdir()
-    texts = json.loads(kept.read_text())
-    released = len((folder / "synthetic.jsonl").read_text().splitlines())
-    assert len(texts) == 2 * released  # of so small a release two draws
-    kept.write_text(json.dumps(["kept"] * len(texts)))
-    evaluate(ctx, planned, backends=models)
-    assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
-
-
-@pytest.mark.parametrize(
-    "labels", [("dataset.label=null", "dataset.labels=[]"), ("dataset.labels=['Billing']",)]
-)
-def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, fake, labels):
-    """Nearness to real records, beside the public model alone and as many real ones."""
-    project = make_project()
-    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(300, 150)])
-    ctx = project.context(
-        *labels, "dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20"
-    )
-    planned, folder = release(ctx, fake)
-    validate(ctx, planned)
-    models = Backends({**fake.models, "embedder": Letters()})
-    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
-    found = json.loads(file.read_text())
-    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
-    wanted = {"cosine", "public", "real", "gain", "gain_low", "gain_high"}
-    assert {f"nearness.{name}" for name in wanted} <= set(metrics)
-    assert not [name for name in metrics if name.startswith(("vectors.", "downstream."))]
-    assert "By the cosine of a real record to the nearest text: release" in found["verdict"]
-    said = outcome(ctx, planned)["utility (internal)"]
-    assert found["verdict"] in said
-    assert "TF-IDF" not in said
-    page = (file.parent / "report.html").read_text()
-    assert "Cosine on real records, by the cosine of a real record to the nearest text" in page
-    alone = "".join(path.read_text() for path in (ctx.workspace.cache / "alone").iterdir())
-    assert CANARY not in alone + page + said + file.read_text()
-    assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))
-    [compared] = compare(ctx, [planned.id], internal=True).releases
-    assert compared["utility"]["value"] == metrics["nearness.cosine"]
 
 
 def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake, monkeypatch):
