@@ -250,7 +250,8 @@ def generate(
             # Before the lease: models may take longer to load than it lives.
             backends = load_planned_models(release, backends)
             with session(release, shard, work) as drawn:
-                kind, rows, shown = _draw(release, shard, backends, drawn, work)
+                kind, written = _draw(release, shard, backends, drawn, work)
+                rows, shown = _collect(release, written, drawn.lease, work.folder)
                 # every draw is counted before its text is handed on
                 ctx.ledger.leases.renew(drawn.lease)
                 write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
@@ -277,29 +278,6 @@ def _keep_public(
 
 
 def _draw(
-    release: OpenPlan, shard: int, backends: Backends, drawn: Drawing, work: Workdir
-) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
-    """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
-    rows: list[dict[str, Any]] = []
-    shown: list[str] = []
-    kind, written = _samples(release, shard, backends, drawn, work)
-    for sample in written:
-        if isinstance(sample, Exhibit):
-            shown.append(f"{EXHIBITS}/{sample.name}")
-            with atomic_file(work.folder / shown[-1]) as stream:
-                stream.write(sample.content)
-            continue
-        drawn.lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, Any] = {"cell": sample.cell.index} | release.modality.entry(sample.content)
-        if sample.counts:
-            row["counts"] = dict(sample.counts)
-        if sample.cell.label is not None:
-            row["label"] = sample.cell.label
-        rows.append(row)
-    return kind, rows, shown
-
-
-def _samples(
     release: OpenPlan, shard: int, backends: Backends, drawn: Drawing, work: Workdir
 ) -> tuple[str, Iterator[Sample | Exhibit]]:
     """Kind of the noise behind the samples of a shard, and these as the method makes them."""
@@ -340,6 +318,28 @@ def _samples(
         on_public=partial(_keep_public, ctx, plan),
     )
     return drawn.noise.kind, method.run(settings, release.mechanism, buckets, draw)
+
+
+def _collect(
+    release: OpenPlan, written: Iterator[Sample | Exhibit], lease: Lease, folder: Path
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Draw the samples of a shard; returns their rows, and names of the exhibits it wrote."""
+    rows: list[dict[str, Any]] = []
+    shown: list[str] = []
+    for sample in written:
+        if isinstance(sample, Exhibit):
+            shown.append(f"{EXHIBITS}/{sample.name}")
+            with atomic_file(folder / shown[-1]) as stream:
+                stream.write(sample.content)
+            continue
+        lease.check()  # an overtaken process stops before its next draw
+        row: dict[str, Any] = {"cell": sample.cell.index} | release.modality.entry(sample.content)
+        if sample.counts:
+            row["counts"] = dict(sample.counts)
+        if sample.cell.label is not None:
+            row["label"] = sample.cell.label
+        rows.append(row)
+    return rows, shown
 
 
 @again_if_finished

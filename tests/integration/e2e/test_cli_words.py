@@ -215,13 +215,6 @@ def test_a_mistake_in_the_words_is_one_line_and_code_2(released, say, arguments,
     assert len(err.splitlines()) == 1
 
 
-NO_RELEASE = (
-    ("verify",), ("report",), ("report", "--out", "page.html"), ("record",), ("compare",),
-    ("export", "--to", "csv"), ("restore",), ("more", "-n", "1"), ("distill",), ("approve",),
-    ("approve", "--publish"), ("reject",),
-)  # fmt: skip
-
-
 def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, tmp_path):
     project = released[0].copy(tmp_path / "copy")
     renamed = ("-S", "account.name=other", "-S", "dataset.name=other")

