@@ -44,7 +44,6 @@ from privsyn.section import (
     PRESET,
     Section,
     explain,
-    nearest,
 )
 from privsyn.validation.settings import ValidationConfig
 
@@ -105,27 +104,12 @@ PARTITION_KEY = "partition_key"
 """Value of ``schedule.<method>.version`` for the key of the run's partition."""
 
 
-TASKS = (
+Task = Literal[
     "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate", "certify",
     "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
     "evaluate_student", "approve_student", "publish_student",
-)  # fmt: skip
+]  # fmt: skip
 """Tasks of a method's DAG. Which of them exist depends on the method and its approvals."""
-
-
-class TaskConfig(Section):
-    """Where Airflow runs one task."""
-
-    queue: str | None = Field(
-        default=None, description="Queue of its workers. Null: Airflow's default."
-    )
-    pool: str | None = Field(default=None, description="Pool. Null: as shipped.")
-    executor: str | None = Field(
-        default=None, description="One of Airflow's configured executors. Null: its first."
-    )
-    pod_template: Annotated[LocalPath, OnDisk("place")] | None = Field(
-        default=None, description="Pod template file, for the Kubernetes executor."
-    )
 
 
 class ScheduleConfig(Section):
@@ -149,24 +133,11 @@ class ScheduleConfig(Section):
         description="Retries of a failed task; 0: none. Errors that a retry cannot repair fail at "
         "once; attempts that the platform kills are not counted.",
     )
-    retry_delay_seconds: int = Field(
-        default=30, ge=0, description="Pause before a retry, doubled with each up to ten minutes."
-    )
-    tasks: dict[str, TaskConfig] = Field(
+    tasks: dict[Task, dict[Literal["queue", "pool", "executor", "executor_config"], Any]] = Field(
         default={},
-        description="Queue, pool, executor or pod template of single tasks, by name: generate on "
-        "machines with a GPU, partition and evaluate on those that may see private data.",
+        description="Airflow's arguments of single tasks, by name: generate on machines with a "
+        "GPU, partition and evaluate on those that may see private data.",
     )
-
-    @field_validator("tasks")
-    @classmethod
-    def _tasks_are_known(cls, value: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
-        for name in value:
-            if name not in TASKS:
-                near = nearest(name, TASKS)
-                meant = f"; did you mean {near}?" if near else f": {', '.join(TASKS)}"
-                raise ValueError(f"{name} is not a task of the DAG{meant}")
-        return value
 
     @model_validator(mode="after")
     def _by_time_or_by_asset(self) -> ScheduleConfig:
@@ -175,32 +146,6 @@ class ScheduleConfig(Section):
         if self.version is not None and self.asset is None:
             raise ValueError(f"version={self.version} needs asset: its events carry the version")
         return self
-
-
-class AlertsConfig(Section):
-    """Which events Airflow reports, and by which of its notifiers. Nothing shapes a release."""
-
-    tell: tuple[Literal["refused", "failed_validation", "lost", "few_left"], ...] = Field(
-        default=("refused", "failed_validation", "lost", "few_left"),
-        description="Events that are reported.",
-    )
-    releases_left: int = Field(
-        default=3, ge=1, description="few_left: alert if fewer releases like the last one fit."
-    )
-    notifiers: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Notifiers of Airflow: the `class` of each, and its arguments."
-    )
-
-    @field_validator("notifiers")
-    @classmethod
-    def _check_classes(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        for notifier in value:
-            if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", str(notifier.get("class"))):
-                raise ValueError(
-                    "each needs the full name of a class, such as "
-                    "{class: airflow.providers.smtp.notifications.smtp.SmtpNotifier, to: a@b.org}"
-                )
-        return value
 
 
 class Config(Section):
@@ -226,8 +171,23 @@ class Config(Section):
         description="What records of a release say and no certificate can know, by field: a text.",
     )
     schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
-    alerts: AlertsConfig = AlertsConfig()
+    alerts: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="Notifiers of Airflow that hear of refusals, failed suites, lost releases and "
+        "accounts that run out: the `class` of each, and its arguments.",
+    )
     files: dict[Annotated[str, Field(pattern=NAME)], FileConfig] = Field(default_factory=dict)
+
+    @field_validator("alerts")
+    @classmethod
+    def _name_classes(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for notifier in value:
+            if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", str(notifier.get("class"))):
+                raise ValueError(
+                    "each needs the full name of a class, such as "
+                    "{class: airflow.providers.smtp.notifications.smtp.SmtpNotifier, to: a@b.org}"
+                )
+        return value
 
     @field_validator("files")
     @classmethod

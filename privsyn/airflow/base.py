@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,9 +29,9 @@ from airflow.sdk.exceptions import (
 from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
-from privsyn.airflow.schedule import version_of
-from privsyn.config import as_overrides, environment_overrides
+from privsyn.config import PARTITION_KEY, as_overrides, environment_overrides
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
+from privsyn.section import NAME
 
 if TYPE_CHECKING:
     from privsyn.release.plan import Plan
@@ -86,7 +87,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
             must render templates as native objects.
         params_path: params.yaml of the project. Default: see privsyn.airflow.project.
-        version_from: Where the dataset's version is; see schedule.version_of.
+        version_from: Where the dataset's version is; see version_of.
         overrides: Settings on top of params.yaml by dotted name, in a DAG of one's own. None: those
             of the run's trigger form.
     """
@@ -251,6 +252,48 @@ def place(error: Exception) -> str:
     return f"{type(error).__name__}{where}. Its message is withheld: it may hold private text."
 
 
+def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
+    """The version of the dataset that a run is for; None where the form says it.
+
+    An upstream asset may start runs. What its event says enters the release's name and certificate,
+    so whoever updates the asset must say nothing there that depends on records: a month, a number
+    of the export. A partition's key is that of the run, which a run by hand may have too. Of
+    several events that Airflow has gathered into one run the newest counts: it is of the data that
+    is there now.
+
+    Args:
+        context: Of the task.
+        source: ``schedule.<method>.version``.
+
+    Raises:
+        ConfigError: The events say none, or one that is no version.
+    """
+    if source is None:
+        return None
+    if source == PARTITION_KEY:
+        version = context["dag_run"].partition_key
+        if version is None:
+            return None
+    else:
+        given = context["triggering_asset_events"]
+        events = [event for asset in list(given) for event in given[asset]]
+        if not events:
+            return None
+        newest = max(events, key=lambda event: event.timestamp)
+        version = newest.extra.get(source.removeprefix("extra."))
+    if not isinstance(version, str) or not re.fullmatch(NAME, version):
+        # The version is public by contract, and cut: whoever updates the asset may put anything
+        # there.
+        shown = f"{version!r:.80}" if isinstance(version, str) else "none"
+        raise ConfigError(
+            f"the version of the data that {source} of the asset's event gives ({shown}) must "
+            f"match {NAME}.",
+            hint="Set it where the asset is updated, or trigger the run by hand with "
+            "dataset.version.",
+        )
+    return version
+
+
 def _day(context: Mapping[str, Any]) -> Date:
     """The logical date of a scheduled run; the day it was asked for of a manual one."""
     # Runs on assets and by hand have no logical date in Airflow 3.
@@ -287,37 +330,29 @@ def _code(ti: Any) -> dict[str, str]:
     return {key: str(value) for key, value in known.items() if value}
 
 
-_AWS = "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_REGION AWS_ENDPOINT_URL"
-_GOOGLE = "GOOGLE_SERVICE_ACCOUNT_KEY GOOGLE_SERVICE_ACCOUNT GOOGLE_APPLICATION_CREDENTIALS"
-_AZURE = "AZURE_STORAGE_ACCOUNT_NAME AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_SAS_TOKEN"
-
-
-def _aws(connection: Any, extra: Mapping[str, Any]) -> tuple[str | None, ...]:
-    return (
-        connection.login,
-        connection.password,
-        extra.get("aws_session_token"),
-        extra.get("region_name"),
-        extra.get("endpoint_url"),
-    )
-
-
-def _google(connection: Any, extra: Mapping[str, Any]) -> tuple[str | None, ...]:
-    key = extra.get("keyfile_dict")
-    return json.dumps(key) if isinstance(key, Mapping) else key, None, extra.get("key_path")
-
-
-def _azure(connection: Any, extra: Mapping[str, Any]) -> tuple[str | None, ...]:
-    return connection.login, connection.password, extra.get("sas_token")
-
-
-_KINDS: dict[str, tuple[str, Callable[[Any, Mapping[str, Any]], tuple[str | None, ...]], set[str]]]
-_KINDS = {
-    "aws": (_AWS, _aws, {"aws_session_token", "region_name", "endpoint_url"}),
-    "google_cloud_platform": (_GOOGLE, _google, {"keyfile_dict", "key_path", "project"}),
-    "wasb": (_AZURE, _azure, {"sas_token"}),
+_CREDENTIALS: dict[str, dict[str, str | None]] = {
+    "aws": {
+        "AWS_ACCESS_KEY_ID": "login",
+        "AWS_SECRET_ACCESS_KEY": "password",
+        "AWS_SESSION_TOKEN": "aws_session_token",
+        "AWS_REGION": "region_name",
+        "AWS_ENDPOINT_URL": "endpoint_url",
+    },
+    "google_cloud_platform": {
+        "GOOGLE_SERVICE_ACCOUNT_KEY": "keyfile_dict",
+        "GOOGLE_SERVICE_ACCOUNT": None,
+        "GOOGLE_APPLICATION_CREDENTIALS": "key_path",
+    },
+    "wasb": {
+        "AZURE_STORAGE_ACCOUNT_NAME": "login",
+        "AZURE_STORAGE_ACCOUNT_KEY": "password",
+        "AZURE_STORAGE_SAS_TOKEN": "sas_token",
+    },
 }
-"""Kind of connection -> the variables it sets, their values, and the extras it may have."""
+"""Kind of connection -> variable -> what it holds: login, password or an extra. None: one of the
+machine's that must not be used beside them."""
+_NO_CREDENTIAL = {"google_cloud_platform": {"project"}}
+"""Extras that a connection may have, too."""
 
 
 @contextmanager
@@ -346,12 +381,12 @@ def connection_environment(connection_id: str | None) -> Iterator[None]:
 def credentials(connection_id: str) -> dict[str, str | None]:
     """Variable -> value of a connection; None where one of the machine's must not be used."""
     connection, where = _connection(connection_id), f"services.connection={connection_id}"
-    if connection.conn_type not in _KINDS:
+    kind = connection.conn_type
+    if kind not in _CREDENTIALS:
         raise ConfigError(
-            f"{where}: a connection of type {connection.conn_type} has no store credentials.",
-            hint=f"Use a connection of type {', '.join(_KINDS)}.",
+            f"{where}: a connection of type {kind} has no store credentials.",
+            hint=f"Use a connection of type {', '.join(_CREDENTIALS)}.",
         )
-    names, read, known = _KINDS[connection.conn_type]
     try:
         extra = connection.extra_dejson
     except ValueError:
@@ -360,18 +395,25 @@ def credentials(connection_id: str) -> dict[str, str | None]:
         raise ConfigError(
             f"{where}: its extra field is not a JSON object.", hint="Fix the connection in Airflow."
         )
+    sources = _CREDENTIALS[kind]
+    known = set(filter(None, sources.values())) - {"login", "password"}
+    known |= _NO_CREDENTIAL.get(kind, set())
     # Refused and not ignored: an extra such as a role to assume changes whose rights are used.
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ConfigError(
             f"{where}: privsyn reads only the extras {', '.join(sorted(known))} of a connection "
-            f"of type {connection.conn_type}, and this one also has {', '.join(unknown)}.",
+            f"of type {kind}, and this one also has {', '.join(unknown)}.",
             hint="Remove them. To use a role of the machine, set no connection.",
         )
-    values = dict(zip(names.split(), read(connection, extra), strict=True))
+    held = {**extra, "login": connection.login, "password": connection.password}
+    values = {name: held.get(source) for name, source in sources.items()}
     if not any(values.values()):
         raise ConfigError(f"{where} has no credentials.", hint="Fix the connection in Airflow.")
-    return values
+    return {
+        name: json.dumps(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+    }
 
 
 def _connection(connection_id: str) -> Any:

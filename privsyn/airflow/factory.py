@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, TriggerRule, task
 
 from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
@@ -28,7 +29,7 @@ from privsyn.airflow.generate import (
     PreflightOperator,
     TrainOperator,
 )
-from privsyn.airflow.params import form, room_of
+from privsyn.airflow.params import form
 from privsyn.airflow.project import (
     GPU_POOL,
     Project,
@@ -47,8 +48,14 @@ from privsyn.airflow.publish import (
     PublishStudentOperator,
     ValidateOperator,
 )
-from privsyn.airflow.schedule import Routing, schedule_of
-from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
+from privsyn.config import (
+    PARTITION_KEY,
+    Config,
+    ScheduleConfig,
+    Task,
+    environment_overrides,
+    load_config,
+)
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import ApprovalConfig, asks_approval
 from privsyn.methods.registry import load_method
@@ -111,61 +118,58 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             "params_path": str(project.params),
             "version_from": schedule.version,
         }
-        | retry_arguments(schedule)
+        | retry_arguments(schedule.retries)
         | alert_arguments(config, project),
-        params=form(config, method, room_of(config, project.root)),
+        params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
-        approval, routing = (
-            asks_approval(config.account, project.root), Routing(schedule, project.dvc_pool)
-        )  # fmt: skip
+        arguments = partial(task_arguments, schedule, project.dvc_pool)
+        approval = asks_approval(config.account, project.root)
         chain = release_chain(
             method,
             approval,
             params_path=str(project.params),
             version_from=schedule.version,
-            routing=routing,
+            arguments=arguments,
             outlets=[Asset(project.asset(config.dataset.name, method))],
             audit_blocks=config.evaluate.audit == "block",
         )
         if teaches(method):
-            distill = DistillOperator(task_id="distill", **routing.of("distill"))
-            measure = EvaluateStudentOperator(
-                task_id="evaluate_student",
-                trigger_rule=TriggerRule.NONE_FAILED,
-                **routing.of("evaluate_student"),
-            )
-            publish_student = PublishStudentOperator(
-                task_id="publish_student",
-                **routing.of("publish_student"),
-                outlets=[Asset(project.asset(config.dataset.name, STUDENTS))],
-                trigger_rule=TriggerRule.NONE_FAILED,
-            )
-            chain.validate >> distill >> chain.evaluate
-            # Measured before it is published; the trigger rule of publish says whether a failed
-            # measurement holds it back.
-            distill >> measure >> (chain.approve_publish or chain.publish)
-            chain.publish >> publish_student >> chain.settle
-            distill >> publish_student
-            if chain.approve_publish is not None:
-                from privsyn.airflow.approval import ApproveStudentOperator
-
-                (
-                    chain.publish
-                    >> ApproveStudentOperator(
-                        task_id="approve_student",
-                        hours=approval.hours,
-                        trigger_rule=TriggerRule.NONE_FAILED,
-                        **routing.of("approve_student"),
-                    )
-                    >> publish_student
-                )
+            asset = Asset(project.asset(config.dataset.name, STUDENTS))
+            student_chain(chain, approval, arguments, asset)
     return dag
+
+
+def schedule_of(schedule: ScheduleConfig) -> Any:
+    """Airflow's schedule of a DAG: a cron expression, an asset, or none."""
+    if schedule.asset is None:
+        return schedule.cron
+    if schedule.version == PARTITION_KEY:
+        return PartitionedAssetTimetable(assets=Asset(schedule.asset))
+    return [Asset(schedule.asset)]
+
+
+Arguments = Callable[[Task], dict[str, Any]]
+_LOADS_MODELS = ("preflight", "train", "generate", "distill")
+_RUNS_DVC = ("publish", "publish_student")
+
+
+def task_arguments(schedule: ScheduleConfig, dvc_pool: str, task: Task) -> dict[str, Any]:
+    """Name and place of a task: its pool, and what ``schedule.<method>.tasks`` sets in its place.
+
+    Args:
+        schedule: Of the method.
+        dvc_pool: Pool of what runs DVC.
+        task: Its name.
+    """
+    pool = GPU_POOL if task in _LOADS_MODELS else dvc_pool if task in _RUNS_DVC else None
+    arguments: dict[str, Any] = {"task_id": task} | ({"pool": pool} if pool else {})
+    return arguments | {str(name): value for name, value in schedule.tasks.get(task, {}).items()}
 
 
 def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
     """Airflow's arguments of tasks that send alerts; empty without notifiers."""
-    if not (config.alerts.tell and config.alerts.notifiers):
+    if not config.alerts:
         return {}
     alert = Alert(str(project.params))
     return {"on_failure_callback": [alert], "on_success_callback": [alert]}
@@ -248,7 +252,7 @@ def release_chain(
     approval: ApprovalConfig,
     *,
     params_path: str,
-    routing: Routing,
+    arguments: Arguments,
     outlets: Sequence[Asset] = (),
     version_from: str | None = None,
     own_dag: bool = True,
@@ -261,7 +265,7 @@ def release_chain(
         method: Which.
         approval: What waits for a person.
         params_path: params.yaml of the project.
-        routing: Where the tasks run.
+        arguments: Airflow's, of a task: see task_arguments.
         outlets: What publishing updates.
         version_from: See StageOperator.
         own_dag: The DAG is this release's: its tasks are named as they are, and it renders
@@ -273,45 +277,44 @@ def release_chain(
         "params_path": params_path, "version_from": version_from, "overrides": overrides
     }  # fmt: skip
 
-    def at(task: str) -> dict[str, Any]:
-        return {"task_id": task, **routing.of(task)}
-
-    plan = PlanOperator(**at("plan"), method=method, **shared)
+    plan = PlanOperator(**arguments("plan"), method=method, **shared)
     shared["plan"] = PLAN if own_dag else plan.output
-    reserve = ReserveBudgetOperator(**at("reserve"), **shared)
-    preflight = PreflightOperator(**at("preflight"), **shared)
-    partition = PartitionOperator(**at("partition"), **shared)
+    reserve = ReserveBudgetOperator(**arguments("reserve"), **shared)
+    preflight = PreflightOperator(**arguments("preflight"), **shared)
+    partition = PartitionOperator(**arguments("partition"), **shared)
     generate = GenerateShardOperator.partial(
-        **at("generate"),
+        **arguments("generate"),
         map_index_template="shard {{ task.shard }}",
         **shared,  # partial takes none but Airflow's own from the DAG
     ).expand(shard=partition.output)
     # Where the release exists already, generate has no shard and is skipped.
-    certify = CertifyOperator(**at("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared)
-    validate = ValidateOperator(**at("validate"), **shared)
-    evaluate = EvaluateOperator(**at("evaluate"), **shared)
+    certify = CertifyOperator(
+        **arguments("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared
+    )
+    validate = ValidateOperator(**arguments("validate"), **shared)
+    evaluate = EvaluateOperator(**arguments("evaluate"), **shared)
     # A release that is valid and paid for is published though measuring it failed or was killed.
     # The stage refuses one that an audit has not let through; the rule saves it the asking.
     measured = TriggerRule.ALL_SUCCESS if audit_blocks else TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     publish = PublishOperator(
-        **at("publish"),
+        **arguments("publish"),
         outlets=list(outlets),
         trigger_rule=TriggerRule.ALL_SUCCESS if approval.publish else measured,
         **shared,
     )
-    settle = SettleBudgetOperator(**at("settle"), **shared)
+    settle = SettleBudgetOperator(**arguments("settle"), **shared)
     approve: StageOperator | None = None
     if approval.spend_above is not None:
         from privsyn.airflow.approval import ApproveSpendOperator
 
-        spend = ApproveSpendOperator(**at("approve_spend"), hours=approval.hours, **shared)
+        spend = ApproveSpendOperator(**arguments("approve_spend"), hours=approval.hours, **shared)
         # Before reserve: a rejection must leave nothing set aside.
         plan >> spend >> reserve
     if approval.publish:
         from privsyn.airflow.approval import ApprovePublishOperator
 
         approve = ApprovePublishOperator(
-            **at("approve_publish"), hours=approval.hours, trigger_rule=measured, **shared
+            **arguments("approve_publish"), hours=approval.hours, trigger_rule=measured, **shared
         )
         [validate, evaluate] >> approve >> publish
     else:
@@ -320,9 +323,41 @@ def release_chain(
     certify >> validate >> evaluate
     publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
     if trains(method):
-        train = TrainOperator(**at("train"), **shared)
+        train = TrainOperator(**arguments("train"), **shared)
         partition >> train >> generate
     return Chain(validate, evaluate, publish, settle, approve)
+
+
+def student_chain(
+    chain: Chain, approval: ApprovalConfig, arguments: Arguments, asset: Asset
+) -> None:
+    """The tasks of a student, who is trained on a release's texts once they are valid.
+
+    Args:
+        chain: Tasks of the release, in the DAG that is being made.
+        approval: What waits for a person.
+        arguments: As of ``release_chain``.
+        asset: What publishing the student updates.
+    """
+    distill = DistillOperator(**arguments("distill"))
+    rule = TriggerRule.NONE_FAILED
+    measure = EvaluateStudentOperator(**arguments("evaluate_student"), trigger_rule=rule)
+    publish = PublishStudentOperator(
+        **arguments("publish_student"), outlets=[asset], trigger_rule=rule
+    )
+    chain.validate >> distill >> chain.evaluate
+    # Measured before it is published; the trigger rule of publish says whether a failed
+    # measurement holds it back.
+    distill >> measure >> (chain.approve_publish or chain.publish)
+    chain.publish >> publish >> chain.settle
+    distill >> publish
+    if chain.approve_publish is not None:
+        from privsyn.airflow.approval import ApproveStudentOperator
+
+        approve = ApproveStudentOperator(
+            **arguments("approve_student"), hours=approval.hours, trigger_rule=rule
+        )
+        chain.publish >> approve >> publish
 
 
 def release_group(
@@ -356,12 +391,12 @@ def release_group(
     project = Project(Path(params_path) if params_path else params_file())
     config = load_config(project.params, environment_overrides())
     schedule = config.schedule.get(method, ScheduleConfig())
-    with TaskGroup(group_id=group_id, default_args=retry_arguments(schedule)):
+    with TaskGroup(group_id=group_id, default_args=retry_arguments(schedule.retries)):
         chain = release_chain(
             method,
             asks_approval(config.account, project.root),
             params_path=str(project.params),
-            routing=Routing(schedule, project.dvc_pool),
+            arguments=partial(task_arguments, schedule, project.dvc_pool),
             outlets=outlets,
             own_dag=False,
             overrides=settings or {},

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseNotifier, RetryDecision, RetryPolicy
 
-from privsyn.config import AlertsConfig, ScheduleConfig, environment_overrides, load_config
+from privsyn.config import environment_overrides, load_config
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -43,7 +43,8 @@ from privsyn.errors import (
 
 KILLS = 10
 """Tries of a task that the platform may kill, beside its retries."""
-LONGEST_PAUSE = timedelta(minutes=10)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(minutes=10)
+"""Before the first retry, doubled with each, and before any."""
 OUTWARD = (BudgetExceeded, PolicyBroken, AccountMismatch, ApprovalNeeded)
 """Errors that follow from settings, the ledger and people alone. What another says may depend on
 the private file, and is for the task's log: Airflow hands errors on to lineage servers."""
@@ -151,17 +152,18 @@ def _count(try_number: int, max_tries: int, context: Mapping[str, Any] | None) -
     return failed
 
 
-def retry_arguments(schedule: ScheduleConfig) -> dict[str, Any]:
-    """Airflow's arguments of a task that is retried as a schedule says. No retries: none at all."""
-    pause = timedelta(seconds=schedule.retry_delay_seconds)
+def retry_arguments(retries: int) -> dict[str, Any]:
+    """Airflow's arguments of a task that is retried so often. 0: not even after a kill."""
     return {
-        "retries": schedule.retries + KILLS if schedule.retries else 0,
-        "retry_delay": pause,
-        "retry_policy": TaskRetries(schedule.retries, pause),
+        "retries": retries + KILLS if retries else 0,
+        "retry_delay": FIRST_PAUSE,
+        "retry_policy": TaskRetries(retries, FIRST_PAUSE),
     }
 
 
 log = logging.getLogger(__name__)
+FEW = 3
+"""An alert tells of an account that can pay for fewer releases like the last one."""
 SUITES = ("validate", "distill")
 """Stages that refuse by the suite, which reads synthetic records alone. Others that raise the same
 error refuse by the disclosure audit, which reads private ones: no alert sends its answer away."""
@@ -191,7 +193,7 @@ class Message:
 
 
 class Alert(BaseNotifier):  # type: ignore[misc]
-    """Callback of the tasks of a release: tells what params.yaml asks for, or nothing.
+    """Callback of the tasks of a release: tells the notifiers of params.yaml, or nothing.
 
     It holds no address: addresses may be secrets, and are read when there is something to tell. It
     never fails a task.
@@ -208,47 +210,45 @@ class Alert(BaseNotifier):  # type: ignore[misc]
         """See BaseNotifier. Called when a task has succeeded, or has failed for good."""
         try:
             config = load_config(Path(self.params_path), environment_overrides())
-            messages = list(_messages(context, config.alerts))
+            messages = list(_messages(context))
         except Exception as error:  # of a foreign one the text may be private
             log.error("no alert: %s", type(error).__name__)
             return
         for message in messages:
-            for notifier in config.alerts.notifiers:
+            for notifier in config.alerts:
                 try:
                     _send(message, notifier)
                 except Exception as error:  # the text may quote an address, which may be a secret
                     log.error("alert by %s failed: %s", notifier["class"], type(error).__name__)
 
 
-def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
+def _messages(context: Mapping[str, Any]) -> Iterator[Message]:
     failed = context.get("exception")
     kind, reason = (failed.kind, failed.reason) if isinstance(failed, StageFailed) else (None, "")
     task = context["task"]
     if kind is not None and issubclass(kind, BudgetExceeded | AccountMismatch | PaidBefore):
-        if "refused" in alerts.tell:
-            yield _message("refused", f"The budget rejected a release. {reason}", context)
+        yield _message("refused", f"The budget rejected a release. {reason}", context)
     elif kind is not None and issubclass(kind, ValidationFailed):
-        if task.stage in SUITES and "failed_validation" in alerts.tell:
+        if task.stage in SUITES:
             yield _message(
                 "failed_validation",
                 "The release failed validation. It stays in quarantine, and its cost is spent.",
                 context,
             )
     elif task.stage == "settle":
-        yield from _messages_at_end(context, alerts)
+        yield from _messages_at_end(context)
 
 
-def _messages_at_end(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
+def _messages_at_end(context: Mapping[str, Any]) -> Iterator[Message]:
     """What the end of a run tells: its teardown runs whatever became of the release."""
     from privsyn.stages.plan import preview
 
     planned, ctx = context["task"].read_plan(), context["task"].open(context)
-    if "lost" in alerts.tell and ctx.ledger.releases.get(planned.id).state == "LOST":
+    if ctx.ledger.releases.get(planned.id).state == "LOST":
         yield _message(
             "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
         )
-    few = "few_left" in alerts.tell
-    if few and (left := preview(ctx, planned).copies) < alerts.releases_left:
+    if (left := preview(ctx, planned).copies) < FEW:
         what = "release" if left == 1 else "releases"
         yield _message(
             "few_left", f"The account can pay for {left} more {what} like this one.", context

@@ -133,7 +133,7 @@ def ledger_report_dag(project: Project | None = None) -> DAG:
         max_active_runs=1,
         tags=project.tags | {f"dataset:{config.dataset.name}"},
         default_args={"owner": OWNER, "params_path": str(project.params)}
-        | retry_arguments(ScheduleConfig()),
+        | retry_arguments(ScheduleConfig().retries),
     ) as dag:
         LedgerBalancesOperator(task_id="balances")
         UnfinishedReleasesOperator(task_id="unfinished")

@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from docker.utils.build import exclude_paths
 
 from privsyn import __version__
-from privsyn.config import TASKS, parse_config
+from privsyn.config import Task, parse_config
 from privsyn.ledger.leases import LEASE_TTL
 from privsyn.methods.registry import METHODS
 from tools.local.cluster import ROUTES, WORKERS
@@ -155,7 +155,7 @@ def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
         assert "//privsyn_app:" in str(config.services.ledger), name
         for method in METHODS:  # what is not routed may land where no private file is
             tasks = config.schedule[method].tasks.items()
-            assert {task: routed.queue for task, routed in tasks} == ROUTES, (name, method)
+            assert {task: routed["queue"] for task, routed in tasks} == ROUTES, (name, method)
 
 
 def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ def test_one_worker_sees_the_records(compose: dict[str, Any]) -> None:
 
 
 def test_routes_name_tasks() -> None:
-    assert set(ROUTES) <= set(TASKS)
+    assert set(ROUTES) <= set(get_args(Task))
     assert {q for found in WORKERS.values() for q in found.split(",")} >= set(ROUTES.values())
 
 

@@ -68,7 +68,7 @@ WORKERS: Mapping[str, str] = {
 """Queues of each worker."""
 
 ROUTES: Mapping[str, str] = {
-    "reserve": "private", "partition": "private", "evaluate": "private", "baseline": "private",
+    "reserve": "private", "partition": "private", "evaluate": "private",
     "evaluate_student": "private", "publish": "publish", "publish_student": "publish",
     "train": "gpu", "generate": "gpu", "distill": "gpu",
 }  # fmt: skip

@@ -134,9 +134,8 @@ def test_the_next_step_comes_first_and_no_line_is_cut(caplog):
 def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
     """The pauses that Airflow is asked for, one after the other."""
     from privsyn.airflow.failures import KILLS, StageFailed, retry_arguments
-    from privsyn.config import ScheduleConfig
 
-    asked = retry_arguments(ScheduleConfig())
+    asked = retry_arguments(5)
     policy, store = asked["retry_policy"], Store()
     away = StageFailed.of(errors.LedgerUnavailable("the ledger is away."))
     killed = StageFailed("generate was killed by SIGKILL.", killed=True)
@@ -153,17 +152,11 @@ def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
             assert kill.action.value == "retry"
     assert waited >= 600
     assert len(store) == 1
-    assert asked["retries"] == ScheduleConfig().retries + KILLS
+    assert asked["retries"] == 5 + KILLS
+    assert retry_arguments(0)["retries"] == 0, "not even after a kill"
     # Clearing the task raises max_tries, and it may fail as often again.
     answer = policy.evaluate(away, tries, tries + asked["retries"], {"task_state_store": store})
     assert answer.action.value == "retry"
-
-
-def test_no_retries_are_none_of_any_kind():
-    from privsyn.airflow.failures import retry_arguments
-    from privsyn.config import ScheduleConfig
-
-    assert retry_arguments(ScheduleConfig(retries=0))["retries"] == 0
 
 
 def test_a_task_that_is_skipped_has_not_failed(caplog):

@@ -37,7 +37,7 @@ def events(*extras):
 
 
 def found(source, *extras, partition=None):
-    from privsyn.airflow.schedule import version_of
+    from privsyn.airflow.base import version_of
 
     run = SimpleNamespace(partition_key=partition)
     return version_of({"dag_run": run, "triggering_asset_events": events(*extras)}, source)
@@ -71,7 +71,7 @@ def test_what_is_no_version_is_refused_and_never_the_form_s(value):
 def test_the_schedule_is_airflow_s():
     from airflow.sdk import Asset, PartitionedAssetTimetable
 
-    from privsyn.airflow.schedule import schedule_of
+    from privsyn.airflow.factory import schedule_of
 
     assert schedule_of(ScheduleConfig(cron="@daily")) == "@daily"
     assert schedule_of(ScheduleConfig()) is None

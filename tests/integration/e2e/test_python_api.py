@@ -447,7 +447,7 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
         "methods.private_evolution.label_split": None,
         "performance.threads": 2,
         "dataset.holdout": 0.5,
-        "alerts.tell": ["lost"],
+        "alerts": [{"class": "a.B"}],
         "schedule.dp_lora.retries": 3,
     }
     privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
@@ -457,6 +457,6 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     assert config.method("private_evolution").text.max_tokens == 9
     assert config.method("invisible_ink").texts_per_label == 40
     assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
-    assert config.alerts.tell == ("lost",)
+    assert config.alerts == ({"class": "a.B"},)
     assert config.schedule["dp_lora"].retries == 3
     assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()

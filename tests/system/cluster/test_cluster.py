@@ -181,7 +181,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     project = build_project(
         root / "project",
         methods={"invisible_ink": METHODS["invisible_ink"] | {"max_tokens": 32}},
-        schedule={"invisible_ink": {"retry_delay_seconds": 5}},
     )
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     server = sa.make_url(postgres).set(database=None).render_as_string(hide_password=False)

@@ -87,7 +87,7 @@ def make_project(root: Path) -> DagProject:
         "evaluate": {"enabled": True},
         "validation": {"min_share": 0.0},
         "performance": {"shards": 2, "threads": 1},
-        "schedule": {"invisible_ink": {"cron": "@weekly", "retries": 1, "retry_delay_seconds": 0}},
+        "schedule": {"invisible_ink": {"cron": "@weekly", "retries": 1}},
     }
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     rows = [

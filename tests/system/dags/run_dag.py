@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 
@@ -34,8 +35,10 @@ from airflow.sdk import BaseNotifier  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
 from sqlalchemy import select  # noqa: E402
 
+from privsyn.airflow import failures  # noqa: E402
 from privsyn.airflow.factory import method_dag  # noqa: E402
 
+failures.FIRST_PAUSE, failures.FEW = timedelta(0), 9
 logging.getLogger("privsyn.airflow").setLevel(logging.INFO)
 
 
@@ -113,7 +116,7 @@ def dag_of(order: dict):
     return dag
 
 
-NOTIFY = "alerts.notifiers=[{class: __main__.Keeper}]"
+NOTIFY = "alerts=[{class: __main__.Keeper}]"
 alerts: list[dict] = []
 
 

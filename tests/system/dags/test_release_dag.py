@@ -23,7 +23,6 @@ PARTITIONED = [
     "account.strict=false",
 ]
 """Of a dataset of its own, whose versions have a file each; the same people, for the test."""
-FEW = ["alerts.releases_left=9"]
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/train_on_release.py"
 
 
@@ -32,8 +31,8 @@ def runs(project):
     """Killed once while drawing; the same; too much for the account; a
     DAG of a user's own that makes it on its way; the example that trains on it."""
     orders = [
-        {"kill": True, "set": FEW},
-        {"set": FEW},
+        {"kill": True},
+        {},
         {"conf": {"privacy.draw": 1}, "set": ["privacy.epsilon=19.5"]},
         *(
             {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}

@@ -111,7 +111,7 @@ def settings(of, name, schedule, version="v1", **account):
     params["account"] |= {"name": name, "strict": False, **account}  # they share one file here
     params["evaluate"] = {"enabled": False}
     params["performance"]["shards"] = 1
-    params["schedule"] = {"invisible_ink": {"retries": 0, "retry_delay_seconds": 0, **schedule}}
+    params["schedule"] = {"invisible_ink": {"retries": 0, **schedule}}
     return yaml.safe_dump(params)
 
 

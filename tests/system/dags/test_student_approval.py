@@ -36,7 +36,7 @@ def project(tmp_path_factory):
         account={"approval": {"publish": True, "two_people": True}},
         evaluate={"enabled": False},
         performance={"shards": 1},
-        schedule={TEACHER: {"retries": 0, "retry_delay_seconds": 0}},
+        schedule={TEACHER: {"retries": 0}},
     )
     keep_dag(project.root, TEACHER)
     return DagProject(project.root)
