@@ -1,15 +1,16 @@
 """What a guarantee means in words, cautions where it is weak, and advice on sizes and prompts.
 
 Public settings are all that is read. A caution is advice: what an account must not exceed is its
-policy, with ``account.limits``.
+policy, with ``account.limits``. Conditions and sentences are in ``templates/cautions.yaml``.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.readers.columns import called_after_people
@@ -35,9 +36,12 @@ from privsyn.methods.base import Mechanism, SizedFor
 from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH, TINY
 from privsyn.release.plan import DatasetIdentity
+from privsyn.sentences import Rows
 
 if TYPE_CHECKING:
     from privsyn.config import Config
+
+CAUTIONS = Rows(Path(__file__).parent / "templates" / "cautions.yaml")
 
 LARGE_DELTA = 1e-4
 """From here on a delta is large for any but a small group, whose size is then to be told."""
@@ -81,19 +85,16 @@ def of_epsilon(
     named = f"privacy.epsilon={epsilon:g}"
     if spent is not None and rated_epsilon(epsilon, spent) != epsilon:
         epsilon, named = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
-    level, scale = strength(epsilon, right), scale_of(epsilon, right)
-    if level is Strength.WEAK:
-        return (
-            f"{named} is {level} against somebody who knows all the data but that of one {unit} "
-            f"({scale}). Whether it is enough is for the owner of the data to decide.",
-        )
-    if level is Strength.NONE:
-        return (
-            f"{named} is {level}: somebody who knows all the data but that of one {unit} may find "
-            f"out nearly every time if it was used ({scale}). Treat the release like the private "
-            "data.",
-        )
-    return ()
+    level = strength(epsilon, right)
+    return CAUTIONS.says(
+        "epsilon",
+        named=named,
+        unit=unit,
+        level=level,
+        weak=level is Strength.WEAK,
+        nothing=level is Strength.NONE,
+        scale=scale_of(epsilon, right),
+    )
 
 
 def on_secret(unit: str, epsilon: float, known: Risk) -> str:
@@ -105,13 +106,8 @@ def on_secret(unit: str, epsilon: float, known: Risk) -> str:
         known: The risk from them.
     """
     chance = math.ceil(100 * known.right - 1e-9)
-    guess = "perhaps every time" if chance >= 100 else f"at most {chance} times in 100"
-    return (
-        f"This counts on a secret: which bucket each {unit}'s records were put into. It was drawn "
-        "anew for this release and is deleted with the private copy of the records. Somebody who "
-        f"knows it all the same guesses right {guess}: for them epsilon is "
-        f"{format_epsilon(epsilon, digits=4)}."
-    )
+    facts = {"unit": unit, "chance": chance, "epsilon": format_epsilon(epsilon, digits=4)}
+    return str(CAUTIONS.first("secret", facts)["says"])
 
 
 def odds_of(
@@ -156,26 +152,15 @@ def of_release(
     right: float | None = None,
 ) -> tuple[str, ...]:
     """Cautions on what one release may cost; ``spent`` and ``right`` as of_epsilon has them."""
-    epsilon, delta, unit = privacy.epsilon, privacy.delta, account.unit
-    cautions = [*of_epsilon(epsilon, unit, spent, right)]
-    size = account.public_size
-    if size is not None and delta >= 1 / (10 * size):
-        cautions.append(
-            f"privacy.delta={delta:g} is at least one over ten times account.public_size={size}: "
-            f"releases that give whole records of some {unit} away would stay within it. Set it "
-            f"below {1 / (10 * size):.2g}."
-        )
-    elif size is None and delta >= LARGE_DELTA:
-        cautions.append(
-            f"privacy.delta={delta:g} is large: it should be below one over ten times the number "
-            f"of {plural(unit)}. Set account.public_size to a public estimate of that number."
-        )
-    if account.delta and delta > account.delta:
-        cautions.append(
-            f"privacy.delta={delta:g} is above account.delta={account.delta:g}: what the account "
-            "promises over its life is told at the smaller one."
-        )
-    return tuple(cautions)
+    return of_epsilon(privacy.epsilon, account.unit, spent, right) + CAUTIONS.says(
+        "release",
+        delta=privacy.delta,
+        size=account.public_size,
+        large=LARGE_DELTA,
+        unit=account.unit,
+        units=plural(account.unit),
+        account=account,
+    )
 
 
 def several(unit: str, column: str | None = None) -> str:
@@ -191,12 +176,7 @@ def several(unit: str, column: str | None = None) -> str:
 
 def of_cap(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
     """A caution where the account can pay for no release of the target."""
-    if privacy.epsilon <= account.epsilon:
-        return ()
-    return (
-        f"privacy.epsilon={privacy.epsilon:g} is above account.epsilon={account.epsilon:g}: the "
-        "account can pay for no release of it. Lower privacy.epsilon.",
-    )
+    return CAUTIONS.says("cap", privacy=privacy, account=account)
 
 
 def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -205,11 +185,10 @@ def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
     for label in labels:
         alike.setdefault(folded(label), []).append(label)
     return tuple(
-        f"dataset.labels: {' and '.join(map(repr, several))} differ by case, spaces or punctuation "
-        "alone, and are labels with texts of their own. If one is a slip, correct it in the file "
-        "and take it out."
-        for several in alike.values()
-        if len(several) > 1
+        line
+        for same in alike.values()
+        if len(same) > 1
+        for line in CAUTIONS.says("labels", alike=" and ".join(map(repr, same)))
     )
 
 
@@ -242,13 +221,7 @@ def of_each(most: int, things: str, unit: str | None, *, by_file: bool = False) 
 def not_people(unit: str | None, *, by_file: bool = False) -> str:
     """What to know where no column says whose a record is, else empty; as ``stand_in_unit``."""
     rows = stand_in_unit(unit, by_file=by_file)
-    if not rows:
-        return ""
-    named = "No unit was named" if unit is None else f"No unit but {FILE} was named"
-    return (
-        f"{named}: {rows}, not people, are protected. Whoever has several {rows} is protected "
-        "less, and less the more there are."
-    )
+    return "".join(CAUTIONS.says("not_people", rows=rows, unit=unit))
 
 
 def protected_unit(dataset: Mapping[str, Any], unit: str) -> str:
@@ -278,38 +251,35 @@ def of_prompts(
         models: The language models as a plan names them.
         own: Whether the settings bring prompts of their own, which need not say what a record is.
     """
-    advice = []
-    if dataset.document is None and not own and models:
-        advice.append(
-            "dataset.document is not set: the prompts do not say what a text is, and texts come "
-            "from anywhere. Set it first, in a few English words such as: a message from a "
-            "patient to a clinic."
-        )
-    advice += of_language(dataset, models)
-    if TINY in models:
-        advice.append(
-            "models.language=tiny is there to try things and writes hardly a sentence. For texts "
-            "to read: privsyn models fetch smollm2, then models.language=smollm2."
-        )
-    return tuple(advice)
+    return CAUTIONS.says(
+        "prompts",
+        public=dataset,
+        own=own,
+        models=models,
+        foreign=_foreign(dataset, models),
+        tiny=TINY,
+    )
 
 
-def of_language(public: DatasetConfig | DatasetIdentity, models: Iterable[str]) -> tuple[str, ...]:
+def of_language(
+    public: DatasetConfig | DatasetIdentity, models: Collection[str]
+) -> tuple[str, ...]:
     """A note where public words are in another language than the models, as far as letters tell."""
+    foreign = _foreign(public, models)
+    return CAUTIONS.says("prompts", public=public, own=True, models=(), foreign=foreign, tiny=TINY)
+
+
+def _foreign(public: DatasetConfig | DatasetIdentity, models: Collection[str]) -> str:
+    """The first of the models that knows English alone, where public words are not; else empty."""
     words = re.findall(r"[^\W\d_]+", " ".join([public.document or "", *public.labels]).casefold())
     foreign = (
         any(not word.isascii() for word in words)
         or not _ELSEWHERE.isdisjoint(words)
         or not all(is_latin(example.text) for example in public.examples)
     )
-    return tuple(_FOREIGN.format(name=name) for name in models if name in ENGLISH and foreign)[:1]
+    return next((name for name in models if name in ENGLISH and foreign), "")
 
 
-_FOREIGN = (
-    "dataset.document, dataset.labels or dataset.examples seem to be in another language than "
-    "English, and {name}, the default prompts, the embedder and the vocabulary know English alone: "
-    "see docs/models.md, Other languages."
-)
 _ELSEWHERE = frozenset(
     "der das ein eine einer eines einem einen und von vom für mit zum zur ist nicht "
     "un une le les des du et pour avec dans aux el los las una del para con por "
@@ -325,14 +295,7 @@ def of_bound(records: int, unit: str) -> tuple[str, ...]:
         records: Of a unit at most.
         unit: Who is protected.
     """
-    if records < MANY:
-        return ()
-    return (
-        f"dataset.max_records_per_unit={records} hides a {unit} with {records} records, and what "
-        f"{records} can move: noise is that of one record many times over, or what is released of "
-        f"each is that much less. Most releases are better at 1 to {MANY // 3}: of a {unit} with "
-        "more, some are left out, chosen by a keyed hash.",
-    )
+    return CAUTIONS.says("bound", records=records, unit=unit, many=MANY)
 
 
 MANY = 10
@@ -382,32 +345,16 @@ def of_sizes(
         buckets: How many cells there are, where each is a bucket of its own.
         there: Records that train; None where nobody knows.
     """
-    suited, divisor = mechanism.sized_for, mechanism.divisor
-    counted = there is not None and not there.public
+    suited, divisor, scarce = mechanism.sized_for, mechanism.divisor, SCARCE
+    facts = {"where": where, "buckets": buckets, "divisor": divisor, "there": there}
+    facts["publishes"] = PUBLISHES
     if divisor is not None:
         if there is not None and there.units >= CROWDED * divisor * buckets:
-            return (_crowding(where, divisor, buckets, there),)
-        lower = "Lower batch_size, or write fewer texts."
-        if there is not None and there.public:
-            to = max(1, there.records // buckets)
-            lower = f"Lower batch_size to {to}, or write fewer texts."
-        suited = SizedFor(
-            divisor * buckets,
-            f"{buckets} buckets of batch_size={divisor}",
-            f"buckets would be part empty and lean on the public model. {lower}",
-        )
-    if suited is None:
-        return ()
-    advice = f"{where}: {suited.settings} suit some {math.ceil(suited.records)} records"
-    if there is None:
-        return (f"{advice}: privsyn check says whether there are as many.",)
-    if suited.records <= (SCARCE if divisor is None else 1) * there.records:
-        return ()
-    publishes = f" {PUBLISHES}" if counted else ""
-    return (
-        f"{advice}, and {there.source} leaves {there.records} at most: "
-        f"{suited.otherwise}{publishes}",
-    )
+            return CAUTIONS.says("crowded", **facts, each=int(there.units // buckets))
+        otherwise = CAUTIONS.first("empty_buckets", facts)["says"]
+        settings = f"{buckets} buckets of batch_size={divisor}"
+        suited, scarce = SizedFor(divisor * buckets, settings, otherwise), 1
+    return () if suited is None else CAUTIONS.says("sizes", **facts, suited=suited, scarce=scarce)
 
 
 def of_label_sizes(
@@ -433,45 +380,15 @@ def of_label_sizes(
     else:
         return ()
     few = [
-        label for label, records in train.items() if 0 < records * SCARCE < suited_records[label]
+        f"{label} ({train[label]:.0f} records train, and the settings suit {suited:.0f})"
+        for label, suited in suited_records.items()
+        if 0 < train[label] * SCARCE < suited
     ]
-    if not few:
-        return ()
-    named = ", ".join(
-        f"{label} ({train[label]:.0f} records train, and the settings suit "
-        f"{suited_records[label]:.0f})"
-        for label in few
-    )
-    return (
-        f"{where}: too few records of {named}: texts of "
-        f"{'this label' if len(few) == 1 else 'these labels'} will hold more of noise and of the "
-        "public model than of the records. Fewer texts or candidates a label help, then one label "
-        f"for several, then a larger epsilon. {PUBLISHES}",
-    )
+    return CAUTIONS.says("label_sizes", where=where, few=few, publishes=PUBLISHES)
 
 
-PUBLISHES = (
-    "Settings are published, so take the new number from what was known without the file, never "
-    "from the counts shown here: following a count publishes something of it."
-)
+(PUBLISHES,) = CAUTIONS.says("publishes")
 """Beside advice that hangs on exact counts of records."""
-
-
-def _crowding(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
-    each = int(there.units // buckets)
-    if not there.public:
-        return (
-            f"{where}: {there.source} holds far more records than {buckets} buckets of "
-            f"batch_size={divisor} suit: a token reads all of its bucket, which takes longer in "
-            "proportion, and they outweigh the public model. Raise batch_size, or the number of "
-            f"buckets. {PUBLISHES}"
-        )
-    return (
-        f"{where}: {there.source} puts about {each} records into each of {buckets} buckets of "
-        f"batch_size={divisor}: a token reads them all, which takes {each / divisor:.0f} times as "
-        f"long, and they outweigh the public model by as much. Raise batch_size towards {each}, or "
-        "the number of buckets."
-    )
 
 
 def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) -> tuple[str, ...]:
@@ -484,14 +401,14 @@ def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) ->
     """
     if account.public_size is None:
         return ()
-    units = dataset.holdout * account.public_size
-    moved = min(1.0, 3 * scale / max(1.0, units))
-    if moved <= LARGE_NOISE:
-        return ()
-    return (
-        f"evaluate.paid: about {units:.0f} of account.public_size={account.public_size} "
-        f"{several(account.unit, dataset.unit)} are held out, of whom noise may move the accuracy "
-        f"by {moved:.0%}. Raise evaluate.paid.epsilon or dataset.holdout.",
+    held = dataset.holdout * account.public_size
+    return CAUTIONS.says(
+        "accuracy",
+        held=held,
+        size=account.public_size,
+        units=several(account.unit, dataset.unit),
+        moved=min(1.0, 3 * scale / max(1.0, held)),
+        large=LARGE_NOISE,
     )
 
 
@@ -501,20 +418,13 @@ LARGE_NOISE = 0.1
 
 def of_account(account: AccountConfig) -> tuple[str, ...]:
     """Cautions on what an account may spend in its life, one line each."""
-    cautions = []
-    if account.epsilon >= VAST_EPSILON:
-        cautions.append(
-            f"account.epsilon={account.epsilon:g} as a lifetime cap holds nothing back: releases "
-            f"that spend it are together {Strength.NONE}."
-        )
-    size = account.public_size
-    if account.delta >= (LARGE_DELTA if size is None else 1 / (10 * size)):
-        bound = "" if size is None else f" for account.public_size={size}"
-        cautions.append(f"account.delta={account.delta:g} is large{bound}.")
-    period = account.period
-    if period is not None and period.epsilon >= VAST_EPSILON:
-        cautions.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
-    return tuple(cautions)
+    return CAUTIONS.says(
+        "account",
+        account=account,
+        vast=VAST_EPSILON,
+        large=LARGE_DELTA,
+        no_protection=Strength.NONE,
+    )
 
 
 def settings_advice(

@@ -12,18 +12,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from jinja2 import Environment, StrictUndefined
 
 from privsyn.dp.accountant import format_epsilon
 from privsyn.layout import ARTIFACT, CERTIFICATE, IMAGES
 from privsyn.release.advice import RESEMBLANCE, scale_of
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.settings import Card
+from privsyn.sentences import fill, template
 
 TEMPLATES = Path(__file__).parent / "templates"
 WORD = "the curator's word"
@@ -48,7 +47,7 @@ def deployment(facts: ReleaseFacts) -> dict[str, Any]:
     """The entry of the registry, tier 3: plain values under the names of its schema."""
     labels = ", ".join(facts.labels)
     domain = f"Collections of {facts.things}" + f", each with a label among {labels}" * bool(labels)
-    filled: dict[str, Any] = _fill(
+    filled: dict[str, Any] = fill(
         yaml.safe_load(_template("deployment.yaml")),
         _template_values(facts)
         | {
@@ -66,7 +65,7 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
         return None
     # JSON needs no escapes for Markdown, which would show as backslashes.
     facts = replace(facts, words=one_line)
-    filled: dict[str, Any] = _fill(
+    filled: dict[str, Any] = fill(
         yaml.safe_load(_template("croissant.yaml")),
         _template_values(facts)
         | {
@@ -126,7 +125,7 @@ def card(facts: ReleaseFacts, front: Mapping[str, Any], form: str) -> str:
         "scale": scale_of(facts.judged_epsilon, facts.risk.right),
         "resemblance": RESEMBLANCE.format(unit=facts.unit),
     }
-    return _environment().from_string(_template("card.md")).render(known)
+    return template(_template("card.md")).render(known)
 
 
 def to_json(described: dict[str, Any]) -> str:
@@ -158,41 +157,12 @@ def _template_values(facts: ReleaseFacts) -> dict[str, Any]:
     }
 
 
-def _fill(value: Any, known: Mapping[str, Any]) -> Any:
-    """A value of a template with what it names. A key whose value is None is left out.
-
-    A text that is one expression alone becomes what the expression is worth: a number stays one.
-    """
-    if isinstance(value, dict):
-        filled = {key: _fill(one, known) for key, one in value.items()}
-        return {key: one for key, one in filled.items() if one is not None}
-    if isinstance(value, list):
-        return [_fill(one, known) for one in value]
-    if not isinstance(value, str):
-        return value
-    # Rendering gives text: a list or a number would be printed into it.
-    if alone := re.fullmatch(r"\{\{((?:(?!\}\}).)*)\}\}", value):
-        return _environment().compile_expression(alone[1], undefined_to_none=False)(**known)
-    return _environment().from_string(value).render(known)
-
-
-def _text(template: str, known: Mapping[str, Any]) -> str:
-    return _environment().from_string(" ".join(template.split())).render(known)
+def _text(text: str, known: Mapping[str, Any]) -> str:
+    return template(" ".join(text.split())).render(known)
 
 
 def _template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        undefined=StrictUndefined,
-        # No HTML is made: ReleaseFacts.words escapes for Markdown, YAML and JSON quote themselves.
-        autoescape=False,  # noqa: S701
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
 
 
 def _files(facts: ReleaseFacts) -> Iterator[dict[str, Any]]:

@@ -243,11 +243,11 @@ def wording() -> str:
     package = HERE.parent
     made_by = [
         *HERE.rglob("*"),
-        *(package / "release").glob("*.py"),
+        *(package / "release").rglob("*"),
         *(package / "dp").glob("*.py"),
     ]
     made_by += (package / "validation").glob("*.py")
-    sources = sorted(f for f in made_by if f.suffix in (".py", ".html", ".css", ".toml"))
+    sources = sorted(f for f in made_by if f.suffix in (".py", ".html", ".css", ".yaml", ".md"))
     whole = hashlib.sha256(__version__.encode())
     for source in sources:
         whole.update(source.name.encode() + b"\0" + source.read_bytes())
