@@ -19,7 +19,7 @@ from privsyn.dp.accountant import percent
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate
-from privsyn.release.advice import BY_AUDIT, MOVES, of_epsilon
+from privsyn.release.advice import MOVES, of_epsilon
 from privsyn.release.facts import UNSTATED, ReleaseFacts, one_line
 from privsyn.release.metadata import Review, checklist
 from privsyn.release.settings import stated_in
@@ -33,7 +33,7 @@ from privsyn.report.document import (
     Number,
     ReportSection,
 )
-from privsyn.report.sections import MODEL, Known, Records, first_card, records_of
+from privsyn.report.sections import MODEL, PAGE, Records, card_facts, first_card, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
@@ -63,7 +63,8 @@ def outward(folder: Path) -> Document:
         records = records_of(folder, facts, validation)
         review = checklist(facts)
         checks = _checks(validation)
-        card = Block("answers", *_short(facts, validation, records, review))
+        open_ = [row.question for row in review if row.answer.startswith(UNSTATED)]
+        card = Block("answers", *first_card(card_facts(facts, validation, records, open_)))
         sections = [
             ReportSection("short", "In short", LEAVES, (card,)),
             *_warnings(facts, validation),
@@ -157,75 +158,10 @@ def _with_caution(validation: Mapping[str, Any], facts: ReleaseFacts) -> Mapping
     return {**validation, "cautions": cautions}
 
 
-# --- in short -------------------------------------------------------------------------------------
-
-
-def _short(
-    facts: ReleaseFacts, validation: Mapping[str, Any], records: Records, review: Sequence[Review]
-) -> tuple[Answer, ...]:
-    """The first card: see ``first_card.py``."""
-    plan, cautions = facts.plan, tuple(map(str, validation.get("cautions", ())))
-    left_out = map(str, validation.get("left_out", ()))
-    known = Known(
-        made=f"{records.content_text()} by {facts.method_title}",
-        instead_of=f"{plan.dataset.name} {plan.dataset.version}".strip(),
-        document=str(plan.dataset.document or ""),
-        cls=facts.kind,
-        # Only true is a pass: an untrusted writer may put a number or a text here.
-        passed=validation["success"] is True if validation else None,
-        checks=len(validation.get("expectations", validation.get("checks", ()))),
-        # Expectations on labels or a schema that there are not do not apply, and a reader misses
-        # nothing. Those that begin with "No" are patterns that nobody asked to look for.
-        unchecked=tuple(one for one in left_out if one.startswith("No ")),
-        epsilon=facts.judged_epsilon,
-        delta=plan.delta,
-        risk=facts.risk,
-        cap=float(facts.account_balance["cap"]["epsilon"]),
-        unit=facts.unit,
-        units=facts.units,
-        not_people=facts.not_people,
-        most=plan.max_records_per_unit,
-        adjacency=plan.adjacency,
-        secret=facts.secret,
-        stated=facts.deployment,
-        unanswered=tuple(row.question for row in review if row.answer.startswith(UNSTATED)),
-        cautions=len(cautions),
-        audited=BY_AUDIT in cautions,
-        signer=str(validation.get("signer") or ""),
-        good=records.in_short(validation),
-        compared=_accuracy_text(facts),
-    )
-    return first_card(known)
-
-
-def _accuracy_text(facts: ReleaseFacts) -> str:
-    if (accuracy := facts.accuracy) and accuracy["value"] is not None:
-        return (
-            f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
-            f"[{accuracy['low']:.2f}, {accuracy['high']:.2f}] of held-out ones, by a mechanism "
-            "that was paid for."
-        )
-    if facts.is_model:
-        return (
-            "Nothing on this page. Its owner can measure how often it finds the next word of "
-            "held-out real texts, beside the commonest word and the public model alone. Those "
-            f"numbers read real records and stay internal (`privsyn report {facts.release_id}`)."
-        )
-    return (
-        "Nothing on this page. Its owner can compare it, on held-out real records, with the public "
-        "model alone and with as many real records. Those numbers read real records and stay "
-        "internal (`privsyn report`)."
-    )
-
-
 def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[ReportSection]:
     sections = []
     if not facts.is_private:
-        void = (
-            "This file was drawn with noise that can be predicted, for tests only. The guarantee "
-            "below does not hold."
-        )
-        words = [Block("words", void)]
+        words = [Block("words", *PAGE.says("predictable"))]
         sections.append(ReportSection("void", "Not private", LEAVES, words, tone="bad"))
     if validation.get("cautions"):
         cautions = Block("words", *map(str, validation["cautions"]), points=True)
@@ -240,16 +176,13 @@ def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[Report
 def _guarantee(facts: ReleaseFacts) -> ReportSection:
     plan, unit = facts.plan, facts.unit
     used = plan.max_records_per_unit
-    meaning = (
-        f"{MOVES[plan.adjacency].format(unit=unit)}: the probability of any "
-        "outcome grows at most by the factor e^epsilon, plus delta."
-    )
     # The guarantee covers all records of a unit together; a reader may think of one record.
-    if used > 1:
-        meaning += f" At most {used:,} records of each {unit} are used."
+    meaning = PAGE.says(
+        "meaning", moves=MOVES[plan.adjacency].format(unit=unit), used=used, unit=unit
+    )
     blocks: list[Block] = [
         Block("figures", Number("epsilon", plan.epsilon), Number("delta", plan.delta)),
-        Block("words", meaning),
+        Block("words", *meaning),
         Block("words", *facts.odds, points=True),
         Block(
             "facts",
@@ -383,9 +316,7 @@ def _caption(stem: str) -> str:
     title = f"{name} {int(number)}"
     if name != "population":
         return title
-    if int(number) == 0:
-        return f"{title}: what the public model makes without the records"
-    return f"{title}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
+    return str(PAGE.first("population", {"number": int(number)})["says"])
 
 
 def _review_section(review: Sequence[Review]) -> ReportSection:
@@ -401,18 +332,8 @@ def _review_section(review: Sequence[Review]) -> ReportSection:
 def _checking(facts: ReleaseFacts, validation: Mapping[str, Any]) -> ReportSection:
     name = facts.name
     signer = str(validation.get("signer") or "")
-    who = f"the key {signer[:16]}... signed it" if signer else "it is not signed"
     blocks = (
-        Block(
-            "words",
-            "Keep the folder whole: this page belongs to it. The first command needs nothing "
-            "else. It recomputes the guarantee, compares every file with the digests in the "
-            f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
-            "with yours: a changed word is an error.",
-            f"It does not say who made the folder: {who}. The second command asks the owner's "
-            "ledger, for those who can reach it. The third checks the signature by the owner's "
-            "public key.",
-        ),
+        Block("words", *PAGE.says("check", signer=signer, validation=layout.VALIDATION)),
         Block(
             "commands",
             f"privsyn verify {name}",
@@ -463,7 +384,7 @@ def _settings(facts: ReleaseFacts) -> ReportSection:
     title = "Settings it was drawn with"
     if later:
         title = "Settings it was made with, and those of the release it was made from"
-    return ReportSection("settings", title, LEAVES, [Block("facts", *items)])
+    return ReportSection("settings", title, LEAVES, [Block("facts", *items)], for_specialists=True)
 
 
 def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ are made from the release folder alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,249 +27,124 @@ from privsyn.data.profile import (
 )
 from privsyn.data.words import names, words
 from privsyn.dp.accountant import format_epsilon
-from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.risk import Risk, Strength, strength
+from privsyn.dp.risk import Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate
-from privsyn.release.advice import scale_of
+from privsyn.release.advice import BY_AUDIT, scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
 from privsyn.release.plan import Plan
-from privsyn.release.settings import Card, Stated
+from privsyn.release.settings import Card
 from privsyn.report.document import LEAVES, Answer, Block, Number, ReportSection, Tone
+from privsyn.sentences import Rows
 
-ASKED_FIRST: tuple[Card, ...] = ("curators", "contact", "license", "intended_use")
+PAGE = Rows(Path(__file__).parent / "templates" / "outward.yaml")
+"""Words of the outward report."""
+
+_QUESTIONS = {
+    "What is it?": "what",
+    "Who answers for it?": "owner",
+    "How private is it?": "private",
+    "For whom?": "for_whom",
+    "How good is it?": "good",
+    "Compared with what?": "compared",
+    "May I hand it out?": "hand_out",
+}
+_SHOWN: Mapping[str, Card] = {
+    "Published by": "curators",
+    "Contact": "contact",
+    "License": "license",
+    "Meant for": "intended_use",
+}
 """Fields of ``deployment`` that the card shows, or says are not stated."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """What is known of a release when its page is written: all of it public.
+def first_card(known: Mapping[str, Any]) -> tuple[Answer, ...]:
+    """The questions of somebody who reads nothing else, answered. No answer says yes.
 
-    Attributes:
-        made: What it holds: 100 synthetic texts.
-        instead_of: Name and version of the private dataset.
-        document: What a record is, in the owner's words; empty: not stated.
-        cls: ``dp-release``, or anything else for a release that is not private.
-        passed: Whether its checks passed; None: it was not checked.
-        checks: How many checks were made.
-        unchecked: What was not looked for in the records, as the checks name it.
-        epsilon: By which the release is judged: see ``advice.rated_epsilon``.
-        delta: Of the release.
-        risk: Of its event.
-        cap: Epsilon that all releases of its account stay within.
-        unit: What is protected.
-        units: Several of them.
-        not_people: What to know where units are rows or files; empty where a column names them.
-        most: Records of a unit that are used.
-        adjacency: What neighbors differ by.
-        secret: What its cost counts on, in a sentence; empty where it counts on no secret.
-        stated: What the owner says of it.
-        unanswered: Questions of the privacy review that nobody has answered.
-        cautions: How many cautions stand on the page.
-        audited: Whether it is published only where an internal audit passes.
-        signer: Id of the key that is to sign it; empty: there was none.
-        good: How good it is as far as its own bytes tell.
-        compared: Beside what it was compared.
+    Args:
+        known: What ``card_facts`` knows of a release when its page is written: all of it public.
     """
-
-    made: str
-    instead_of: str
-    document: str
-    cls: str
-    passed: bool | None
-    checks: int
-    unchecked: tuple[str, ...]
-    epsilon: float
-    delta: float
-    risk: Risk
-    cap: float
-    unit: str
-    units: str
-    not_people: str
-    most: int
-    adjacency: Adjacency
-    secret: str
-    stated: Stated
-    unanswered: tuple[str, ...]
-    cautions: int
-    audited: bool
-    signer: str
-    good: str
-    compared: str
-
-    @property
-    def strength(self) -> Strength:
-        """How strong the protection is."""
-        return strength(self.epsilon, self.risk.right)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """What the card should show and nobody has stated."""
-        return tuple(WANTED[name] for name in ASKED_FIRST if not self.stated.get(name))
-
-
-def first_card(known: Known) -> tuple[Answer, ...]:
-    """The questions of somebody who reads nothing else, answered. No answer says yes."""
-    return (
-        Answer("What is it?", _what(known)),
-        _owner(known),
-        _private(known),
-        _for_whom(known),
-        Answer("How good is it?", known.good, "bad" if known.passed is False else "plain"),
-        Answer("Compared with what?", known.compared),
-        _hand_out(known),
-    )
-
-
-def _what(known: Known) -> str:
-    text = f"{known.made}, in place of the private dataset {known.instead_of}."
-    if known.document:
-        text += f" A record is described as: {known.document}."
-    if description := known.stated.get("description"):
-        text += f" {_cut(description)}"
-    return text
-
-
-def _owner(known: Known) -> Answer:
-    stated = known.stated
-    fields = {
-        "Published by": stated.get("curators"),
-        "Contact": stated.get("contact"),
-        "License": stated.get("license"),
-        "Meant for": stated.get("intended_use"),
+    risk, stated = known["risk"], {name: one_line(text) for name, text in known["stated"].items()}
+    level = strength(known["epsilon"], risk.right)
+    facts = {
+        **known,
+        "stated": defaultdict(str, stated),
+        "description": stated.get("description"),
+        "owner": stated.get("curators", "the owner of the data"),
+        "lines": [
+            f"{name}: {stated[field].rstrip('.')}."
+            for name, field in _SHOWN.items()
+            if field in stated
+        ],
+        "missing": [WANTED[field] for field in _SHOWN.values() if not stated.get(field)],
+        "level": level,
+        "weak": level is Strength.WEAK,
+        "nothing": level is Strength.NONE,
+        "scale": scale_of(known["epsilon"], risk.right),
+        **{name: format_epsilon(known[name], digits=4) for name in ("epsilon", "delta", "cap")},
     }
-    lines = [f"{name}: {_cut(value).rstrip('.')}." for name, value in fields.items() if value]
-    if known.missing:
-        lines.append(f"Not stated: {', '.join(known.missing)}.")
-    # A license and a purpose may be missing; without a name to ask, nobody answers for the data.
-    bad = not (stated.get("curators") and stated.get("contact"))
-    return Answer("Who answers for it?", " ".join(lines), "bad" if bad else "plain")
+    odds = risk.words(known["unit"], known["adjacency"], known["units"])
+    points = {
+        "odds": (*odds, known["secret"]) if known["secret"] else odds,
+        "left": PAGE.says("left", **facts),
+        None: (),
+    }
+    answers = []
+    for question, table in _QUESTIONS.items():
+        row = PAGE.first(table, facts)
+        tone: Tone = row.get("tone", "plain")
+        answers.append(Answer(question, row["says"], tone, points[row.get("points")]))
+    return tuple(answers)
 
 
-def _private(known: Known) -> Answer:
-    if known.cls != LEAVES:
-        # No epsilon here: a number beside predictable noise would be read as a guarantee.
-        return Answer("How private is it?", "Not at all: see below.", "bad")
-    epsilon, delta = (format_epsilon(value, digits=4) for value in (known.epsilon, known.delta))
-    by = scale_of(known.epsilon, known.risk.right)
-    whose = f" of one {known.unit}" if known.not_people else ""
-    text = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
-    odds = known.risk.words(known.unit, known.adjacency, known.units)
-    if known.secret:
-        odds = *odds, known.secret
-    return Answer("How private is it?", text, _tone(known), odds)
+def card_facts(
+    facts: ReleaseFacts,
+    validation: Mapping[str, Any],
+    records: Records,
+    unanswered: Sequence[str],
+) -> dict[str, Any]:
+    """What the first card knows.
 
-
-def _tone(known: Known) -> Tone:
-    # Where rows or files stand for people, epsilon protects one row, so that even a small one
-    # warns.
-    weak = known.strength in (Strength.WEAK, Strength.NONE)
-    return "bad" if weak or known.not_people else "plain"
-
-
-def _for_whom(known: Known) -> Answer:
-    common = (
-        f"What many {known.units} have in common is what the records are meant to teach, and is "
-        "not hidden."
-    )
-    if known.not_people:
-        return Answer("For whom?", f"{known.not_people} {common}", "bad")
-    used = (
-        "one record of each is" if known.most == 1 else f"up to {known.most:,} records of each are"
-    )
-    return Answer("For whom?", f"Every single {known.unit}; {used} used. {common}")
-
-
-def _hand_out(known: Known) -> Answer:
-    question = "May I hand it out?"
-    if known.cls != LEAVES:
-        return Answer(
-            question, "No. It was drawn with noise that can be predicted, for tests only.", "bad"
-        )
-    # The order matters: the strongest reason to refuse comes first, and only one is given.
-    if known.passed is None:
-        return Answer(
-            question,
-            "Not yet: it was not checked. Its owner can: `privsyn stage validate --plan RELEASE`.",
-            "bad",
-        )
-    if not known.passed:
-        return Answer(
-            question,
-            "No. It failed its checks and stays in quarantine; its cost stays charged.",
-            "bad",
-        )
-    if known.strength is Strength.NONE:
-        return Answer(
-            question,
-            f"Not on the strength of its guarantee, which is {known.strength}: treat it like the "
-            "private data.",
-            "bad",
-            tuple(left_to_decide(known)),
-        )
-    return Answer(
-        question,
-        "That is for a person to decide, and not for this tool. Nothing that it checked forbids "
-        "it: the noise was drawn from a secure source, the budget was set aside before the "
-        f"records were read, and all {known.checks} format checks passed. It does not know:",
-        "plain",
-        tuple(left_to_decide(known)),
-    )
-
-
-def left_to_decide(known: Known) -> Iterator[str]:
-    """What a person has to know or decide before the release is handed out."""
-    owner = known.stated.get("curators", "the owner of the data")
-    if known.not_people:
-        # In lower case, since it goes on with a sentence.
-        yield f"whether this is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"
-    enough = (
-        f"whether {known.strength} is enough for the use that is meant: {owner} answers for that"
-    )
-    yield (
-        enough
-        if known.strength is not Strength.NONE
-        else (f"whether {owner} would hand out the private data itself")
-    )
-    if known.cautions:
-        yield f"what follows from {_count(known.cautions, 'caution')} below"
-    if known.missing:
-        yield (
-            f"{', '.join(known.missing)}: not stated. Its owner can state it for free: by "
-            "`deployment` in params.yaml, and `privsyn stage validate --plan RELEASE` again"
-        )
-    if known.unanswered:
-        number = _count(len(known.unanswered), "question")
-        yield f"{number} of the privacy review that nobody answered: {' '.join(known.unanswered)}"
-    yield (
-        # A cap holds within one account. The same records under another account cost on top.
-        "what else was released of the same data: this account's releases stay within epsilon "
-        f"{format_epsilon(known.cap, digits=4)} together; other accounts are not counted"
-    )
-    if known.unchecked:
-        yield f"what was not checked: {'; '.join(known.unchecked)}"
-    if known.audited:
-        yield (
-            # privacy: the audit's outcome depends on real records, so it is on no outward page.
-            # This page says only that there is an audit.
-            "whether the internal audit let it out (`evaluate.audit: block`): a copy from "
-            "quarantine is not to be handed out"
-        )
-    if not known.signer:
-        yield (
-            "who made it: no signing key was set, so only the owner's ledger can say. Its owner "
-            "can sign it: `signing.key`"
-        )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _cut(words: str | None) -> str:
-    """The owner's words on one line, not longer than a card holds."""
-    return one_line(words or "")
+    Args:
+        facts: Of the release.
+        validation: What its checks said; empty where they did not run.
+        records: The synthetic records.
+        unanswered: Questions of the privacy review that nobody has answered.
+    """
+    plan, cautions = facts.plan, tuple(map(str, validation.get("cautions", ())))
+    left_out = map(str, validation.get("left_out", ()))
+    return {
+        "made": f"{records.content_text()} by {facts.method_title}",
+        "instead_of": f"{plan.dataset.name} {plan.dataset.version}".strip(),
+        "document": str(plan.dataset.document or ""),
+        "is_private": facts.is_private,
+        # Only true is a pass: an untrusted writer may put a number or a text here.
+        "passed": validation["success"] is True if validation else None,
+        "checks": len(validation.get("expectations", validation.get("checks", ()))),
+        # Expectations on labels or a schema that there are not do not apply, and a reader misses
+        # nothing. Those that begin with "No" are patterns that nobody asked to look for.
+        "unchecked": [one for one in left_out if one.startswith("No ")],
+        "epsilon": facts.judged_epsilon,
+        "delta": plan.delta,
+        "risk": facts.risk,
+        "cap": float(facts.account_balance["cap"]["epsilon"]),
+        "unit": facts.unit,
+        "units": facts.units,
+        "not_people": facts.not_people,
+        "most": plan.max_records_per_unit,
+        "adjacency": plan.adjacency,
+        "secret": facts.secret,
+        "stated": facts.deployment,
+        "unanswered": unanswered,
+        "cautions": len(cautions),
+        "audited": BY_AUDIT in cautions,
+        "signer": str(validation.get("signer") or ""),
+        "good": records.in_short(validation),
+        "accuracy": facts.accuracy,
+        "is_model": facts.is_model,
+        "release_id": facts.release_id,
+    }
 
 
 MODEL = "files of a model"
@@ -315,24 +191,17 @@ class Records:
         """How good it is as far as its own bytes tell."""
         checks = validation.get("expectations", validation.get("checks", ()))
         failed = sum(check.get("success", check.get("passed")) is False for check in checks)
-        if not validation:
-            form = "Its format was not checked yet."
-        elif failed:
-            form = f"{failed} of {len(checks)} format checks failed."
-        else:
-            form = f"All {len(checks)} format checks passed, which say nothing of quality."
-        # Repeats within the release. Whether a record repeats a real one is for the internal audit.
+        form = {"checked": bool(validation), "failed": failed, "checks": len(checks)}
         values = {number.name: number.value for number in self.numbers}
-        if "duplicate share" in values and self.rows > 1:
-            share = values["duplicate share"]
-            whole = f"{self.rows:,} {self.things}"
-            form += (
-                f" {share:.1%} of {whole} repeat another."
-                if share
-                else (f" None of {whole} repeats another.")
-            )
+        share = values.get("duplicate share") if self.rows > 1 else None
+        repeats = {"share": share, "rows": self.rows, "things": self.things}
         look = "Look at the samples below, and ask" if self.shown else "Ask"
-        return f"{form} {look} its owner what was measured for your purpose."
+        said = (
+            PAGE.first("form", form)["says"],
+            PAGE.first("repeats", repeats)["says"],
+            f"{look} its owner what was measured for your purpose.",
+        )
+        return " ".join(filter(None, said))
 
     def sections(self) -> list[ReportSection]:
         """Samples; charts; fields."""
@@ -418,12 +287,10 @@ def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:
     shown = [example.text for example in plan.dataset.examples] + [one["text"] for one in more]
     invented = {name for text in shown for name in names(text)}
     hits = [name for name in (invented.intersection(words(text)) for text in texts) if name]
-    sentence = (
-        f"{len(hits):,} of {len(texts):,} texts hold a name from the invented examples that "
-        "prompts show (dataset.examples), which are public and no records: "
-        f"{', '.join(sorted(set().union(*hits)))}."
-    )
-    return (Block("words", sentence),) if hits else ()
+    if not hits:
+        return ()
+    facts = {"hits": len(hits), "texts": len(texts), "names": sorted(set().union(*hits))}
+    return (Block("words", PAGE.first("invented", facts)["says"]),)
 
 
 def _fields(texts: Sequence[str]) -> tuple[Block, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,7 @@ from privsyn.dp.risk import Risk
 from privsyn.release.advice import not_people, on_secret
 from privsyn.release.settings import Stated
 from privsyn.report.document import Answer
-from privsyn.report.sections import Known, first_card
+from privsyn.report.sections import first_card
 
 STATED: Stated = dict(
     curators="City council",
@@ -22,11 +21,11 @@ STATED: Stated = dict(
     intended_use="To train classifiers of letters.",
 )
 ROWS = not_people(None)
-GOOD = Known(
+GOOD = dict(
     made="100 synthetic texts by InvisibleInk",
     instead_of="letters 2026-11",
     document="letter from a citizen",
-    cls="dp-release",
+    is_private=True,
     passed=True,
     checks=11,
     unchecked=(),
@@ -46,14 +45,16 @@ GOOD = Known(
     audited=False,
     signer="ab" * 32,
     good="All 11 format checks passed.",
-    compared="With nothing on this page.",
+    accuracy={},
+    is_model=False,
+    release_id="r",
 )
 WEAK = {"epsilon": 10.0, "risk": Risk(0.32, 0.108, 0.65), "cautions": 1}
 VOID = {"epsilon": 50.0, "risk": Risk(1.0, 1.0, 0.9999), "cautions": 1}
 
 
 def card(**changes: Any) -> dict[str, Answer]:
-    return {answer.question: answer for answer in first_card(replace(GOOD, **changes))}
+    return {answer.question: answer for answer in first_card(GOOD | changes)}
 
 
 def decided(**changes: Any) -> str:
@@ -81,18 +82,18 @@ def test_with_everything_stated_a_person_still_decides():
 
 
 def test_no_card_says_yes_or_is_green():
-    for cls, passed, strength, unit, stated in product(
-        ("dp-release", "not-private"),
+    for private, passed, strength, unit, stated in product(
+        (True, False),
         (True, False, None),
         ({}, WEAK, VOID),
         ("", ROWS),
         (STATED, {}),
     ):
-        found = card(cls=cls, passed=passed, not_people=unit, stated=stated, **strength)
+        found = card(is_private=private, passed=passed, not_people=unit, stated=stated, **strength)
         assert {answer.tone for answer in found.values()} <= {"plain", "bad"}
         assert not any("yes" in answer.answer.lower().split() for answer in found.values())
         assert (unit == ROWS) == (ROWS in found["For whom?"].answer)
-        if cls != "dp-release" or not passed:
+        if not private or not passed:
             assert found["May I hand it out?"].answer.startswith(("No.", "Not yet"))
             assert found["May I hand it out?"].tone == "bad"
 
