@@ -12,7 +12,7 @@ import platform
 import re
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from math import isclose
@@ -309,6 +309,14 @@ def is_plain_file(file: Path) -> bool:
         return stat.S_ISREG(file.lstat().st_mode)
     except OSError:
         return False
+
+
+def differences(wrong: Mapping[str, Sequence[str]]) -> str:
+    """Names of files by what is wrong with them, in words; empty where nothing is."""
+    # ascii: anyone may have named the files.
+    return "; ".join(
+        f"{len(names)} {what}: {ascii(names[0])[1:-1]}" for what, names in wrong.items() if names
+    )
 
 
 def accuracy_figures(mechanism: NoisyAccuracy, right: int, wrong: int) -> dict[str, Any]:

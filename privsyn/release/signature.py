@@ -20,7 +20,7 @@ from privsyn.data.artifacts import (
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.layout import SIGNATURE
-from privsyn.release.certificate import canonical, digest, is_plain_file, origin, read
+from privsyn.release.certificate import canonical, differences, digest, is_plain_file, origin, read
 from privsyn.release.settings import PASSPHRASE_VARIABLE
 
 if TYPE_CHECKING:
@@ -350,7 +350,6 @@ def _count_files(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) ->
             name for name in digests.keys() & named.keys() if digests[name] != named[name]
         ),
     }
-    messages = [f"{len(names)} {what}: {names[0]!a}" for what, names in wrong.items() if names]
-    if messages:
-        raise VerificationError(f"files are not those that were signed: {'; '.join(messages)}")
+    if message := differences(wrong):
+        raise VerificationError(f"files are not those that were signed: {message}")
     return len(digests)

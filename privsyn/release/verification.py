@@ -44,6 +44,7 @@ from privsyn.release.certificate import (
     agree,
     canonical,
     day_of,
+    differences,
     digest,
     is_plain_file,
     made_by_newer,
@@ -53,6 +54,7 @@ from privsyn.release.certificate import (
 )
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.sentences import Rows
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey
@@ -68,6 +70,9 @@ _STORED = (
 version may do in another way."""
 
 
+_SAYS = Rows(Path(__file__).parent / "templates" / "checks.yaml")
+
+
 @dataclass(frozen=True)
 class Check:
     """One thing verify looked at. ``passed`` is None where it could not be checked."""
@@ -75,6 +80,11 @@ class Check:
     name: str
     passed: bool | None
     detail: str
+
+
+def _check(name: str, passed: bool | None, /, **facts: Any) -> Check:
+    """A check, and what ``templates/checks.yaml`` says of it."""
+    return Check(name, passed, _SAYS.first(name, {"passed": passed, **facts})["says"])
 
 
 def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> list[Check]:
@@ -98,13 +108,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
         LedgerUnavailable: The ledger cannot be asked.
     """
     raw, certificate = read(folder)
-    checks = [
-        Check(
-            "certificate is sealed",
-            _is_sealed(raw, certificate),
-            "the file's bytes agree with the seal inside it",
-        )
-    ]
+    checks = [_check("certificate is sealed", _is_sealed(raw, certificate))]
     try:
         # From here on a forged certificate may hold anything, so a missing field is a failed check.
         checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
@@ -135,9 +139,8 @@ def _unread(checks: Sequence[Check], error: Exception) -> Check:
     """
     field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
     if not checks[0].passed:
-        return Check("certificate is complete", False, f"cannot be read: {field}")
-    made = f"its seal holds, and privsyn {__version__} does not read it ({field})"
-    return Check(OTHER, False, f"{made}: another version or build made it")
+        return _check("certificate is complete", False, field=field)
+    return _check(OTHER, False, field=field, version=__version__)
 
 
 def authentic(checks: Sequence[Check]) -> bool:
@@ -272,8 +275,8 @@ def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
         else:
             fine = path.name in files and is_plain_file(path)
         wrong += [] if fine else [path.name]
-    detail = f"{len(wrong)} not of the release, or no plain file: {wrong[0]!a}" if wrong else ""
-    return Check("nothing else is in the folder", not wrong, detail or "files of a release alone")
+    first = ascii(wrong[0]) if wrong else ""
+    return _check("nothing else is in the folder", not wrong, count=len(wrong), first=first)
 
 
 def _reports(
@@ -286,7 +289,7 @@ def _reports(
     noted = [] if ledger is None else [_check_reports(folder, there, plan, certificate, ledger)]
     if there or any(check.passed is False for check in noted):
         return [*sealed, *noted]
-    return [Check(REPORT, None, "not checked: the folder holds no report of a validation")]
+    return [_check(REPORT, None)]
 
 
 REPORT, NOTED = "report", "validation reports"
@@ -304,32 +307,22 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
         raw = read_file(folder / VALIDATION) if is_plain_file(folder / VALIDATION) else b"{}"
         validation = parse_json(raw)
         named = {VALIDATION: None, **validation["reports"]}
+        digests = {name: sha for name, sha in named.items() if sha is not None}
+        there = {name: sha256_file(folder / name) for name in named if is_plain_file(folder / name)}
         wrong = {
-            "missing": sorted(set(REPORTS) - set(named))
-            + [name for name in REPORTS if not is_plain_file(folder / name)],
-            "changed": [
-                name
-                for name, sha in named.items()
-                if sha is not None
-                and is_plain_file(folder / name)
-                and sha256_file(folder / name) != sha
-            ],
+            "missing": sorted({*REPORTS} - there.keys()),
+            "changed": [name for name, sha in digests.items() if there.get(name, sha) != sha],
         }
         # The bytes too: other bytes of the same content would be another file than the sealed one.
         if raw != canonical(validation) or validation["seal"] != seal_of(validation):
             wrong["changed"].insert(0, VALIDATION)
-        messages = [f"{what}: {', '.join(names)}" for what, names in wrong.items() if names]
+        message = differences(wrong)
         if validation["certificate_sha256"] != digest(certificate):
-            messages.append("of another certificate")
-        if messages:
-            return [Check(REPORT, False, "; ".join(messages))]
-        return _page(folder)
+            message = "; ".join(filter(None, [message, "of another certificate"]))
+        return [_check(REPORT, False, wrong=message)] if message else _page(folder)
     except _UNREADABLE as error:
-        return [
-            Check(
-                REPORT, False, f"{VALIDATION} is missing or cannot be read ({type(error).__name__})"
-            )
-        ]
+        wrong_file = f"{VALIDATION} is missing or cannot be read ({type(error).__name__})"
+        return [_check(REPORT, False, wrong=wrong_file)]
 
 
 def _page(folder: Path) -> list[Check]:
@@ -340,11 +333,10 @@ def _page(folder: Path) -> list[Check]:
     shown = parse_json(read_file(folder / REPORT_JSON))
     # Other words for the same facts make another page, so a difference would prove nothing.
     if (made := shown.get("wording")) != wording():
-        again = (
-            f"not compared with one made anew: it has the wording {made}, and this privsyn has "
-            f"{wording()}; see privsyn report --out"
-        )
-        return [Check(REPORT, True, "digests as sealed"), Check("page", None, again)]
+        return [
+            _check(REPORT, True, wrong="", remade=False),
+            _check("page", None, made=made, wording=wording()),
+        ]
     document = outward(folder)
     # Pictures are left out: a PNG's bytes depend on the machine's libraries.
     page = _PICTURES.sub(b"", document.to_html().encode())
@@ -353,13 +345,9 @@ def _page(folder: Path) -> list[Check]:
         REPORT_JSON: _without_pictures(parse_json(json.dumps(document.to_json())))
         == _without_pictures(shown),
     }
-    other = [name for name, fine in same.items() if not fine]
-    detail = (
-        f"{', '.join(other)}: not what certificate, records and checks give"
-        if other
-        else ("digests as sealed, and the page made again is the same")
-    )
-    return [Check(REPORT, not other, detail)]
+    other = ", ".join(name for name, fine in same.items() if not fine)
+    wrong = f"{other}: not what certificate, records and checks give" if other else ""
+    return [_check(REPORT, not other, wrong=wrong, remade=True)]
 
 
 _PICTURES = re.compile(rb"(?<=;base64,)[A-Za-z0-9+/=]*")
@@ -393,30 +381,34 @@ def _check_reports(
         and row.body["certificate_sha256"] == digest(certificate)
     ]
     if not notes:
-        return Check(NOTED, None, f"not covered: {listed}: the ledger noted no validation")
+        return _check(NOTED, None, listed=listed, wrong="")
     # The last note counts: a validation may be repeated with other bounds.
     noted = notes[-1].body["reports"]
-    missing = [file for file in noted if file not in there]
-    changed = [
-        file
-        for file in there
-        if not is_plain_file(folder / file) or sha256_file(folder / file) != noted.get(file)
-    ]
-    wrong = {"missing": missing, "changed since validation": changed}
-    details = [f"{what}: {', '.join(files)}" for what, files in wrong.items() if files]
-    return Check(NOTED, not details, "; ".join(details) or f"{listed} as noted")
+    digests = {
+        file: sha256_file(folder / file) if is_plain_file(folder / file) else None for file in there
+    }
+    wrong = differences(
+        {
+            "missing": [file for file in noted if file not in there],
+            "changed since validation": [
+                file for file, sha in digests.items() if sha is None or sha != noted.get(file)
+            ],
+        }
+    )
+    return _check(NOTED, not wrong, listed=listed, wrong=wrong)
 
 
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
     artifact = certificate["artifact"]
     # The name alone: a certificate must not lead verification out of the folder.
     file = folder / Path(str(artifact["file"])).name
+    name = "artifact is unchanged"
     if not is_plain_file(file):
-        return [Check("artifact is unchanged", False, f"{file.name} is missing or no plain file")]
+        return [_check(name, False, file=file.name, lines=None)]
     with file.open("rb") as stream:
         lines = stream.readlines()
     same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
-    checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
+    checks = [_check(name, same, file=file.name, lines=len(lines))]
     named: dict[str, list[tuple[str, str]]] = {
         inside: [
             (f"{inside}/{name}", digest) for name, digest in certificate.get(inside, {}).items()
@@ -452,14 +444,12 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
         "changed": [
             file
             for file in sorted(digests.keys() & there.keys())
-            if not there[file].is_file()
-            or there[file].is_symlink()
-            or sha256_file(there[file]) != digests[file]
+            if not is_plain_file(there[file]) or sha256_file(there[file]) != digests[file]
         ],
     }
-    messages = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
-    count = "1 file" if len(named) == 1 else f"{len(named)} files"
-    return Check(name, not messages, "; ".join(messages) or f"SHA-256 of {count}")
+    message = differences(wrong)
+    says = _SAYS.first("folder", {"wrong": message, "count": len(named)})["says"]
+    return Check(name, not message, says)
 
 
 def _newer(certificate: Mapping[str, Any]) -> list[Check]:
@@ -467,26 +457,22 @@ def _newer(certificate: Mapping[str, Any]) -> list[Check]:
     made = made_by_newer(certificate)
     if made is None:
         return []
-    return [Check(NEWER, None, f"made by privsyn {made}, and this is {__version__}")]
+    return [_check(NEWER, None, made=made, version=__version__)]
 
 
 def _audit(plan: Plan) -> list[Check]:
     """Says of a release that an audit lets out that its being here is an answer."""
-    if not plan.audit_decides:
-        return []
-    detail = "evaluate.audit=block: it is published only where a test on private records passes"
-    return [Check("no audit decides", None, f"{detail}, which no epsilon covers")]
+    return [_check("no audit decides", None)] if plan.audit_decides else []
 
 
 def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:
-    return Check(
-        "parent",
+    whole = (
         parent.get("seal") == seal_of(parent)
         and len(certificate["parents"]) == 1
         and certificate["class"] == parent["class"]
-        and certificate["schema"] == SCHEMA,
-        f"made from release {parent['plan']['release_id']} at no further cost",
+        and certificate["schema"] == SCHEMA
     )
+    return _check("parent", whole, release=parent["plan"]["release_id"])
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
@@ -498,51 +484,34 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     noise = certificate["noise"]
     method, settings = plan.load_method()
     cells = method.cells(settings, plan.dataset.labels)
+    follows = (
+        plan.rho == rho(event)
+        and plan.amplified == is_amplified(event)
+        and plan.row_bounds == (rows or (len(cells), len(cells)))
+        and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
+        and plan.invariants == ()
+        and certificate["schema"] == SCHEMA
+    )
+    # Sums of an FFT differ in the last digit between processors. What draws and what is charged is
+    # the event, which has to be the same to the last one.
+    same = plan.event == dump(event) and agree(plan.derived, dict(derived))
+    # The stated cost may be rounded up, and never down; 1e-12 is float noise.
+    covered = (
+        cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
+        and cost.delta <= plan.delta
+    )
+    rule = plan.unit_ids == ID_RULE
+    kind = certificate["class"] == ("dp-release" if noise == "opendp" else "not-private")
     return [
-        Check(
-            "release id",
-            plan.is_its_name,
-            "recomputed from method, settings, dataset version, account, unit, models, draw",
-        ),
-        Check(
-            "event",
-            # Sums of an FFT differ in the last digit between processors. What draws and what is
-            # charged is the event, which has to be the same to the last one.
-            plan.event == dump(event) and agree(plan.derived, dict(derived)),
-            "recomputed from settings, target, adjacency and unit",
-        ),
-        Check(
-            "guarantee",
-            # The stated cost may be rounded up, and never down; 1e-12 is float noise.
-            cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
-            and cost.delta <= plan.delta,
-            f"the event gives epsilon={format_epsilon(cost.epsilon)} at delta={cost.delta:g}",
-        ),
+        _check("release id", plan.is_its_name),
+        _check("event", same),
+        _check("guarantee", covered, epsilon=format_epsilon(cost.epsilon), delta=cost.delta),
         *_risk(event, certificate),
         *_without_secret(plan, event),
         *_accuracy(plan, certificate),
-        Check(
-            "derived facts",
-            plan.rho == rho(event)
-            and plan.amplified == is_amplified(event)
-            and plan.row_bounds == (rows or (len(cells), len(cells)))
-            and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
-            and plan.invariants == ()
-            and certificate["schema"] == SCHEMA,
-            "rho, rows, invariants and schema follow from the settings",
-        ),
-        Check(
-            "unit ids",
-            plan.unit_ids == ID_RULE,
-            f"ids were read by {plan.unit_ids}; this version reads them by {ID_RULE}"
-            if plan.unit_ids != ID_RULE
-            else f"ids are one unit's by the rule {ID_RULE}",
-        ),
-        Check(
-            "class",
-            certificate["class"] == ("dp-release" if noise == "opendp" else "not-private"),
-            f"noise source {noise}",
-        ),
+        _check("derived facts", follows),
+        _check("unit ids", rule, stated=plan.unit_ids, rule=ID_RULE),
+        _check("class", kind, noise=noise),
     ]
 
 
@@ -556,13 +525,7 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
     if amplified:
         known = risk(without_secret(event)).figures()
         right &= _covers(certificate["risk_without_secret"], known)
-    return [
-        Check(
-            "risk",
-            right,
-            f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
-        )
-    ]
+    return [_check("risk", right, advantage=bounds["advantage"])]
 
 
 def _covers(stated: Mapping[str, float], bounds: Mapping[str, float]) -> bool:
@@ -577,15 +540,9 @@ def _without_secret(plan: Plan, event: Event) -> list[Check]:
     stated = plan.epsilon_without_secret
     if epsilon is None and stated is None:
         return []
-    return [
-        Check(
-            "without the secret",
-            epsilon is not None and stated is not None and epsilon <= stated * (1 + 1e-12),
-            "the guarantee counts on nobody knowing the bucket of a "
-            f"{plan.unit}; against somebody who does, the event gives "
-            f"epsilon={format_epsilon(plan.epsilon if epsilon is None else epsilon)}",
-        )
-    ]
+    covered = epsilon is not None and stated is not None and epsilon <= stated * (1 + 1e-12)
+    known = format_epsilon(plan.epsilon if epsilon is None else epsilon)
+    return [_check("without the secret", covered, unit=plan.unit, epsilon=known)]
 
 
 def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
@@ -593,17 +550,16 @@ def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     stated, mechanism = certificate.get("accuracy"), plan.accuracy
     if mechanism is None and stated is None:
         return []
-    name = "accuracy"
     if mechanism is None or stated is None:
-        missing = "paid for" if stated is not None else "on the certificate"
-        return [Check(name, False, f"is not {missing}")]
+        paid = mechanism is not None
+        return [_check("accuracy", False, paid=paid, stated=stated is not None)]
     # The two draws cannot be recomputed; everything that is said of them can.
     drawn = [stated[key] for key in ("right", "wrong")]
     computed = accuracy_figures(mechanism, *drawn)
     # bool is an int for isinstance, and a float would pass with a fraction of a step.
     same = all(type(value) is int for value in drawn) and agree(stated, computed)
-    paid = f"its own epsilon={format_epsilon(computed['epsilon'])} is part of the event"
-    return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
+    epsilon = format_epsilon(computed["epsilon"])
+    return [_check("accuracy", same, paid=True, stated=True, epsilon=epsilon)]
 
 
 def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | None) -> list[Check]:
@@ -611,7 +567,7 @@ def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | Non
     passed, detail = signature.check(folder, certificate, key)
     announced = _signer(folder)
     if key is None and announced and detail == signature.UNSIGNED:
-        return [Check(SIGNED, None, f"not signed, and the report names the key {announced}")]
+        return [_check(SIGNED, None, announced=announced)]
     return [] if key is None and detail == signature.UNSIGNED else [Check(SIGNED, passed, detail)]
 
 
@@ -625,10 +581,10 @@ def _signer(folder: Path) -> str:
 
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:
     if ledger is None:
-        return [Check("ledger row", None, "no ledger at hand: who made this is not proved")]
+        return [_check("ledger row", None)]
     entry = ledger.releases.find(plan.id)
     if entry is None:
-        return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
+        return [_check("ledger row", False, entry=None, release=plan.id)]
     paid, history = origin(certificate), ledger.history(plan.id)
     # As of the reservation: later releases change the balance, and the certificate does not.
     figures = ledger.releases.reservation(plan.id)[1].figures()
@@ -641,43 +597,27 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
         noted = any(
             row.change == DERIVED and digests.items() <= dict(row.body).items() for row in history
         )
-        offspring = [Check("ledger offspring", noted, f"noted with release {plan.id}")]
+        offspring = [_check("ledger offspring", noted, release=plan.id)]
+    committed = (
+        entry.state == "COMMITTED"
+        and dict(entry.event) == plan.event
+        and entry.account == plan.account
+    )
+    same = entry.artifact_sha256 == paid["artifact"][
+        "sha256"
+    ] and entry.certificate_sha256 == digest(paid)
+    stated = (*(paid["ledger"].get(key) for key in ("hash", "entry")), paid["reserved_on"])
+    chained = any(
+        (row.change, row.hash, entry.number, day_of(row)) == (State.RESERVED, *stated)
+        for row in history
+    )
+    balance = agree({key: paid["account"].get(key) for key in figures}, figures)
     return [
         *offspring,
-        Check(
-            "ledger row",
-            entry.state == "COMMITTED"
-            and dict(entry.event) == plan.event
-            and entry.account == plan.account,
-            f"entry {entry.number} is {entry.state}",
-        ),
-        Check(
-            "ledger digests",
-            entry.artifact_sha256 == paid["artifact"]["sha256"]
-            and entry.certificate_sha256 == digest(paid),
-            "artifact and certificate as committed",
-        ),
-        Check(
-            "ledger history",
-            any(
-                (row.change, row.hash, entry.number, day_of(row))
-                == (
-                    State.RESERVED,
-                    *(paid["ledger"].get(key) for key in ("hash", "entry")),
-                    paid["reserved_on"],
-                )
-                for row in history
-            ),
-            "the certificate names this entry's row of the chain, and its day",
-        ),
-        Check(
-            "ledger balance",
-            agree(
-                {key: paid["account"].get(key) for key in figures},
-                figures,
-            ),
-            "the account as it was when the cost was set aside",
-        ),
+        _check("ledger row", committed, entry=entry),
+        _check("ledger digests", same),
+        _check("ledger history", chained),
+        _check("ledger balance", balance),
         *_approvals(certificate, paid, history, ledger.accounts.terms(plan.account)),
     ]
 
@@ -693,24 +633,16 @@ def _approvals(
     checks = []
     named = paid["ledger"].get("approval")
     if named is not None:
-        approvals = [one for one in decisions if {"hash": one.hash} == named]
+        approval = next((one for one in decisions if {"hash": one.hash} == named), None)
         # A row of another decision has a hash, too, and may not stand for this approval.
-        fine = bool(approvals) and approvals[0].what is What.SPEND and approvals[0].approved
-        detail = (
-            f"by {approvals[0].approver}, row {approvals[0].seq}"
-            if fine
-            else "there is no such row"
-        )
-        checks.append(Check("ledger approval", fine, f"its cost was approved {detail}"))
+        fine = approval is not None and approval.what is What.SPEND and approval.approved
+        checks.append(_check("ledger approval", fine, approval=approval))
     about = [
         one for one in decisions if one.what is What.PUBLISH and one.digest == digest(certificate)
     ]
+    # Decisions can be revoked: the last one on exactly this certificate counts.
     if about:
-        # Decisions can be revoked: the last one on exactly this certificate counts.
-        last = about[-1]
-        verb = "approved" if last.approved else "REJECTED"
-        detail = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"
-        checks.append(Check("approval to publish", last.approved or None, detail))
+        checks.append(_check("approval to publish", about[-1].approved or None, last=about[-1]))
     elif terms.publish:
-        checks.append(Check("approval to publish", None, "nobody has approved this certificate"))
+        checks.append(_check("approval to publish", None, last=None))
     return checks
