@@ -50,10 +50,10 @@ LIBRARIES = (
     "openai",
 )
 
-RESTORE_HINT = "Restore the published one (privsyn restore), and do not use this copy."
+RESTORE_HINT = "Do not use this copy. Bring the published one back: privsyn restore {release}"
 OTHER_HINT = (
     "If another version or build of privsyn made it, verify it with that one. If this one did: "
-    "restore the published one (privsyn restore), and do not use this copy."
+    "do not use this copy, and bring the published one back: privsyn restore {release}"
 )
 
 

@@ -258,6 +258,10 @@ IDENTITY = (
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
 
 
+_NAMED = 10
+"""Most labels whose counts a sentence names."""
+
+
 def label_shares(
     method: str,
     settings: Mapping[str, Any],
@@ -278,8 +282,10 @@ def label_shares(
     where = f"methods.{method}"
     if len(labels) < 2:
         return ""
-    if settings.get("label_split"):
-        return f"of each label as many as {where}.label_split says"
+    if split := settings.get("label_split"):
+        counts = [f"{count:,} of {label}" for label, count in split.items()]
+        more = [f"and of {len(counts) - _NAMED} more labels"] if len(counts) > _NAMED else []
+        return f"{', '.join([*counts[:_NAMED], *more])} ({where}.label_split)"
     if settings.get("noisy_label_split"):
         return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
     # privacy: a method that does not pay for shares gives every label the same number.

@@ -252,7 +252,8 @@ def check(folder: Path, sealed: Mapping[str, Any], key: SSlibKey | None) -> tupl
         name = _signer(envelope)
         if key is None:
             whole = _count_files(envelope, folder, sealed)
-            return None, f"signed by {name}: all {whole} files; the key is not checked: pass --key"
+            command = f"privsyn verify {folder} --key PUBLIC.pub.pem"
+            return None, f"signed by {name}: all {whole} files; the key is not checked: {command}"
         if name != key.keyid:
             return None, f"signed by {name}, not by {key.keyid}, the key of --key"
         _hold(envelope, key)

@@ -243,7 +243,10 @@ def raise_on_failure(folder: Path, checks: list[Check]) -> None:
         elif checks[0].passed and not any(name.startswith(_STORED) for name in failed):
             hint = OTHER_HINT
         messages = [f"{name} ({detail})" for name, detail in failed.items()]
-        raise VerificationError(f"{folder} does not verify: {'; '.join(messages)}.", hint=hint)
+        raise VerificationError(
+            f"{folder} does not verify: {'; '.join(messages)}.",
+            hint=hint.format(release=folder.name),
+        )
 
 
 def refuse_predictable(folder: Path, sealed: Mapping[str, Any]) -> None:

@@ -280,7 +280,7 @@ def _environment() -> Environment:
     )
     environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
     environment.filters |= {
-        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts,
+        "form": format, "base64": _base64, "parts": parts,
         "formatted": _formatted, "coded": _coded,
     }  # fmt: skip
     return environment
@@ -323,6 +323,8 @@ def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
         up: Rounded up: what a release costs is never told below the truth.
         digits: Significant ones at most.
     """
+    if not up and abs(value) < 1e-12:
+        value = 0.0  # what floats leave of a difference of equal numbers
     if not math.isfinite(value):
         return Parts(f"{value}")
     if float(value).is_integer() and abs(value) < 1e7:
@@ -355,14 +357,6 @@ def _coded(words: str) -> Markup:
         for index, piece in enumerate(pieces)
     ]
     return Markup("").join(tagged)
-
-
-def _grouped(value: float) -> str:
-    return f"{value:,}"
-
-
-def _rounded(value: float, digits: int = 1) -> str:
-    return f"{value:.{digits}f}"
 
 
 def _base64(data: bytes) -> str:

@@ -94,7 +94,7 @@ def test_a_stranger_with_the_public_key_learns_who_signed(made, copy, verify):
     assert "Authentic: confirmed by the signature" in shown
     code, shown = verify(copy, key=None)
     assert code == 0
-    assert "files; the key is not checked: pass --key" in shown
+    assert "files; the key is not checked: privsyn verify " in shown
     assert "Consistent, but not authenticated" in shown
     code, shown = verify(copy, "--require-ledger")
     assert code == 6  # that is asked for besides
