@@ -405,7 +405,7 @@ def _numbers(value: Mapping[str, float], metrics: Iterator[Mapping[str, Any]]) -
 
 _WITH_ENDS = ("likeness.", "perplexity.")
 _ELSEWHERE = (
-    "downstream.", "audit.", "fields.", "perplexity.", *(f"{ruler.name}." for ruler in RULERS)
+    "downstream.", "audit.", "perplexity.", *(f"{ruler.name}." for ruler in RULERS)
 )  # fmt: skip
 
 

@@ -26,7 +26,6 @@ from privsyn.stages.lineage import log_measures, log_validation, trace_stage
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
-from privsyn.validation.suite import read_schema
 
 _AUDIT = "disclosure audit"
 _ALL = "the whole evaluation"
@@ -144,7 +143,6 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
     privacy: that file is left out, since a log shows whether a release is measured anew.
     """
     config, dataset = ctx.config, open_plan(ctx, plan).source
-    schema = config.validation.json_schema
     inputs = {
         "privsyn": __version__,
         "artifact": hashlib.sha256(artifact.read_bytes()).hexdigest(),
@@ -153,7 +151,6 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
         "revisions": revisions(ctx, plan),
         "holdout": dataset.holdout,
         "test_path": str(dataset.test_path),
-        "schema": None if schema is None else read_schema(config.validation, ctx.files),
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -44,7 +44,6 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.language_model import perplexity_gap
 from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
-from privsyn.evaluation.structured import compare_fields
 from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
@@ -69,7 +68,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
 from privsyn.stages.partition import examples
-from privsyn.validation.suite import read_schema
 
 _VOTER: Role = "image_embedder"
 """The role whose model casts votes over images."""
@@ -331,7 +329,7 @@ def _texts(
     rows = read_rows(artifact)
     synthetic = [row.text or "" for row in rows], [row.label for row in rows]
     theirs = [record.content for record in real], [record.label for record in real]
-    parts = {"words, lengths, labels": lambda: _by_counting(ctx, plan, synthetic, theirs)}
+    parts = {"words, lengths, labels": lambda: _by_counting(plan, synthetic, theirs)}
     total, done = 1, 0
     if ctx.config.evaluate.models:
         total, done = 4, 1
@@ -358,22 +356,15 @@ def _begins(ctx: Context, name: str, done: int, total: int) -> None:
     ctx.progress(f"evaluate: {name}", done, total, "measurements")
 
 
-def _by_counting(ctx: Context, plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
-    """Metrics of words, lengths, labels and fields."""
+def _by_counting(plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
+    """Metrics of words, lengths and labels."""
     (texts, labels), (their_texts, their_labels) = synthetic, real
-    metrics = [
-        *(
-            downstream(texts, labels, their_texts, their_labels)
-            if len(plan.dataset.labels) > 1
-            else []
-        ),
+    labeled = len(plan.dataset.labels) > 1
+    return [
+        *(downstream(texts, labels, their_texts, their_labels) if labeled else []),
         *compare_lengths(texts, their_texts),
         *compare_labels(labels, their_labels),
     ]
-    if ctx.config.validation.json_schema is not None:
-        schema = read_schema(ctx.config.validation, ctx.files)
-        metrics += compare_fields(texts, their_texts, schema)
-    return metrics
 
 
 def _beside(

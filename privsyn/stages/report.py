@@ -14,7 +14,6 @@ from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.judge import Scores
 from privsyn.evaluation.report import (
-    CUT_OFF,
     Availability,
     StudentMetrics,
     comparison,
@@ -22,7 +21,6 @@ from privsyn.evaluation.report import (
     sections,
     student_section,
 )
-from privsyn.evaluation.structured import section as structured
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.text import Texts
 from privsyn.release.facts import ReleaseFacts
@@ -90,8 +88,6 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     )
     metrics = measured.get("metrics", ())
     parts, why = sections(metrics, about), about.why_never
-    if texts and ctx.config.validation.json_schema is not None:
-        parts.append(structured(metrics, why or (None if measured else CUT_OFF)))
     if texts:
         parts.append(student_section(students(ctx, plan), plan.id, why))
     return [*parts, disclosed(measured.get("audit"), plan.epsilon)]
