@@ -401,13 +401,13 @@ def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) ->
     """
     if account.public_size is None:
         return ()
-    held = dataset.holdout * account.public_size
+    tested = dataset.holdout * account.public_size
     return CAUTIONS.says(
         "accuracy",
-        held=held,
+        tested=tested,
         size=account.public_size,
         units=several(account.unit, dataset.unit),
-        moved=min(1.0, 3 * scale / max(1.0, held)),
+        moved=min(1.0, 3 * scale / max(1.0, tested)),
         large=LARGE_NOISE,
     )
 

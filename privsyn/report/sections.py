@@ -196,12 +196,12 @@ class Records:
         share = values.get("duplicate share") if self.rows > 1 else None
         repeats = {"share": share, "rows": self.rows, "things": self.things}
         look = "Look at the samples below, and ask" if self.shown else "Ask"
-        said = (
+        sentences = (
             PAGE.first("form", form)["says"],
             PAGE.first("repeats", repeats)["says"],
             f"{look} its owner what was measured for your purpose.",
         )
-        return " ".join(filter(None, said))
+        return " ".join(filter(None, sentences))
 
     def sections(self) -> list[ReportSection]:
         """Samples; charts; fields."""
