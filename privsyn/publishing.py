@@ -15,9 +15,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from configparser import ConfigParser
-from configparser import Error as ConfigParserError
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any, TypeVar
 import yaml
 
 from privsyn import layout
-from privsyn.data.artifacts import atomic_file, check_writable, sha256_file
+from privsyn.data.artifacts import atomic_file, sha256_file
 from privsyn.errors import ConfigError, DataError, MissingExtra, PublishError, VerificationError
 from privsyn.files import file_lock, read_file, read_json
 from privsyn.section import NAME, nearest
@@ -188,12 +186,11 @@ class DvcPublisher:
             self._dvc("add", lambda repo: repo.add(str(release_dir)))
             revision = self._seal(release_dir, pointer)
             stages = self.current_stages(method, release_dir) if method else []
-            targets = [f"{self.root / 'dvc.yaml'}:{stage}" for stage in stages]
             # force: DVC would ask whether changed outputs are meant, and nobody answers.
-            self._dvc("commit", lambda repo: [repo.commit(one, force=True) for one in targets])
+            self._dvc("commit", lambda repo: [repo.commit(one, force=True) for one in stages])
             if method and not stages:
                 log.info("synthetic/%s holds another release: dvc.lock does not change", method)
-            self._push([str(pointer), *targets])
+            self._push(revision, stages)
             # privacy: the time at which a release is finished depends on its records, so only the
             # day shows.
             os.utime(pointer, (day.timestamp(),) * 2)
@@ -228,7 +225,8 @@ class DvcPublisher:
         deadline = time.monotonic() + self._busy_timeout
         while True:
             try:
-                with Repo(str(self.root)) as repo:
+                # DVC takes the folder of the process for the project's in places.
+                with chdir(self.root), Repo(str(self.root)) as repo:
                     return call(repo)
             except RWLockFileCorruptedError:
                 # crash safety: DVC writes in place which of its processes use which files. A kill
@@ -272,24 +270,6 @@ class DvcPublisher:
             and all(Path(file.fs_path).exists() for file in (*stage.deps, *stage.outs))
         ]
 
-    def check_remote(self) -> None:
-        """Check by a small file that the remote can be written, if it is a local folder.
-
-        Other remotes are only tried by publishing, which can be repeated at no cost.
-
-        Raises:
-            StorageError: The folder cannot be written.
-        """
-        config = ConfigParser(interpolation=None, strict=False)
-        folder = self.root / ".dvc"
-        with suppress(ConfigParserError, UnicodeError):  # DVC reports a broken config itself
-            config.read([folder / "config", folder / "config.local"], encoding="utf-8")
-        name = config.get("core", "remote", fallback=None)
-        url = config.get(f"'remote \"{name}\"'", "url", fallback=None)
-        # A relative path in DVC's config is relative to the .dvc folder.
-        if url and "://" not in url:
-            check_writable((folder / url).resolve())
-
     def restore(self, release_id: str) -> Path:
         """Restore a published release to ``releases/<release id>``, byte for byte.
 
@@ -309,7 +289,7 @@ class DvcPublisher:
                     f"releases/{release_id} differs from what was published.",
                     hint="Move it away, then restore again.",
                 )
-            self._dvc("pull", lambda repo: repo.pull([str(self._pointer(release_id))]))
+            self._dvc("pull", lambda repo: repo.pull([revision.pointer]))
             # DVC's own check is a setting of the remote, which a project may have switched off.
             if not folder.is_dir() or folder_md5(folder) != revision.md5:
                 raise VerificationError(
@@ -403,13 +383,16 @@ class DvcPublisher:
             stream.write(yaml.safe_dump(content, sort_keys=False).encode())
         return self.revision(release_dir.name)
 
-    def _push(self, targets: list[str]) -> None:
-        def push(repo: Any) -> set[str]:
+    def _push(self, revision: DvcRevision, stages: list[str]) -> None:
+        def push(repo: Any) -> bool:
+            targets = [revision.pointer, *stages]
             repo.push(targets)
-            return set(repo.status(targets, cloud=True).values())
+            states = set(repo.status(targets, cloud=True).values())
+            there = repo.cloud.get_remote_odb().exists(revision.md5)
+            return bool(there) and not {"new", "missing"} & states
 
         # DVC raises no error if it sent nothing because its cache lost the files.
-        if {"new", "missing"} & self._dvc("push", push):
+        if not self._dvc("push", push):
             raise PublishError("dvc push: the DVC cache lost files.", hint="Publish again.")
 
     @contextmanager

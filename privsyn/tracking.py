@@ -16,11 +16,10 @@ import hashlib
 import logging
 import os
 import re
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -454,20 +453,10 @@ class MlflowTracker:
                 raise ConfigError(NO_HOME, hint=SET_HOME) from None
             raise TrackingUnavailable(
                 f"MLflow at {without_password(self.uri)} cannot be used: {reason(error)}.",
-                hint=missing.hint if (missing := MissingExtra.of(error)) else self._next_step(),
+                hint=missing.hint
+                if (missing := MissingExtra.of(error))
+                else "Check services.mlflow: that the server runs, or its folder can be written.",
             ) from None
-
-    def _next_step(self) -> str:
-        if self._file is None:
-            return "Check services.mlflow, and that the server runs."
-        # MLflow's last step is its first experiment, and nothing can be logged without one.
-        with suppress(sqlite3.Error), closing(sqlite3.connect(self._file)) as database:
-            if database.execute("SELECT 1 FROM experiments").fetchone() is None:
-                return (
-                    f"It was left half made and holds no run: remove {self._file}, run again, and "
-                    "then: privsyn lineage sync."
-                )
-        return "Check services.mlflow, and that its folder can be written."
 
     @cached_property
     def _client(self) -> Any:
@@ -491,17 +480,13 @@ class MlflowTracker:
         return str(result.experiment_id)
 
     def _make_experiment(self) -> Any:
-        root = self._artifact_root
+        root, tags = self._artifact_root, {KIND: TRAINING}
         location = root.resolve().as_uri() if root is not None else None
         try:
-            self._client.create_experiment(
-                self.experiment, artifact_location=location, tags={KIND: TRAINING}
-            )
+            self._client.create_experiment(self.experiment, artifact_location=location, tags=tags)
         except Exception:
-            result = self._client.get_experiment_by_name(self.experiment)
-            if result is None:  # otherwise another host made it first
-                raise
-            return result
+            if self._client.get_experiment_by_name(self.experiment) is None:
+                raise  # else another host made it first
         return self._client.get_experiment_by_name(self.experiment)
 
     def _run(self, release_id: str, stage: str, name: str, tags: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -214,20 +214,13 @@ class Release(Displayable):
         return export(self._folder, form, Path(target), ledger=book, ctx=ctx, license=license)
 
     @guard
-    def more(
-        self,
-        n: int,
-        *,
-        sampling: Mapping[str, Any] | None = None,
-        publish: bool = True,
-    ) -> Release:
+    def more(self, n: int, *, publish: bool = True) -> Release:
         """Make further records of it, at no cost.
 
         Guarantee: its own. The release, public models and public randomness are all that is read.
 
         Args:
             n: New records.
-            sampling: ``top_k`` (None: all), ``top_p``, ``temperature`` in place of the release's.
             publish: Version them with DVC.
 
         Raises:
@@ -238,7 +231,7 @@ class Release(Displayable):
         with show_progress(Console(stderr=True)) as progress:
             ctx = self._project(())
             ctx.on_progress = progress
-            folder = more(ctx, self.name, n, sampling=sampling, published=publish)
+            folder = more(ctx, self.name, n, published=publish)
         return Release(folder, self._of)
 
     @guard

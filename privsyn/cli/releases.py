@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,7 +24,6 @@ from privsyn.cli.options import (
 )
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show
-from privsyn.errors import ConfigError
 from privsyn.export import FORMATS
 
 
@@ -87,28 +85,13 @@ def more(
     params: Params = PARAMS,
     overrides: Overrides = None,
     publish: Publish = True,
-    top_k: Annotated[
-        str | None,
-        typer.Option(help="Likeliest tokens sampled among, or all. By default the release's."),
-    ] = None,
-    top_p: Annotated[float | None, typer.Option(help="Likewise.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Likewise.")] = None,
 ) -> None:
     """Make further records from a release, at no cost. Their certificate names the release."""
     from privsyn.students.more import more as make_more
 
-    given = {"top_k": top_k, "top_p": top_p, "temperature": temperature}
-    sampling: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if top_k is not None:
-        if not re.fullmatch(r"all|[1-9]\d{0,8}", top_k):
-            raise ConfigError(f"--top-k={top_k} is neither all nor a number from 1 on.")
-        sampling["top_k"] = None if top_k == "all" else int(top_k)
-
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)
-        folder = make_more(
-            ctx, ctx.workspace.release_id(release), number, sampling=sampling, published=publish
-        )
+        folder = make_more(ctx, ctx.workspace.release_id(release), number, published=publish)
     show(out, f"{number} records in {folder}; check with: privsyn verify {folder}")
 
 

@@ -110,17 +110,11 @@ def _spending(ctx: Context, request: Change) -> Question:
     facts |= {
         "balance before": f"{percent(preview.balance.share)} of the cap spent",
         "balance after": f"{percent(after)}; {'it fits' if preview.fits else 'it does not fit'}",
-        "asked by": _who(request),
+        "asked by": describe_requester(body.get("by")) or "nobody known",
         "digest of the cost": request.body["digest"],
     }
-    return Question(
-        What.SPEND,
-        str(request.release_id),
-        str(request.release_id),
-        body["digest"],
-        request.account,
-        facts,
-    )
+    name = str(request.release_id)
+    return Question(What.SPEND, name, name, body["digest"], request.account, facts)
 
 
 def publication(ctx: Context, folder: Path) -> Question:
@@ -154,14 +148,7 @@ def publication(ctx: Context, folder: Path) -> Question:
 def publishing(ctx: Context, folder: Path) -> Question | None:
     """The question whether a folder may be published; None where none is to be asked."""
     question = publication(ctx, folder)
-    _hold_to_config(ctx)
-    try:
-        ctx.ledger.approvals.check_publication(
-            question.release_id, question.digest, name=question.name
-        )
-    except ApprovalNeeded:
-        return question
-    return None
+    return None if may_leave(ctx, folder) else question
 
 
 def refuse_unapproved(ctx: Context, folder: Path) -> None:
@@ -283,10 +270,6 @@ def suite_text(folder: Path) -> str:
     except (OSError, ValueError, LookupError, TypeError):
         return "not run"
     return f"{verdict}, {passed} of {len(checks)} format checks"
-
-
-def _who(request: Change) -> str:
-    return describe_requester(request.body.get("by")) or "nobody known"
 
 
 def _cell(text: str) -> str:

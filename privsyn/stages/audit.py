@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from privsyn import layout
 from privsyn.data.partition import read_holdout, read_training
@@ -18,11 +17,6 @@ from privsyn.stages.base import Context, open_plan
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
 """By the modality's name."""
-
-_HINT = (
-    "Its cost stays charged. See `privsyn report {id}`, inside; evaluate.audit=report takes it out "
-    "of quarantine again."
-)
 
 
 def audit_release(ctx: Context, plan: Plan, folder: Path) -> AuditResult | None:
@@ -65,18 +59,6 @@ def withheld(ctx: Context, plan: Plan) -> bool:
     return ctx.config.evaluate.audit == "block" and _let_through(ctx, plan.id) is not True
 
 
-def refuse_withheld(ctx: Context, plan: Plan) -> None:
-    """Refuse a release that an audit that blocks has not let through.
-
-    Nothing of what was found is in the message, nor whether something could be found.
-
-    Raises:
-        ValidationFailed: It was found to exceed its claim, could not be audited, or was not audited
-            here.
-    """
-    _refuse(ctx, plan.id)
-
-
 def refuse_to_hand_out(ctx: Context, release_id: str) -> None:
     """Refuse the records of a release that an audit that blocks has not let through.
 
@@ -87,10 +69,18 @@ def refuse_to_hand_out(ctx: Context, release_id: str) -> None:
     """
     if _let_through(ctx, release_id) is None and ctx.workspace.pointer(release_id).is_file():
         return
-    _refuse(ctx, release_id)
+    refuse_withheld(ctx, release_id)
 
 
-def _refuse(ctx: Context, release_id: str) -> None:
+def refuse_withheld(ctx: Context, release_id: str) -> None:
+    """Refuse a release that an audit that blocks has not let through.
+
+    Nothing of what was found is in the message, nor whether something could be found.
+
+    Raises:
+        ValidationFailed: It was found to exceed its claim, could not be audited, or was not audited
+            here.
+    """
     passed = _let_through(ctx, release_id)
     if ctx.config.evaluate.audit != "block" or passed:
         return
@@ -101,7 +91,8 @@ def _refuse(ctx: Context, release_id: str) -> None:
         )
     raise ValidationFailed(
         f"release {release_id} is held back by its disclosure audit (evaluate.audit: block).",
-        hint=_HINT.format(id=release_id),
+        hint=f"Its cost stays charged. See `privsyn report {release_id}`, inside; "
+        "evaluate.audit=report takes it out of quarantine again.",
     )
 
 
@@ -110,19 +101,14 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
 
     One that was not available bounds nothing, so it lets nothing through.
     """
-    audited = _on_file(ctx, release_id)
-    if audited is None:
-        return None
-    return audited.get("unavailable", "") is None and audited.get("exceeds") is False
-
-
-def _on_file(ctx: Context, release_id: str) -> dict[str, Any] | None:
     try:
         written = json.loads((ctx.workspace.internal(release_id) / layout.EVALUATION).read_bytes())
     except (OSError, ValueError):
         return None
-    result = written.get("audit") if written.get("release_id") == release_id else None
-    return result if isinstance(result, dict) else None
+    audited = written.get("audit") if written.get("release_id") == release_id else None
+    if not isinstance(audited, dict):
+        return None
+    return audited.get("unavailable", "") is None and audited.get("exceeds") is False
 
 
 def held_out(ctx: Context, plan: Plan) -> list[Record]:

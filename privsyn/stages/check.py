@@ -204,16 +204,6 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
             f"{column!r} has {values:,} values on {counts['kept']:,} rows"
             for column, values in counts.get("other_units", {}).items()
         ),
-        "more": "; ".join(
-            f"{most} would use {kept / used:.1f} times as many"
-            for most, kept in counts["kept_at_bound"].items()
-            if int(most) > bound and used
-        ),
-        "pays": any(
-            kept >= _PAYS * int(most) / bound * used
-            for most, kept in counts["kept_at_bound"].items()
-            if int(most) > bound
-        ),
         "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
         "foreign": language([models.language] if models.server is None else [], counts),
     }
@@ -234,9 +224,14 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     thing = kind.things.removesuffix("s") if most == 1 else kind.things
     with_most = "" if facts["column"] is None else f", with {most:,} {thing} at most"
     table[facts["whom"]] = f"{counts['units']:,}{with_most}"
-    for applies, name, value in _ROWS:
-        if applies(facts):
-            table[name] = value.format(**facts)
+    if beyond := counts["records_above_the_bound"]:
+        table["not used"] = (
+            f"{beyond:,} {kind.things}, of {counts['units_above_the_bound']:,} {facts['whom']} "
+            f"with more than {facts['bound']} each (dataset.max_records_per_unit)"
+        )
+    table["used"] = f"{facts['used']:,} {kind.things}"
+    if copies := counts["duplicate_texts"]:
+        table["copies"] = f"{copies:,} {kind.things} are copies of another one"
     if facts["holdout"]:
         aside = facts["holdout"] * facts["used"]
         table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
@@ -247,29 +242,11 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
 
 _Facts = Mapping[str, Any]
 
-_ROWS: tuple[tuple[Callable[[_Facts], Any], str, str], ...] = (
-    (
-        lambda f: f["records_above_the_bound"],
-        "not used",
-        "{records_above_the_bound:,} {things}, of {units_above_the_bound:,} {whom} with more than "
-        "{bound} each (dataset.max_records_per_unit)",
-    ),
-    (lambda f: True, "used", "{used:,} {things}"),
-    (
-        lambda f: f["duplicate_texts"],
-        "copies",
-        "{duplicate_texts:,} {things} are copies of another one",
-    ),
-)
-"""Rows of the table of counts: when, name, value."""
-
 _FEW = 100
 """Records below which a release is hardly about anything: a fixed bound, not one of the data."""
 _CHANCE = 1e-3
 _MANY_MORE = 1.5
 """Times as many ids as people are said to be, from which on they may be ids of rows."""
-_PAYS = 0.9
-"""Part of what a larger bound adds in noise that it must add in records to be no worse."""
 
 _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
     (
@@ -278,16 +255,6 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
         "public model alone. Correct the file, or the spelling in dataset.labels. To take a label "
         "out because no record has it publishes that: labels come from what was known without the "
         "file.",
-    ),
-    (
-        lambda f: f["more"] and f["records_above_the_bound"] and f["pays"],
-        "dataset.max_records_per_unit={bound} leaves {records_above_the_bound:,} {things} out. A "
-        "bound of {more}; noise grows with the bound. Set it by what is known without the file.",
-    ),
-    (
-        lambda f: f["more"] and f["records_above_the_bound"] and not f["pays"],
-        "dataset.max_records_per_unit={bound} suits this file: a bound of {more}, but noise would "
-        "grow by more.",
     ),
     (
         lambda f: 0 < f["used"] < _FEW,

@@ -71,7 +71,7 @@ def evaluate(
     """
     with trace_stage(ctx, plan.id, "evaluate"):
         if not (ctx.config.evaluate.enabled and open_plan(ctx, plan).source.has_holdout):
-            refuse_withheld(ctx, plan)
+            refuse_withheld(ctx, plan.id)
             return None
         folder = ctx.workspace.internal(plan.id)
         try:
@@ -85,7 +85,7 @@ def evaluate(
                 lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
                 if ctx.config.evaluate.audit == "block":  # validate could not say it yet
                     log_validation(ctx, plan, lies, passed=True)
-                refuse_withheld(ctx, plan)
+                refuse_withheld(ctx, plan.id)
             return folder
         except (PolicyBroken, ValidationFailed):
             raise
@@ -95,7 +95,7 @@ def evaluate(
             failure = error
         # Outside the except block: what a gate says next must not print the failure as its context.
         _note_failure(ctx, plan, folder, failure)
-        refuse_withheld(ctx, plan)
+        refuse_withheld(ctx, plan.id)
         return folder
 
 

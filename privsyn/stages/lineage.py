@@ -144,15 +144,10 @@ def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
     ctx.tracker.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, facts)
     ctx.tracker.log_metrics(run, {f"drawn.{k}": v for k, v in facts.draw_counts.items()})
-    ctx.tracker.log_metrics(run, _accuracy(facts))
-    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
-
-
-def _accuracy(facts: ReleaseFacts) -> dict[str, float]:
-    """The accuracy a release pays for, and the ends of its intervals: outputs of a mechanism."""
     names = ("value", "low", "high", "noise_low", "noise_high", "epsilon")
-    values = {f"paid_accuracy.{name}": facts.accuracy.get(name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    paid = {f"paid_accuracy.{name}": facts.accuracy.get(name) for name in names}
+    ctx.tracker.log_metrics(run, {name: one for name, one in paid.items() if one is not None})
+    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
 
 
 def log_synthetic(ctx: Context, facts: ReleaseFacts) -> None:

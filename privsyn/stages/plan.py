@@ -96,12 +96,18 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    request = _request(config, method_name)
+    request = ReleaseRequest(
+        method_name,
+        config.privacy.epsilon,
+        config.privacy.delta,
+        config.account.adjacency.value,
+        config.account.unit,
+        internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
+    )
     ctx.account.terms.refuse(config.account.name, f"a release of {method_name}", request)
     price = _price(ctx, method, settings, derived)
     mechanism, cost = price.mechanism, price.cost
     account = _admit(ctx, request, price, open_account=open_account)
-    writers = [model.source for role, model in models.items() if role in WRITERS]
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
     cards = config.performance.shards or max(1, len(visible_cards()))
@@ -134,11 +140,7 @@ def plan(
         event=dump(price.event),
         derived=dict(mechanism.derived),
         invariants=(),
-        warnings=(
-            *_warnings(ctx, given, writers, price, cells),
-            *_of_preset(config, method_name, models),
-            *_of_length(price.where, settings, dataset.words),
-        ),
+        warnings=tuple(_warnings(ctx, method, given, settings, models, price, cells)),
         audit_decides=config.evaluate.audit == "block",
         rows=most,
         min_rows=None if fewest == most else fewest,
@@ -174,18 +176,6 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     return models
 
 
-def _request(config: Config, method: str) -> ReleaseRequest:
-    """What the account's terms are asked."""
-    return ReleaseRequest(
-        method,
-        config.privacy.epsilon,
-        config.privacy.delta,
-        config.account.adjacency.value,
-        config.account.unit,
-        internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
-    )
-
-
 def _admit(
     ctx: Context, request: ReleaseRequest, price: _Price, *, open_account: bool
 ) -> Account | None:
@@ -205,7 +195,6 @@ class _Price:
     """What a release costs, and by what it is drawn.
 
     Attributes:
-        where: The method's section.
         mechanism: Of the generator.
         event: Of the release: generator and accuracy.
         cost: Of that event.
@@ -213,7 +202,6 @@ class _Price:
         open_epsilon: Epsilon for whoever knows the secret that the cost counts on; None: none.
     """
 
-    where: str
     mechanism: Mechanism
     event: Event
     cost: Guarantee
@@ -263,22 +251,57 @@ def _price(
             hint="Leave open (null) what sets its noise, which is then solved for; or raise "
             "privacy.epsilon.",
         )
-    return _Price(f"methods.{method.name}", mechanism, event, cost, paid, open_epsilon)
+    return _Price(mechanism, event, cost, paid, open_epsilon)
 
 
 def _warnings(
-    ctx: Context, given: Any, writers: Sequence[str], price: _Price, cells: int
-) -> tuple[str, ...]:
+    ctx: Context,
+    method: Method[Any],
+    given: Any,
+    settings: Any,
+    models: Mapping[Role, ModelIdentity],
+    price: _Price,
+    cells: int,
+) -> Iterator[str]:
     """Cautions and advice of a plan, by public settings alone."""
     config, dataset, mechanism = ctx.config, ctx.config.dataset, price.mechanism
-    there = publicly(dataset, config.account)
+    there, where = publicly(dataset, config.account), f"methods.{method.name}"
     accuracy = accuracy_of(price.paid, config.account.adjacency)
-    return (
-        *settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right),
-        *of_sizes(price.where, mechanism, cells, there),
-        *mechanism.warnings,
-        *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
-    )
+    writers = [model.source for role, model in models.items() if role in WRITERS]
+    yield from settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right)
+    yield from of_sizes(where, mechanism, cells, there)
+    yield from mechanism.warnings
+    if accuracy:
+        yield from of_accuracy(accuracy.scale, dataset, config.account)
+    if config.preset(method.name) == PAPER:
+        if changed := config.changed(method.name):
+            yield (
+                f"{where}.{PRESET}={PAPER} with other values of {', '.join(changed)}: not the "
+                "paper's configuration."
+            )
+        if 0 < (size := _parameters(models)) < MANY:
+            yield (
+                f"{where}.{PRESET}={PAPER}: the paper's models have billions of parameters, and "
+                f"models.language={config.models.language} has {size_in_words(size)}. {SMALL} has "
+                "values for such."
+            )
+    name, tokens = longest(where, settings)
+    words = dataset.words
+    if words is not None and tokens is not None and about_words(tokens) > _TOO_LONG * words:
+        yield (
+            f"{name}={tokens} holds about {about_words(tokens)} words, and dataset.words={words}. "
+            f"What is paid or computed for longer texts is lost: set it to about {2 * words}."
+        )
+
+
+_TOO_LONG = 3
+"""Times the stated length of a text, from which on room for longer ones is worth a word."""
+
+
+def _parameters(models: Mapping[Role, ModelIdentity]) -> int:
+    """Parameters of the largest model whose logits or gradients are read."""
+    read = [model.parameters or 0 for role, model in models.items() if role in READ_MODELS]
+    return max(read, default=0)
 
 
 WRITERS: tuple[Role, ...] = ("language", "text", "base")
@@ -351,35 +374,6 @@ def for_texts(config: Config, method_name: str, texts: int, words: int | None = 
     return [f"methods.{method_name}.{key}={json.dumps(value)}" for key, value in sizes.items()]
 
 
-def _of_preset(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> Iterator[str]:
-    """What is not the paper's in a section that names the paper's values."""
-    if config.preset(method) != PAPER:
-        return
-    where = f"methods.{method}.{PRESET}={PAPER}"
-    if changed := config.changed(method):
-        yield f"{where} with other values of {', '.join(changed)}: not the paper's configuration."
-    read = [model.parameters or 0 for role, model in models.items() if role in READ_MODELS]
-    if 0 < (size := max(read, default=0)) < MANY:
-        yield (
-            f"{where}: the paper's models have billions of parameters, and models.language="
-            f"{config.models.language} has {size_in_words(size)}. {SMALL} has values for such."
-        )
-
-
-def _of_length(where: str, settings: Any, words: int | None) -> Iterator[str]:
-    """Advice where texts may be far longer than they are said to be."""
-    name, tokens = longest(where, settings)
-    if words is not None and tokens is not None and about_words(tokens) > _TOO_LONG * words:
-        yield (
-            f"{name}={tokens} holds about {about_words(tokens)} words, and dataset.words={words}. "
-            f"What is paid or computed for longer texts is lost: set it to about {2 * words}."
-        )
-
-
-_TOO_LONG = 3
-"""Times the stated length of a text, from which on room for longer ones is worth a word."""
-
-
 def sized(config: Config, texts: int | None, methods: Sequence[str]) -> list[str]:
     """See ``for_texts``, for several methods; no overrides where no number is asked for."""
     names = () if texts is None else methods
@@ -440,8 +434,7 @@ def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
 
 def _refuse_small(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
     """Refuse the values for small models with a large one whose logits or gradients are read."""
-    read = [model.parameters or 0 for role, model in models.items() if role in READ_MODELS]
-    size = max(read, default=0)
+    size = _parameters(models)
     if config.preset(method) == SMALL and size >= MANY:
         raise ConfigError(
             f"methods.{method}.{PRESET}={SMALL} are values for language models below 1 billion "

@@ -15,7 +15,6 @@ from pathlib import Path
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
-from privsyn.publishing import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
@@ -36,8 +35,6 @@ def preflight(
     ctx: Context,
     plan: Plan | OpenPlan,
     backends: Backends | None = None,
-    *,
-    published: bool = True,
 ) -> None:
     """Try what is public of a release that has not begun. Does nothing for another one.
 
@@ -45,7 +42,6 @@ def preflight(
         ctx: Config and ledger.
         plan: The release.
         backends: Models already loaded; None loads what the config names.
-        published: Whether it will be pushed to the DVC remote.
 
     Raises:
         ModelError: A model cannot do what the method or the evaluation asks of it.
@@ -59,7 +55,7 @@ def preflight(
     for advice in tracked(ctx):
         log.warning("%s", advice)
     check_key(ctx)
-    check_places(ctx, plan, published=published)
+    check_places(ctx, plan)
     backends = load_planned_models(release, backends)
     _try(
         lambda: release.method.preflight(
@@ -95,9 +91,7 @@ def check_evaluation(release: OpenPlan, backends: Backends) -> None:
             raise
         raise ModelError(
             f"{error.message} Nothing is spent.",
-            hint=f"{error.hint} evaluate reads this model: evaluate.enabled=false does without."
-            if error.hint and error.hint != hint
-            else hint,
+            hint=hint,
         ) from None
     except Exception as error:
         if not _no_memory(error):
@@ -129,7 +123,7 @@ def _try(attempt: Callable[[], None], failed: str, hint: str) -> None:
         ) from None
 
 
-def check_places(ctx: Context, plan: Plan, *, published: bool) -> None:
+def check_places(ctx: Context, plan: Plan) -> None:
     """Write to every folder that the release will be written to and to the vault; take it back.
 
     Raises:
@@ -147,5 +141,3 @@ def check_places(ctx: Context, plan: Plan, *, published: bool) -> None:
         ctx.vault.check()
     if ctx.as_filed:
         check_writable(workspace.synthetic(plan.method))
-    if published:
-        DvcPublisher(workspace.root).check_remote()

@@ -40,7 +40,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     """
     with trace_stage(ctx, plan.id, "publish"):
         folder = find(ctx, plan)
-        refuse_withheld(ctx, plan)
+        refuse_withheld(ctx, plan.id)
         if folder != ctx.workspace.release(plan.id) or not layout.suite_passed(folder):
             raise ValidationFailed(
                 f"release {plan.id} has not passed its suite and is not published.",

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from privsyn.data.readers.formats import check_source
-from privsyn.errors import MissingExtra, PolicyBroken, require_generate
+from privsyn.errors import PolicyBroken, require_generate
 from privsyn.methods.base import TrainsModel
 from privsyn.progress import under_way
 from privsyn.release.plan import Plan
@@ -27,9 +26,7 @@ OnStep = Callable[[str, float], None] | None
 """Hears of a stage that ended, and of the seconds it took; None: nobody does."""
 
 
-def draw(
-    ctx: Context, plan: Plan | OpenPlan, *, published: bool = False, on_step: OnStep = None
-) -> None:
+def draw(ctx: Context, plan: Plan | OpenPlan, *, on_step: OnStep = None) -> None:
     """Reserve, try what is public, partition, train, generate and certify: everything that spends.
 
     A release that is committed already is left as it is, at no cost.
@@ -45,7 +42,7 @@ def draw(
         with step("load models"):  # before begin: a model that does not load costs nothing
             backends = load_models(ctx, release)
         with step("preflight"):
-            preflight(ctx, release, backends, published=published)
+            preflight(ctx, release, backends)
         with step("partition"):
             # Parts are for processes side by side, each with a model of its own. Here the trained
             # model is loaded once; a release that has begun in several parts goes on in those.
@@ -85,23 +82,13 @@ def run(
     Raises:
         PrivsynError: From the stage that failed.
     """
-    _require_packages(ctx)
+    require_generate()
     with _step(ctx, on_step, "plan"):
         release = plan(ctx, method, open_account=True)
     if on_plan is not None:
         on_plan(release)
     carry_out(ctx, release, published=published, on_step=on_step, on_note=on_note)
     return release
-
-
-def _require_packages(ctx: Context) -> None:
-    """See ``require_generate``; a private file that is not there is said first."""
-    try:
-        require_generate()
-    except MissingExtra:
-        dataset = ctx.config.dataset.resolved(ctx.day)
-        check_source(dataset, ctx.source_path(dataset.path))
-        raise
 
 
 def draw_and_settle(ctx: Context, plan: Plan) -> None:
@@ -138,7 +125,7 @@ def carry_out(
     """
     step = partial(_step, ctx, on_step)
     try:
-        draw(ctx, plan, published=published, on_step=on_step)
+        draw(ctx, plan, on_step=on_step)
         with step("validate"):
             validate(ctx, plan)
         with step("evaluate"):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder
@@ -20,7 +18,6 @@ from privsyn.methods.registry import METHODS, load_method
 from privsyn.methods.shared.distill import MORE
 from privsyn.release import certificate
 from privsyn.release.plan import Plan
-from privsyn.section import explain
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
@@ -35,7 +32,6 @@ def more(
     release_id: str,
     count: int,
     *,
-    sampling: Mapping[str, float | None] | None = None,
     published: bool = True,
 ) -> Path:
     """Make ``count`` further records from a release, with a certificate that names its parent.
@@ -48,8 +44,6 @@ def more(
         ctx: Config and ledger.
         release_id: A finished release of a method that can make more.
         count: Number of new records.
-        sampling: ``top_k``, ``top_p``, ``temperature`` in place of the release's (Yu et al. 2023,
-            Appendix A, write a third each with top-k 50, 200 and None, which is all tokens).
         published: Version and push them with DVC.
 
     Returns:
@@ -59,8 +53,7 @@ def more(
     Raises:
         DataError: The release is not here.
         VerificationError: It differs from its certificate.
-        ConfigError: Its method cannot make more or has no such sampling, or it is itself made
-            from a release.
+        ConfigError: Its method cannot make more, or it is itself made from a release.
         ValidationFailed: The new records fail the suite and are in quarantine/, or the disclosure
             audit withholds the release.
     """
@@ -69,10 +62,8 @@ def more(
         raise ConfigError(f"--n={count} must be at least 1.")
     refuse_to_hand_out(ctx, release_id)
     _method(parent.plan)
-    sampling = dict(sampling or {})
-    settings = _with_sampling(parent.plan, open_plan(ctx, parent.plan).settings, sampling)
     with _new_name(ctx, parent.plan) as name:
-        folder = _make(ctx, parent, name, count, settings, sampling)
+        folder = _make(ctx, parent, name, count)
     folder = check_more(ctx, parent.plan, folder, count)
     if published:
         publish_folder(ctx, parent.plan, folder)
@@ -109,58 +100,22 @@ def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
             except TimeoutError:
                 continue
             # Checked under the lock: another process may just have finished under this name.
-            if _exists(ctx, name):
+            place = ctx.workspace
+            paths = (place.release(name), place.quarantine(name), place.pointer(name))
+            if any(path.exists() for path in paths):
                 continue
             yield name
             return
 
 
-def _exists(ctx: Context, name: str) -> bool:
-    workspace = ctx.workspace
-    paths = (workspace.release(name), workspace.quarantine(name), workspace.pointer(name))
-    return any(path.exists() for path in paths)
-
-
-def _with_sampling(parent: Plan, settings: Any, sampling: Mapping[str, float | None]) -> Any:
-    """The release's settings with other sampling.
-
-    Raises:
-        ConfigError: The method has no such setting, or it is out of bounds.
-    """
-    values = settings.model_dump()
-    # Private evolution has the sampling of its language model in a section of its own.
-    nested = values.get("text") if values.get("modality") == "text" else None
-    place = values if nested is None else nested
-    for key, value in sampling.items():
-        if key not in place or values.get("modality") == "image":
-            raise ConfigError(
-                f"{key} is no sampling of {parent.method}, of which {parent.id} is.",
-                hint="Leave it out.",
-            )
-        place[key] = value
-        if nested is not None and key == "temperature":
-            nested["vary_temperatures"] = (value, value)
-    try:
-        return type(settings).model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(explain(type(settings), error, f"{MORE}.")) from None
-
-
-def _make(
-    ctx: Context,
-    parent: Parent,
-    name: str,
-    count: int,
-    settings: Any,
-    sampling: Mapping[str, float | None],
-) -> Path:
+def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
     release = open_plan(ctx, parent.plan)
     backends = load_planned_models(release)
     trained = parent.folder / layout.MODEL
     modality, rows = release.modality, list[dict[str, Any]]()
     for label, content in _method(parent.plan).more(
-        settings,
+        release.settings,
         backends,
         read_rows(parent),
         count,
@@ -178,7 +133,7 @@ def _make(
         parent.facts.certificate,
         artifact,
         name=name,
-        how={MORE: count, **sampling},
+        how={MORE: count},
         root=ctx.workspace.root,
     )
     # The ledger first: then it knows every folder that exists.

@@ -77,7 +77,7 @@ def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:
         PublishError: DVC or its remote refused.
         ValidationFailed: The disclosure audit of the parent withholds it.
     """
-    refuse_withheld(ctx, parent)
+    refuse_withheld(ctx, parent.id)
     # An approval is for a certificate, so the folder must still match that certificate.
     verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from privsyn import cli
-from privsyn.errors import MissingExtra
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends
 from tests.integration.e2e.small_project import stand_in
@@ -175,17 +174,3 @@ def test_an_edited_partition_key_is_told_before_anything_begins(make_project, ru
             assert len(err.splitlines()) == 1
         with sqlite3.connect(file) as book:
             assert book.execute("select count(*) from ledger_entry").fetchone() == (0,)
-
-
-def test_a_missing_file_is_said_before_a_missing_package(make_project, run, monkeypatch):
-    """Whoever installs gigabytes first would hear of the file after it."""
-
-    def missing():
-        raise MissingExtra("torch", "generate")
-
-    monkeypatch.setattr("privsyn.stages.run.require_generate", missing)
-    project = make_project()
-    assert "torch is not installed" in run(project, "run")[2]
-    project.data.unlink()
-    code, _, err = run(project, "run")
-    assert (code, "private.jsonl does not exist" in err) == (2, True)

@@ -12,8 +12,6 @@ import pytest
 import privsyn.students.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
-from privsyn.methods.dp_lora.settings import DPLoraSettings
-from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal
@@ -60,43 +58,6 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
     assert ctx.ledger.verify().rows
     assert "per person" in project.cli("verify", str(folders[0])).stdout
     assert ctx.open_account().spec.name == "letters"  # the offspring are no forgotten releases
-
-
-def test_more_may_be_sampled_another_way_and_its_certificate_says_how(grown, monkeypatch):
-    project, parent, *_ = grown
-    options = ("--temperature", "0.5", "--top-p", "1")
-    printed = project.cli("more", parent.name, "-n", "4", *options, "--no-publish").stdout
-    folder = parent.with_name(printed.split("records in ")[1].split(";")[0].rpartition("/")[2])
-    assert certificate.read(folder)[1]["derived"] == {"more": 4, "temperature": 0.5, "top_p": 1.0}
-    asked, real = [], PrivateEvolution.more
-
-    def heard(self, settings, *rest):
-        asked.append(settings.text)
-        return real(self, settings, *rest)
-
-    monkeypatch.setattr(PrivateEvolution, "more", heard)
-    more(project.context(), parent.name, 2, sampling={"temperature": 0.3}, published=False)
-    assert (asked[0].temperature, asked[0].vary_temperatures) == (0.3, (0.3, 0.3))
-
-
-def test_sampling_that_a_method_does_not_have_is_refused_before_a_model_loads(grown):
-    project, parent, *_ = grown
-    names = {file.name for file in (project.root / "releases").iterdir()}
-    for sampling, message in (
-        ({"top_k": 50}, "top_k is no sampling of private_evolution"),
-        ({"top_p": 2.0}, r"more\.text\.top_p=2\.0"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            more(project.context(), parent.name, 2, sampling=sampling, published=False)
-    assert {file.name for file in (project.root / "releases").iterdir()} == names
-
-
-def test_the_texts_of_an_adapter_may_be_sampled_from_all_tokens():
-    plan = SimpleNamespace(method="dp_lora", id="dp_lora-1")
-    settings = DPLoraSettings(prompt="", top_k=50, top_p=1.0)
-    changed = stage._with_sampling(plan, settings, {"top_k": None, "temperature": 0.7})
-    assert (changed.sampling.top_k, changed.sampling.temperature) == (None, 0.7)
-    assert stage._with_sampling(plan, settings, {}) == settings
 
 
 def test_two_at_once_take_two_names(grown):

@@ -216,16 +216,6 @@ def test_a_place_that_cannot_be_written_is_found_before(make_project, fake, monk
     assert_nothing_was_spent(ctx, planned)
 
 
-def test_a_remote_that_cannot_be_written_is_found_where_it_will_be_used(make_project, fake):
-    project = make_project()
-    ctx = project.context()
-    planned = planned_for(ctx)
-    (project.root / ".privsyn" / "dvc-remote").write_text("a file")
-    with pytest.raises(StorageError, match="dvc-remote"):
-        preflight(ctx, planned, fake, published=True)
-    preflight(ctx, planned, fake, published=False)
-
-
 def test_places_are_left_as_they_were(make_project, fake):
     project = make_project()
     ctx = project.context()

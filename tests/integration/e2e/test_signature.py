@@ -331,7 +331,7 @@ def test_without_the_key_nothing_is_spent_where_it_is_required(tmp_path):
         reserve(ctx, planned)
     assert ctx.ledger.releases.find(planned.id) is None
     with pytest.raises(ConfigError, match=r"signing\.required is on"):
-        preflight(ctx, planned, Backends({"language": stand_in()}), published=False)
+        preflight(ctx, planned, Backends({"language": stand_in()}))
     unnamed = build_project(tmp_path / "unnamed", signing={"required": True}).context()
     with pytest.raises(ConfigError, match="no key is named"):
         reserve(unnamed, plan(unnamed, "invisible_ink", open_account=True))

@@ -117,7 +117,7 @@ def test_it_goes_through_all_stages_and_reads_files_through_the_door_alone(proje
     ctx = project.context()
     planned = plan(ctx, NAME, open_account=True)
     reserve(ctx, planned)
-    preflight(ctx, planned, Backends({}), published=False)
+    preflight(ctx, planned, Backends({}))
     shards = partition(ctx, planned)
     train(ctx, planned, backends=Backends({}))
     for shard in range(shards):

@@ -256,11 +256,11 @@ def test_another_command_is_waited_for_and_named(bare: Project) -> None:
 def test_a_lost_cache_and_an_unknown_remote_are_said(bare: Project) -> None:
     folder = bare.release("ink-lost", "lost")
     publisher = DvcPublisher(bare.root)
-    publisher.publish(folder)
+    revision = publisher.publish(folder)
     for place in (".dvc/cache", ".privsyn/dvc-remote"):
         shutil.rmtree(bare.root / place)
     with pytest.raises(PublishError, match="lost files"):
-        publisher._push([str(folder.with_name("ink-lost.dvc"))])
+        publisher._push(revision, [])
     bare.dvc("config", "--local", "core.remote", "nowhere")
     with pytest.raises(ConfigError, match=r"nowhere.*dvc remote list"):
         publisher.publish(folder)

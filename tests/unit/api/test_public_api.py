@@ -28,7 +28,7 @@ PUBLIC = {
     "Release.images": "(self)",
     "Release.report": "(self, *, internal=False)",
     "Release.export": "(self, form, target, *, license=None)",
-    "Release.more": "(self, n, *, sampling=None, publish=True)",
+    "Release.more": "(self, n, *, publish=True)",
     "Release.distill": "(self, *, publish=True, evaluate=True, **settings)",
 }
 PROPERTIES = {
