@@ -39,7 +39,7 @@ from privsyn.data.public_files import words
 from privsyn.data.records import Record
 from privsyn.data.words import SPACED, runs
 from privsyn.dp.adjacency import Adjacency
-from privsyn.evaluation.metrics import GRADES, Metric
+from privsyn.evaluation.metrics import GRADES
 from privsyn.report.document import STAYS, Block, Number, ReportSection
 
 CONFIDENCE = 0.95
@@ -229,27 +229,6 @@ class AuditResult:
     def to_json(self) -> dict[str, Any]:
         """The audit as plain JSON values."""
         return asdict(self)
-
-    def metrics(self) -> list[Metric]:
-        """Its numbers, all internal; empty if it is unavailable."""
-        if self.unavailable is not None:
-            return []
-        numbers = [
-            ("epsilon", self.epsilon, f"epsilon is at least this, {self.confidence:.0%} confident"),
-            (
-                "p_value",
-                self.p_value,
-                "of all tests, if the release reveals nothing about membership",
-            ),
-        ]
-        for test in self.tests:
-            of = f"units with {test.name.replace('_', ' ')} in the release"
-            numbers += [
-                (f"{test.name}.named", float(test.named), f"{of}, both sides"),
-                (f"{test.name}.inside", float(test.inside), f"{of}, of the training part"),
-                (f"{test.name}.p_value", test.p_value, "of this test alone"),
-            ]
-        return [Metric(f"audit.{name}", value, "internal", note) for name, value, note in numbers]
 
 
 def gather(records: Iterable[tuple[bool, Record]], most: int = MOST_UNITS) -> list[Person]:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,16 +192,21 @@ def _pairs(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[str
     return [(text, label) for text, label in pairs if label is not None]
 
 
-def _fit(train: Sequence[tuple[str, str]]) -> Callable[[Sequence[str]], list[str]]:
+def vectorizer() -> Any:
+    """Counts of words and word pairs, weighted: what every classifier of words learns from."""
     from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(
+        token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES
+    )
+
+
+def _fit(train: Sequence[tuple[str, str]]) -> Callable[[Sequence[str]], list[str]]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from threadpoolctl import threadpool_limits
 
-    features = {"ngram_range": (1, 2), "sublinear_tf": True, "max_features": MAX_FEATURES}
-    model = make_pipeline(
-        TfidfVectorizer(token_pattern=TOKEN, **features), LogisticRegression(C=10.0, max_iter=2000)
-    )
+    model = make_pipeline(vectorizer(), LogisticRegression(C=10.0, max_iter=2000))
 
     def predict(texts: Sequence[str]) -> list[str]:
         with threadpool_limits(limits=1):

@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.words import TOKEN
 from privsyn.data.words import words as words_of
 from privsyn.evaluation.classifiers import (
-    MAX_FEATURES,
     REPLICATES,
     Interval,
     Texts,
     draws_of,
     has_word,
     spread,
+    vectorizer,
 )
 from privsyn.evaluation.metrics import Metric, evenly_spaced
 
@@ -229,8 +228,6 @@ def _by_vectors(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[s
 
 def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Answers]:
     """Logistic regression over words and word pairs."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     tested = [text for text, _ in case.tested]
     features: dict[str, list[tuple[Any, NDArray[np.str_], Any]]] = {}
     for name, draws in sets.items():
@@ -242,15 +239,10 @@ def _by_words(_: None, case: Case, sets: Sets, replicates: int) -> dict[str, Ans
                 rows = (nothing.repeat(len(part), axis=0) for part in (texts, tested))
                 features[name].append((next(rows), _labels(pairs), next(rows)))
                 continue
-            vectorizer = TfidfVectorizer(
-                token_pattern=TOKEN,
-                ngram_range=(1, 2),
-                sublinear_tf=True,
-                max_features=MAX_FEATURES,
-            )
+            words = vectorizer()
             # The vocabulary is that of all texts of the set in every bootstrap sample of it.
-            train = vectorizer.fit_transform(texts)
-            features[name].append((train, _labels(pairs), vectorizer.transform(tested)))
+            train = words.fit_transform(texts)
+            features[name].append((train, _labels(pairs), words.transform(tested)))
     return _fits(features, _labels(case.tested), replicates)
 
 
@@ -643,14 +635,10 @@ def _style(texts: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
 
 def _tfidf(first: Sequence[str], second: Sequence[str]) -> tuple[Any, Any]:
     """Words and word pairs of two sides in one space."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     both = [*first, *second]
     if not any(map(has_word, both)):
         return np.zeros((len(first), 1)), np.zeros((len(second), 1))
-    rows = TfidfVectorizer(
-        token_pattern=TOKEN, ngram_range=(1, 2), sublinear_tf=True
-    ).fit_transform(both)
+    rows = vectorizer().fit_transform(both)
     return rows[: len(first)], rows[len(first) :]
 
 

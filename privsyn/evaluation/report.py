@@ -405,7 +405,7 @@ def _numbers(value: Mapping[str, float], metrics: Iterator[Mapping[str, Any]]) -
 
 _WITH_ENDS = ("likeness.", "perplexity.")
 _ELSEWHERE = (
-    "downstream.", "audit.", "perplexity.", *(f"{ruler.name}." for ruler in RULERS)
+    "downstream.", "perplexity.", *(f"{ruler.name}." for ruler in RULERS)
 )  # fmt: skip
 
 
@@ -545,17 +545,12 @@ def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
         for name, called in _STUDENT_BASELINES.items()
         if f"{name}.{_ACCURACY}" in value
     ]
-    numbers = [
-        Number(f"cross entropy, {called}", value[f"{name}.cross_entropy"], "nats a token")
-        for name, called in {"student": "this release", **_STUDENT_BASELINES}.items()
-        if f"{name}.cross_entropy" in value
-    ]
     of = (
         f"Share of tokens of held-out real texts that {student.name}, of {student.parameters:,} "
         "parameters, finds the most likely"
     )
     missing = () if f"public.{_ACCURACY}" in value else (Block("missing", _NO_PUBLIC),)
-    return (*missing, Block("bars", *bars, of=of), Block("numbers", *numbers))
+    return (*missing, Block("bars", *bars, of=of))
 
 
 _NO_PUBLIC = (

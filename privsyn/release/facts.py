@@ -24,6 +24,7 @@ from privsyn.errors import VerificationError
 from privsyn.layout import CERTIFICATE, IMAGE_ROWS, MODEL_ROWS
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import (
+    CAUTIONS,
     MOVES,
     definition,
     not_people,
@@ -327,11 +328,7 @@ class ReleaseFacts:
     def description(self) -> str:
         """A paragraph."""
         what = "A model" if self.is_model else f"{self.rows} synthetic {self.things}"
-        return self.deployment.get("description") or (
-            f"{what} made under differential privacy, in place of the private dataset "
-            f"{self.dataset}. Method: {self.method}. What any one {self.unit} contributed could "
-            "shape it within the stated guarantee alone."
-        )
+        return self.deployment.get("description") or self._says("description", what=what)
 
     @property
     def publication_day(self) -> str:
@@ -406,12 +403,8 @@ class ReleaseFacts:
     @property
     def neighbors(self) -> str:
         """What neighboring datasets are."""
-        plan, most = self.plan, self.plan.max_records_per_unit
-        used = "one is" if most == 1 else f"at most {most} are"
-        return (
-            f"{MOVES[plan.adjacency].format(unit=self.unit)} ({plan.adjacency.value}), with all "
-            f"records of that {self.unit}, of which {used} used"
-        )
+        moves = MOVES[self.plan.adjacency].format(unit=self.unit)
+        return self._says("neighbors", moves=moves)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -424,31 +417,19 @@ class ReleaseFacts:
     def account(self) -> str:
         """What all releases of the account promise together."""
         cap = self.account_balance["cap"]
-        return (
-            f"account {self.words(self.plan.account)}: all its releases together, also when later "
-            "ones are chosen by earlier ones, stay within epsilon "
-            f"{format_epsilon(float(cap['epsilon']))} at delta "
-            f"{format_epsilon(float(cap['delta']))}"
-        )
+        epsilon, delta = (format_epsilon(float(cap[name])) for name in ("epsilon", "delta"))
+        return self._says("cap_of_all", epsilon=epsilon, delta=delta)
 
     @property
     def accuracy_sentences(self) -> tuple[str, ...]:
         """The accuracy that it pays for, in sentences; nothing where it pays for none."""
-        paid = self.accuracy
-        if not paid:
+        if not (paid := self.accuracy):
             return ()
-        units, confidence = self.units, f"{paid['confidence']:.0%}"
-        value = f"is about {paid['value']:.3f}" if paid["value"] is not None else "is lost in noise"
-        return (
-            f"the accuracy, for held-out {units}, of a classifier trained on this file alone "
-            f"{value}",
-            f"for {units} like them it lies between {paid['low']:.3f} and {paid['high']:.3f} "
-            f"({confidence}: noise and sampling); for them themselves between "
-            f"{paid['noise_low']:.3f} and {paid['noise_high']:.3f} ({confidence}: noise alone)",
-            f"it cost epsilon {format_epsilon(paid['epsilon'])} of what the release did, with "
-            f"delta 0: discrete Laplace noise of scale {paid['noise']['scale']:.4g} {units} on how "
-            "many it is right and wrong about",
-        )
+        epsilon = format_epsilon(paid["epsilon"])
+        return CAUTIONS.says("paid_accuracy", paid=paid, units=self.units, epsilon=epsilon)
+
+    def _says(self, table: str, **more: Any) -> str:
+        return str(CAUTIONS.first(table, {"facts": self, **more})["says"])
 
     @property
     def columns(self) -> dict[str, str]:

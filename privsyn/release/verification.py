@@ -109,27 +109,35 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
     """
     raw, certificate = read(folder)
     checks = [_check("certificate is sealed", _is_sealed(raw, certificate))]
+    made = made_by_newer(certificate)  # this one may not know all of it
+    newer = [] if made is None else [_check(NEWER, None, made=made, version=__version__)]
     try:
         # From here on a forged certificate may hold anything, so a missing field is a failed check.
         checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
         paid = origin(certificate)
         plan = Plan.from_certificate(paid)
         if paid is not certificate:
-            checks.append(_descent(certificate, paid))
+            whole = (
+                paid.get("seal") == seal_of(paid)
+                and len(certificate["parents"]) == 1
+                and certificate["class"] == paid["class"]
+                and certificate["schema"] == SCHEMA
+            )
+            checks.append(_check("parent", whole, release=paid["plan"]["release_id"]))
         checks += _cost(plan, paid)
     except _UNREADABLE as error:
-        return [*checks, _unread(checks, error), *_newer(certificate)]
+        return [*checks, _unread(checks, error), *newer]
     try:
         return [
             *checks,
-            *_newer(certificate),
-            *_audit(plan),
+            *newer,
+            *([_check("no audit decides", None)] if plan.audit_decides else []),
             *_reports(folder, plan, certificate, ledger),
             *_ledger(plan, certificate, ledger),
             *_signature(folder, certificate, key),
         ]
     except _BROKEN as error:
-        return [*checks, _unread(checks, error), *_newer(certificate)]
+        return [*checks, _unread(checks, error), *newer]
 
 
 def _unread(checks: Sequence[Check], error: Exception) -> Check:
@@ -453,29 +461,6 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
     message = differences(wrong)
     says = _SAYS.first("folder", {"wrong": message, "count": len(named)})["says"]
     return Check(name, not message, says)
-
-
-def _newer(certificate: Mapping[str, Any]) -> list[Check]:
-    """Says of a release that a newer privsyn made that this one may not know all of it."""
-    made = made_by_newer(certificate)
-    if made is None:
-        return []
-    return [_check(NEWER, None, made=made, version=__version__)]
-
-
-def _audit(plan: Plan) -> list[Check]:
-    """Says of a release that an audit lets out that its being here is an answer."""
-    return [_check("no audit decides", None)] if plan.audit_decides else []
-
-
-def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:
-    whole = (
-        parent.get("seal") == seal_of(parent)
-        and len(certificate["parents"]) == 1
-        and certificate["class"] == parent["class"]
-        and certificate["schema"] == SCHEMA
-    )
-    return _check("parent", whole, release=parent["plan"]["release_id"])
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:

@@ -120,7 +120,6 @@ def _measure(
         audited = audit_release(ctx, plan, artifact.parent)
     if _AUDIT in failures.errors:  # and is withheld where it blocks, as one that could not be made
         audited = AuditResult(f"it failed ({failures.errors[_AUDIT]})")
-    metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
         folder / layout.EVALUATION,
         {

@@ -85,12 +85,11 @@ def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
     encoder is refused by the digest of its files, under whatever name. Reads no record: what it
     says depends on settings and on the models of this machine.
     """
-    encoder = measuring_encoder(ctx)
+    encoder, voter = measuring_encoder(ctx), plan.models.get(_VOTER)
     try:
         digest = fingerprint(locate(encoder, check_encoder), ctx.workspace.cache)
     except ModelError as error:
         return f"{error.message} {error.hint or ''}".strip()
-    voter = plan.models.get(_VOTER)
     if voter is not None and voter.revision == digest:
         return f"{encoder} cast the votes of this release. Name another in evaluate.image_encoder."
     return None
@@ -105,9 +104,9 @@ def why_no_judge(ctx: Context, plan: Plan) -> str | None:
     name, voter = ctx.config.evaluate.encoder, plan.models.get(_TEXT_VOTER)
     try:
         digest = _judge_revision(ctx)
-    except MissingExtra as error:
-        return None if voter is None else f"{error.message} {error.hint or ''}".strip()
-    except ModelError as error:
+    except (MissingExtra, ModelError) as error:
+        if isinstance(error, MissingExtra) and voter is None:
+            return None
         return f"{error.message} {error.hint or ''}".strip()
     if voter is not None and voter.revision == digest:
         return f"evaluate.encoder={name} took part in this release. Name another, or none."
@@ -118,7 +117,7 @@ def _judge_revision(ctx: Context) -> str:
     name = ctx.config.evaluate.encoder
     if name is None:
         return embed_e5.revision()
-    return fingerprint(locate(ModelReference("evaluate.encoder", name)), ctx.workspace.cache)
+    return fingerprint(locate(ModelReference.text_encoder(name)), ctx.workspace.cache)
 
 
 _TEXT_VOTER: Role = "embedder"
