@@ -93,8 +93,8 @@ def downstream(
         internal.
         Empty where one side has no labeled text.
     """
-    train = _pairs(synthetic_texts, synthetic_labels)
-    test = _pairs(real_texts, real_labels)
+    train = with_label(synthetic_texts, synthetic_labels)
+    test = with_label(real_texts, real_labels)
     if not train or not test:
         return []
     texts, truth = [text for text, _ in test], [label for _, label in test]
@@ -187,9 +187,9 @@ def _metric(name: str, value: float, note: str, label: str | None = None) -> Met
     return Metric(f"downstream.{name}", float(value), "internal", note, label)
 
 
-def _pairs(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[str, str]]:
-    pairs = zip(texts, labels, strict=True)
-    return [(text, label) for text, label in pairs if label is not None]
+def with_label(items: Sequence[T], labels: Sequence[str | None]) -> list[tuple[T, str]]:
+    """The items that have a label, with it."""
+    return [(item, of) for item, of in zip(items, labels, strict=True) if of is not None]
 
 
 def vectorizer() -> Any:
@@ -230,4 +230,4 @@ FEWEST = 20
 
 def labeled_texts(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
     """The texts that have a label; at most ``most``, evenly spaced."""
-    return evenly_spaced(_pairs(texts, labels), most)
+    return evenly_spaced(with_label(texts, labels), most)

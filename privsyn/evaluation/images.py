@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.images import Pixels
-from privsyn.evaluation.classifiers import draws_of, score, split_holdout
+from privsyn.evaluation.classifiers import draws_of, score, split_holdout, with_label
 from privsyn.evaluation.metrics import Metric, evenly_spaced
 from privsyn.models.protocols import Embedder
 
@@ -68,8 +68,7 @@ def downstream_images(
     Returns:
         As classifiers.downstream; all internal. Empty if one side has no labeled image.
     """
-    train = [(one, label) for one, label in _pairs(synthetic, synthetic_labels)]
-    test = [(one, label) for one, label in _pairs(real, real_labels)]
+    train, test = with_label(synthetic, synthetic_labels), with_label(real, real_labels)
     if not train or not test:
         return []
     labels, truth = [label for _, label in train], [label for _, label in test]
@@ -92,14 +91,14 @@ def downstream_beside(
         As ``downstream_images``, with ``downstream.real`` and ``downstream.real_records``. Fewer
         than 40 labeled real images are not split: all are test images, without a baseline.
     """
-    ours, theirs = _pairs(synthetic, synthetic_labels), _pairs(real, real_labels)
+    ours, theirs = with_label(synthetic, synthetic_labels), with_label(real, real_labels)
     if len(theirs) < 2 * _FEWEST or not ours:
         return downstream_images(synthetic, synthetic_labels, real, real_labels)
     pool, tested = split_holdout(theirs, max(len(ours), len(theirs) // 3))
     known, *_ = draws_of(pool, Counter(label for _, label in ours))
 
     def trained(on: Sequence[tuple[Pixels, str]]) -> list[Metric]:
-        return downstream_images(*_columns(on), *_columns(tested))
+        return downstream_images(*zip(*on, strict=True), *zip(*tested, strict=True))
 
     beside = next(one.value for one in trained(known) if one.name == "downstream.accuracy")
     note = f"the same, trained on {len(known)} other held-out real images"
@@ -110,10 +109,6 @@ def downstream_beside(
             "downstream.real_records", float(len(known)), "internal", "images trained on for that"
         ),
     ]
-
-
-def _columns(pairs: Sequence[tuple[Pixels, str]]) -> tuple[list[Pixels], list[str]]:
-    return [pixels for pixels, _ in pairs], [label for _, label in pairs]
 
 
 def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], str]:
@@ -303,10 +298,6 @@ def _distances(rows: Features, columns: Features) -> Any:
     # In blocks, shape (rows per pass, columns): all distances at once would not fit in memory.
     for start in range(0, len(rows), _ROWS_PER_PASS):
         yield cdist(rows[start : start + _ROWS_PER_PASS], columns, "sqeuclidean")
-
-
-def _pairs(images: Sequence[Pixels], labels: Sequence[str | None]) -> list[tuple[Pixels, str]]:
-    return [(one, label) for one, label in zip(images, labels, strict=True) if label is not None]
 
 
 def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> list[str]:

@@ -124,6 +124,9 @@ UNSIGNED = "not signed"
 KEY_ID = r"[0-9a-f]{64}"
 
 
+_PUBLIC_HINT = "Name the file whose path `privsyn keys new` printed: it ends in .pub.pem."
+
+
 def public_key(file: Path) -> SSlibKey:
     """A public key from a PEM file. Its id is securesystemslib's: a digest of the key.
 
@@ -139,12 +142,12 @@ def public_key(file: Path) -> SSlibKey:
     except OSError as error:
         raise ConfigError(
             f"public key {file} cannot be read: {error.strerror}.",
-            hint="Name the file whose path `privsyn keys new` printed: it ends in .pub.pem.",
+            hint=_PUBLIC_HINT,
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(
             f"{file} holds no public key in PEM of a kind that can be used.",
-            hint="Name the file whose path `privsyn keys new` printed: it ends in .pub.pem.",
+            hint=_PUBLIC_HINT,
         ) from None
 
 

@@ -176,6 +176,9 @@ def _warnings(facts: ReleaseFacts, validation: Mapping[str, Any]) -> list[Report
 def _guarantee(facts: ReleaseFacts) -> ReportSection:
     plan, unit = facts.plan, facts.unit
     used = plan.max_records_per_unit
+    balance = facts.account_balance
+    cap, left = balance["cap"], balance["left_epsilon"]
+    room = "" if left is None else f"epsilon {float(left):.4g} (Gaussian noise)"
     # The guarantee covers all records of a unit together; a reader may think of one record.
     meaning = PAGE.says(
         "meaning", moves=MOVES[plan.adjacency].format(unit=unit), used=used, unit=unit
@@ -184,53 +187,44 @@ def _guarantee(facts: ReleaseFacts) -> ReportSection:
         Block("figures", Number("epsilon", plan.epsilon), Number("delta", plan.delta)),
         Block("words", *meaning),
         Block("words", *facts.odds, points=True),
-        Block(
-            "facts",
-            Fact("Unit", unit),
-            Fact("Adjacency", plan.adjacency.value.replace("_", " ")),
-            *_account(facts.account_balance),
+        _facts(
+            ("Unit", unit, False),
+            ("Adjacency", plan.adjacency.value.replace("_", " "), False),
+            ("Account", str(balance["name"]), False),
+            ("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}", False),
+            # by the filter that is least full, as `privsyn ledger show` has it
+            ("Spent with it", f"{percent(float(balance['share']))} of the cap", False),
+            ("Room for one more", room, False),
         ),
     ]
     title = "How private, and for whom"
     return ReportSection("guarantee", title, LEAVES, tuple(blocks), half=True, for_specialists=True)
 
 
-def _account(balance: Mapping[str, Any]) -> Iterator[Fact]:
-    """What the release took of its account, as its certificate told."""
-    cap, left = balance["cap"], balance["left_epsilon"]
-    yield Fact("Account", str(balance["name"]))
-    yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
-    # by the filter that is least full, as `privsyn ledger show` has it
-    yield Fact("Spent with it", f"{percent(float(balance['share']))} of the cap")
-    if left is not None:
-        yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
+def _facts(*rows: tuple[str, str | int, bool]) -> Block:
+    """Name, value and whether it is code of each fact; one without a value is left out."""
+    return Block("facts", *(Fact(*row) for row in rows if row[1] != ""))
 
 
 def _release(facts: ReleaseFacts, records: Records) -> ReportSection:
     dataset = facts.plan.dataset
-    items = [
-        Fact("Release", facts.name, code=True),
-        *([Fact("Made from", facts.release_id, code=True)] if facts.is_derived else []),
-        Fact("Dataset", dataset.name),
-        Fact("Version", dataset.version),
-        Fact("Files" if records.things == MODEL else "Rows", facts.rows),
-        *(
-            [Fact("Labels", facts.plan.label_shares)]
-            if facts.plan.label_shares and not facts.is_derived
-            else []
+    plan, derived, model = facts.plan, facts.is_derived, records.things == MODEL
+    blocks = (
+        _facts(
+            ("Release", facts.name, True),
+            ("Made from", facts.release_id if derived else "", True),
+            ("Dataset", dataset.name, False),
+            ("Version", dataset.version, False),
+            ("Files" if model else "Rows", facts.rows, False),
+            ("Labels", "" if derived else plan.label_shares, False),
+            ("Method", facts.method, False),
+            ("Class", facts.kind, False),
+            ("Certificate", facts.certificate_sha256, True),
+            ("List of files" if model else "Records", facts.sha256, True),
+            ("Ledger", f"release {facts.paid['ledger']['entry']} of its ledger", False),
+            ("privsyn", str(facts.software.get("privsyn") or "unknown"), False),
         ),
-        Fact("Method", facts.method),
-        Fact("Class", facts.kind),
-        Fact("Certificate", facts.certificate_sha256, code=True),
-        Fact(
-            "List of files" if records.things == MODEL else "Records",
-            facts.sha256,
-            code=True,
-        ),
-        Fact("Ledger", f"release {facts.paid['ledger']['entry']} of its ledger"),
-        Fact("privsyn", str(facts.software.get("privsyn") or "unknown")),
-    ]
-    blocks = (Block("facts", *items),)
+    )
     return ReportSection("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
 
 

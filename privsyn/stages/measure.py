@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -117,7 +117,7 @@ def _judge_revision(ctx: Context) -> str:
     name = ctx.config.evaluate.encoder
     if name is None:
         return embed_e5.revision()
-    return fingerprint(locate(ModelReference.text_encoder(name)), ctx.workspace.cache)
+    return fingerprint(locate(ModelReference("evaluate.encoder", name)), ctx.workspace.cache)
 
 
 _TEXT_VOTER: Role = "embedder"
@@ -328,7 +328,9 @@ def _texts(
     rows = read_rows(artifact)
     synthetic = [row.text or "" for row in rows], [row.label for row in rows]
     theirs = [record.content for record in real], [record.label for record in real]
-    parts = {"words, lengths, labels": lambda: _by_counting(plan, synthetic, theirs)}
+    parts: dict[str, Callable[[], list[Metric]]] = {
+        "words, lengths, labels": lambda: _by_counting(plan, synthetic, theirs)
+    }
     total, done = 1, 0
     if ctx.config.evaluate.models:
         total, done = 4, 1
@@ -591,7 +593,7 @@ def revisions(ctx: Context, plan: Plan) -> list[str | None]:
     models, settings, cache = ctx.config.models, ctx.config.evaluate, ctx.workspace.cache
     if not settings.models:
         return []
-    roles: list[Role] = ["embedder", *(["language"] if models.server is None else [])]
+    roles: tuple[Role, ...] = ("embedder", "language") if models.server is None else ("embedder",)
     used: list[str | None] = [describe_role(models, role, cache).revision for role in roles]
     with suppress(ModelError, MissingExtra):
         used.append(_judge_revision(ctx))
