@@ -153,14 +153,6 @@ def test_label_words_say_nothing_where_labels_are_coded():
     assert scores[ENCODER, "gain"].low > 0.3
 
 
-def test_names_stand_for_coded_labels():
-    codes = dict(zip(NAMES, ("Q17", "Q4", "Q88"), strict=True))
-    coded = [(text, codes[label]) for text, label in pairs(150)]
-    names = {code: name for name, code in codes.items()}
-    scores = judge(Case(coded[:30], coded, names=names), {ENCODER: embed}, replicates=5)
-    assert scores.value(ENCODER, "zero_shot") == 1
-
-
 def test_label_words_choose_the_texts_that_lean_to_them():
     (picked,) = chosen(case(pairs(30), pairs(90, right=0.5)), embed)
     assert len(picked) == 30
@@ -191,10 +183,6 @@ def test_a_classifier_tells_other_words_from_real_ones_and_not_the_same():
     assert other["auc"].low > 0.9
     assert other["auc_style"].low > 0.9
     assert other["style_gain"].high < 0  # the public model's own are more like real ones
-
-
-def test_too_few_texts_have_no_likeness():
-    assert likeness(case(pairs(10))) == {}
 
 
 def ruled(ruler, accuracy, gain, low, free=0.6, real=0.8, rival="chosen", high=None):
@@ -300,16 +288,6 @@ def test_without_a_ruler_that_counts_nothing_is_graded():
     voter = Scores.read(ruled("voter", 0.9, 0.3, 0.2))
     assert gains(voter, None)[0] is None
     assert "By a simple classifier" in str(verdict({"downstream.accuracy": 1.0}))
-
-
-def test_the_verdict_names_the_best_of_what_is_free_and_what_is_missing():
-    said = str(verdict(GOOD | ruled("vectors", 0.6, -0.1, -0.2, 0.7, rival="zero_shot")))
-    assert (
-        "free 0.700 (label words, and examples if you gave some, without a classifier), 200 real"
-        in said
-    )
-    assert "gain -0.100 [-0.200, +0.000]" in said
-    assert "topics: not measured" in str(verdict(ruled("words", 0.7, 0.1, 0.05)))
 
 
 def test_codes_are_said_to_mean_nothing():

@@ -19,16 +19,7 @@ from privsyn.evaluation.judge import (
 )
 from privsyn.evaluation.metrics import Metric, compare_labels
 
-TEXTS = ["the bill is wrong", "my knee hurts today"]
-REAL = ["a wrong bill again", "the knee still hurts"]
 LABELS = ["Billing", "Symptoms"]
-
-
-def test_whatever_reads_real_records_is_internal() -> None:
-    read_real = compare_lengths(TEXTS, REAL) + downstream(TEXTS, LABELS, REAL, LABELS)
-    assert {metric.cls for metric in read_real} == {"internal"}
-    assert len(read_real) == 11
-    assert {metric.cls for metric in fidelity(TEXTS)} == {"dp-release"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +75,11 @@ def test_every_number_beside_real_records_is_internal():
     pairs = [("a" * (i % 7 + 1) + " b" * (i % 2), "xy"[i % 2]) for i in range(120)]
     case = Case(pairs[:30], pairs[30:70], pairs[70:], pairs * 2, pairs[:2])
     unlabeled = Case(*([(text, "") for text, _ in part] for part in (pairs[:30], pairs[30:])))
+    texts, labels = (list(part) for part in zip(*pairs[:30], strict=True))
+    assert {metric.cls for metric in fidelity(texts)} == {"dp-release"}
     for found in (
+        compare_lengths(texts, texts),
+        downstream(texts, labels, texts, labels),
         list(judge(case, {ENCODER: embed, VOTER: embed}, replicates=2).metrics({})),
         list(likeness_metrics(likeness(case, embed))),
         list(judge(unlabeled, {NEARNESS: embed}, replicates=2).metrics({})),

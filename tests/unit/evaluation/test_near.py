@@ -82,23 +82,6 @@ def test_the_users_own_examples_are_free_here_too_and_more_texts_are_no_rival(si
     assert found.best_free(NEARNESS).name == "examples"
 
 
-def test_it_is_the_same_every_time_and_the_order_of_texts_is_nothing(sides):
-    rng, real, (one, _) = sides
-    texts, public = written(rng, one, 15), written(rng, one, 15)
-    found = measured(texts, real, public)
-    assert found == measured(texts, real, public)
-    turned = measured(texts[::-1], real, public)
-    assert turned["nearness.cosine"] == pytest.approx(found["nearness.cosine"])
-
-
-def test_a_text_that_is_one_of_the_records_is_as_near_as_can_be(sides):
-    _, real, _ = sides
-    tested = Case(unlabeled(real), unlabeled(real), unlabeled(real), unlabeled(real))
-    found = {one.name: one.value for one in judge(tested, {NEARNESS: embed}).metrics({})}
-    assert found["nearness.cosine"] == pytest.approx(1)
-    assert found["nearness.cosine_high"] <= 1
-
-
 def test_vectors_of_zeros_are_near_nothing():
     zeros = ["0 " * WIDTH] * 20
     real = written(np.random.default_rng(0), np.eye(WIDTH)[0], 40)

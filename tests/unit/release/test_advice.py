@@ -13,17 +13,12 @@ from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import SizedFor
 from privsyn.release.advice import (
     of_account,
-    of_bound,
     of_epsilon,
     of_labels,
     of_release,
     of_sizes,
     publicly,
 )
-from privsyn.report.outward import outward
-from privsyn.validation.settings import ValidationConfig
-from privsyn.validation.suite import validate_file
-from tests.unit.report.release_folder import note_checks, seal_folder, write_rows
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 
@@ -103,18 +98,6 @@ def test_plan_speaks_of_the_epsilon_that_a_release_really_costs(tmp_path):
     assert "protection" not in " ".join(planned.warnings)
 
 
-def test_the_report_says_them(tmp_path):
-    file = write_rows(tmp_path, [{"id": "a-0", "text": "hello"}])
-    seal_folder(tmp_path, 1)
-    result = validate_file(file, ValidationConfig(), (), (1, 1))
-    note_checks(tmp_path, result, cautions=of_release(release(1e9), account()))
-    page = outward(tmp_path).to_html()
-    assert "Before you rely on this guarantee" in page
-    assert "1e+09 is no protection in practice" in page
-    note_checks(tmp_path, result)
-    assert "Before you rely" not in outward(tmp_path).to_html()
-
-
 def sized(divisor=None, suited=None):
     """A mechanism that says what its settings take the data to hold, and nothing else."""
     return SimpleNamespace(divisor=divisor, sized_for=suited)
@@ -170,19 +153,6 @@ def test_settings_for_more_records_than_there_are_get_advice(suited, size, recor
         ]
         * told
     )
-
-
-def test_where_nobody_knows_how_many_there_are_the_plan_says_what_it_suits():
-    mechanism = sized(suited=SizedFor(1000.2, "a=1", "they drown."))
-    assert of_sizes("methods.m", mechanism, 1, None) == (
-        "methods.m: a=1 suit some 1001 records: privsyn check says whether there are as many.",
-    )
-
-
-def test_a_bound_that_many_records_of_a_unit_would_need_is_warned_of():
-    assert of_bound(1, "patient") == of_bound(9, "patient") == ()
-    [said] = of_bound(80, "patient")
-    assert "dataset.max_records_per_unit=80 hides a patient with 80 records" in said
 
 
 def test_labels_that_hardly_differ_are_named():

@@ -1,6 +1,6 @@
 """Every number of the outward report, computed once more from the release folder, by other code.
 
-Of texts, of texts that are structured records, of images and of models.
+Of texts and of images.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ WORD = re.compile(r"\w+")
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The synthetic records; none of a model."""
-    file = folder / "synthetic.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """The synthetic records."""
+    return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
 
 
 def numbers(folder: Path) -> dict[str, float]:
@@ -35,8 +34,6 @@ def numbers(folder: Path) -> dict[str, float]:
     plan = sealed.get("plan") or sealed["parents"][0]["plan"]
     known = {"epsilon": plan["epsilon"], "delta": plan["delta"]}
     rows = rows_of(folder)
-    if not rows:
-        return known | weights(folder)
     return known | (pictures(folder, rows) if "file" in rows[0] else words(rows))
 
 
@@ -79,34 +76,6 @@ def pictures(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
         "spread mean": mean(max(one) - min(one) for one in values),
         **sizes,
     }
-
-
-def weights(folder: Path) -> dict[str, float]:
-    """Of a model: how many numbers its weights hold, by the header of their file."""
-    (file,) = (folder / "model").glob("*.safetensors")
-    raw = file.read_bytes()
-    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    shapes = [one["shape"] for name, one in header.items() if name != "__metadata__"]
-    return {"student.parameters": sum(map(math.prod, shapes))}
-
-
-def held(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, int]]]:
-    """Of structured records: share of those with each field, records by value of each."""
-    records = []
-    for row in rows_of(folder):
-        try:
-            value = json.loads(row["text"])
-        except ValueError:
-            continue
-        records += [value] if isinstance(value, dict) else []
-    names = {name for record in records for name in record}
-    share = {name: sum(name in one for one in records) / len(records) for name in names}
-    counts: dict[str, dict[str, int]] = {name: {} for name in names}
-    for record in records:
-        for name, value in record.items():
-            said = value if isinstance(value, str) else json.dumps(value)
-            counts[name][said] = counts[name].get(said, 0) + 1
-    return share, counts
 
 
 def labels(folder: Path) -> dict[str, int]:
@@ -210,22 +179,13 @@ def check(folder: Path) -> int:
     """Compare every number of the report's JSON; how many there were."""
     report = json.loads((folder / "report.json").read_text())
     known, sentences, seen = numbers(folder), sayable(folder), 0
-    share, counts = held(folder) if any(key == "fields" for key, _ in blocks(report)) else ({}, {})
     for key, block in blocks(report):
         kind = block["kind"]
         if kind in ("numbers", "figures"):
-            table = share if key == "fields" else known
             for item in block["items"]:
-                assert math.isclose(item["value"], table[item["name"]]), item
+                assert math.isclose(item["value"], known[item["name"]]), item
                 assert item["low"] is item["high"] is None
-                if key == "fields":
-                    assert f"; {len(counts[item['name']]):,} different" in item["note"]
                 seen += 1
-        elif kind == "counts" and key == "fields":
-            by = counts[block["of"].removeprefix("records by ")]
-            assert sum(count for _, count in block["items"]) == sum(by.values())
-            assert within(block["items"], by), block
-            seen += len(block["items"])
         elif kind == "counts":
             assert {name: count for name, count in block["items"] if count} == labels(folder)
             seen += len(block["items"])
@@ -247,11 +207,6 @@ def check(folder: Path) -> int:
             )
         elif kind == "picture":
             continue  # its bytes have a digest of their own
-        elif key == "fields":
-            whole, found = len(rows_of(folder)), 0
-            for row in rows_of(folder):
-                found += row["text"].startswith("{")
-            assert block["items"][0] == f"{found:,} of {whole:,} texts are JSON objects."
         else:
             assert kind in ("answers", "facts", "words", "checks", "commands"), kind
             said = {form for leaf in leaves(block) for form in forms_of(leaf)}
@@ -260,19 +215,6 @@ def check(folder: Path) -> int:
     advised = {n for section in report["sections"] for n in NUMBER.findall(section["advice"])}
     assert advised <= sentences
     return seen
-
-
-def within(items: list[tuple[str, int]], by: dict[str, int]) -> bool:
-    """Whether counts are those of the values, or of the ranges that they name."""
-    ranges = [re.fullmatch(r"(\S+) to (\S+)", name) for name, _ in items]
-    if not all(ranges):
-        return all(by.get(name) == count for name, count in items)
-    numbers = [(float(value), count) for value, count in by.items()]
-    return all(
-        sum(n for value, n in numbers if float(found[1]) <= value < float(found[2])) == count
-        for found, (_, count) in zip(ranges, items, strict=True)
-        if found
-    )
 
 
 def forms_of(leaf: Any) -> list[str]:

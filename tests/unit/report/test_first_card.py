@@ -109,11 +109,6 @@ def test_without_a_unit_the_card_says_who_is_not_protected():
     assert "rows" not in decided()
 
 
-def test_images_of_a_folder_are_files_and_not_people():
-    assert "files, not people, are protected" in not_people("file", by_file=True)
-    assert not_people("file") == not_people("patient", by_file=True) == ""
-
-
 @pytest.mark.parametrize(
     ("changes", "said", "bad"),
     [
@@ -129,15 +124,6 @@ def test_a_weak_epsilon_stands_out(changes, said, bad):
     answer = card(**changes)["How private is it?"]
     assert said in answer.answer
     assert (answer.tone == "bad") == bad
-
-
-def test_odds_stand_beside_those_of_somebody_whose_data_is_not_used():
-    found = " ".join(card(**WEAK)["How private is it?"].points)
-    assert "right 50 times in 100 from a release made without it, at most 83 times in 100" in found
-    assert "at most 32 of 100 whose data was used are found; if 1 of 1,000, at most 11" in found
-    void = " ".join(card(**VOID)["How private is it?"].points)
-    assert "perhaps every time from this one" in void
-    assert "100 times in 100" not in void
 
 
 def test_a_cost_that_counts_on_a_secret_says_so_and_what_it_is_without():

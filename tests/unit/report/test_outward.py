@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 
 from privsyn import layout
-from privsyn.dp.accuracy import STEPS, NoisyAccuracy
-from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import certificate
-from privsyn.release.certificate import accuracy_figures
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
-from privsyn.report.outward import _caption, outward
+from privsyn.report.outward import outward
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import validate_file
 from tests.unit.report.release_folder import note_checks, seal_folder, write_rows
@@ -198,23 +195,9 @@ def test_the_fields_of_structured_records_are_counted_and_escaped(made):
     assert "records by </svg><script>" in page.text
 
 
-def test_texts_that_are_no_records_have_no_fields(made):
-    rows = good_rows()
-    rows[0]["text"] = '{"a": 1}'
-    assert "fields" not in {section.key for section in outward(made(rows)).sections}
-
-
 @pytest.mark.parametrize("rows", [[], [b"\xff", b"{"], [{"id": "a", "text": ""}]])
 def test_a_file_with_nothing_to_show_still_has_a_page(made, rows):
     assert "format checks failed" in page_of(made(rows)).text
-
-
-def test_a_release_that_was_not_checked_says_so(made):
-    folder = made(good_rows())
-    (folder / layout.VALIDATION).unlink()
-    page = page_of(folder)
-    assert "May I hand it out? Not yet: it was not checked." in page.text
-    assert "It was not checked yet." in page.text
 
 
 def test_a_release_with_test_noise_says_so(tmp_path):
@@ -223,47 +206,6 @@ def test_a_release_with_test_noise_says_so(tmp_path):
     page = page_of(tmp_path)
     assert "Not private This file was drawn" in page.text
     assert "May I hand it out? No. It was drawn with noise" in page.text
-
-
-@pytest.mark.parametrize(
-    ("plan", "text"),
-    [
-        ({"adjacency": "replace_one"}, "Swap any one patient in the data for any other"),
-        ({"adjacency": "replace_null"}, "Swap any one patient in the data for an empty one"),
-        ({"epsilon": 0.5}, "Epsilon 0.5 at delta 1e-05: strong protection"),
-        ({"epsilon": 8.0004}, "8.001"),
-        (
-            {"target_epsilon": 5e3, "epsilon": 5e3},
-            "Epsilon 5000 at delta 1e-05: no protection in practice",
-        ),
-        ({"max_records_per_unit": 1}, "Every single patient; one record of each is used."),
-        ({"dataset": {"unit": None}}, "For whom? No unit was named: rows, not people, are"),
-        ({"dataset": {"unit": None}}, "guesses if a given row's data was used"),
-    ],
-)
-def test_facts_are_put_into_words(made, plan, text):
-    assert text in page_of(made(good_rows(), **plan)).text
-
-
-def test_many_labels_are_cut(made):
-    labels = tuple(f"label_{i}" for i in range(77))
-    rows = [{**row, "label": labels[i]} for i, row in enumerate(good_rows())]
-    assert "And 57 more." in page_of(made(rows, labels)).text
-
-
-def test_what_was_paid_to_measure_stands_on_it(tmp_path):
-    write_rows(tmp_path, good_rows())
-    mechanism = NoisyAccuracy(0.5, Adjacency.ADD_REMOVE)
-    paid = accuracy_figures(mechanism, 125 * STEPS, 75 * STEPS)
-    seal_folder(tmp_path, 40, LABELS, accuracy=paid)
-    page = page_of(tmp_path)
-    assert "How good, for real people held out" in page.text
-    assert "trained on this file alone is about 0.625" in page.text
-    assert (
-        f"between {paid['low']:.3f} and {paid['high']:.3f} (95%: noise and sampling)" in page.text
-    )
-    assert "cost epsilon 0.5 of what the release did" in page.text
-    assert "a classifier trained on it is right about 0.62 [" in page.text
 
 
 def test_an_internal_section_cannot_get_into_it(made):
@@ -402,17 +344,3 @@ def test_settings_of_another_kind_of_records_are_not_shown(made):
     assert "text.max_tokens" not in text
     text = page_of(made(good_rows(), settings=settings | {"modality": "text"})).text
     assert "text.max_tokens 48" in text
-
-
-@pytest.mark.parametrize(
-    ("stem", "said"),
-    [
-        ("population-0000", "population 0: what the public model makes without the records"),
-        ("population-0001", "population 1: after 1 round of noisy votes"),
-        ("population-0003", "population 3: after 3 rounds of noisy votes"),
-        ("sheet-0003", "sheet 3"),
-        ("sheet", "sheet"),
-    ],
-)
-def test_a_picture_of_a_population_says_how_it_came_about(stem, said):
-    assert _caption(stem) == said
