@@ -41,8 +41,6 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 RELEASE_TAG = "privsyn.release_id"
 STAGE_TAG = "privsyn.stage"
 CLASS_TAG = "privsyn.class"
-MODEL_FOLDER = "model"
-"""Folder of a run's artifacts with the files of its registered model."""
 
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
@@ -379,62 +377,6 @@ class MlflowTracker:
         )
         tag = InputTag("mlflow.data.context", context)
         self._client.log_inputs(run_id, [DatasetInput(dataset, [tag])])
-
-    @_on_store
-    def register_model(
-        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
-    ) -> str:
-        """Register a run's model once; returns the version's number, or nothing without a run.
-
-        Copies the folder's files into ``MODEL_FOLDER`` of the run, which identifies a version.
-
-        Args:
-            run_id: The run, one per model.
-            name: The registered model; made if missing.
-            folder: The model's files.
-            tags: Public facts of the version, including ``RELEASE_TAG``.
-        """
-        written = {as_key(key): shortened(value, MAX_TAG) for key, value in tags.items()}
-        with self._lock():
-            # A stage that is run again finds its version and uploads nothing.
-            if not self._versions(name, run_id=run_id):
-                self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
-                self._make_model(name)
-                made = self._client.create_model_version(
-                    name,
-                    source=f"{self._client.get_run(run_id).info.artifact_uri}/{MODEL_FOLDER}",
-                    run_id=run_id,
-                    tags=written,
-                    await_creation_for=None,  # its files are in place already
-                )
-                # Another host registered the same model at the same time: the lower number stays.
-                if self._versions(name, run_id=run_id)[0] != int(made.version):
-                    self._client.delete_model_version(name, str(made.version))
-            return str(self._versions(name, run_id=run_id)[0])
-
-    @_on_store
-    def withdraw_model(self, name: str, release_id: str) -> None:
-        """Delete the version of a release that is not to be had any more."""
-        with self._lock():
-            for number in self._versions(name, release_id=release_id):
-                self._client.delete_model_version(name, str(number))
-
-    def _versions(self, name: str, *, run_id: str = "", release_id: str = "") -> list[int]:
-        """Numbers of a model's versions of one run or release, in order."""
-        return sorted(
-            int(version.version)
-            for version in self._client.search_model_versions(f"name = {quoted(name)}")
-            if run_id in ("", version.run_id) and release_id in ("", version.tags.get(RELEASE_TAG))
-        )
-
-    def _make_model(self, name: str) -> None:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            self._client.create_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
 
     @_on_store
     def link(self, run_id: str) -> str:

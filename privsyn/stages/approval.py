@@ -148,7 +148,11 @@ def publication(ctx: Context, folder: Path) -> Question:
 def publishing(ctx: Context, folder: Path) -> Question | None:
     """The question whether a folder may be published; None where none is to be asked."""
     question = publication(ctx, folder)
-    return None if may_leave(ctx, folder) else question
+    try:
+        refuse_unapproved(ctx, folder)
+    except ApprovalNeeded:
+        return question
+    return None
 
 
 def refuse_unapproved(ctx: Context, folder: Path) -> None:
@@ -162,15 +166,6 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     ctx.ledger.approvals.check_publication(
         release.release_id, release.certificate_sha256, name=release.name
     )
-
-
-def may_leave(ctx: Context, folder: Path) -> bool:
-    """Whether people have let a folder out, or are not asked."""
-    try:
-        refuse_unapproved(ctx, folder)
-    except ApprovalNeeded:
-        return False
-    return True
 
 
 def _hold_to_config(ctx: Context) -> None:

@@ -7,7 +7,7 @@ internal: at least their durations depend on the data, and evaluate's numbers do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,9 @@ from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
-from privsyn.stages.approval import may_leave
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
-from privsyn.tracking import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
+from privsyn.tracking import CLASS_TAG
 
 if TYPE_CHECKING:
     from privsyn.publishing import DvcRevision
@@ -159,16 +158,13 @@ def log_synthetic(ctx: Context, facts: ReleaseFacts) -> None:
 def log_validation(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
-    Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine, and
-    its model is not announced. The same of one that an audit that blocks has not let through, or
-    not yet. A model that people are to approve is registered once they have.
+    Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine. The
+    same of one that an audit that blocks has not let through, or not yet.
     """
     run = ctx.tracker.release_run(plan.id)
     ctx.tracker.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
     facts = ReleaseFacts.read(folder)
     if not passed or withheld(ctx, plan):
-        if facts.has_model:
-            ctx.tracker.withdraw_model(f"{plan.dataset.name}-{plan.method}", plan.id)
         return
     if (name := signature.signed_by(folder)) is not None:
         ctx.tracker.set_tags(run, {SIGNED_TAG: name})
@@ -179,8 +175,6 @@ def log_validation(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> N
             ctx.tracker.log_artifact(run, folder / name)
     for name in facts.exhibits:
         ctx.tracker.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
-    if facts.has_model:
-        register(ctx, folder, plan.method)
 
 
 def log_measures(ctx: Context, plan: Plan) -> None:
@@ -214,32 +208,6 @@ def end_run(ctx: Context, name: str) -> None:
     """End the run of a release, by where the release lies."""
     released = ctx.workspace.release(name).is_dir()
     ctx.tracker.finish(ctx.tracker.release_run(name), "FINISHED" if released else "FAILED")
-
-
-def register(
-    ctx: Context, folder: Path, method: str, tags: Mapping[str, object] | None = None
-) -> None:
-    """Make the model of a valid release, or of a student of it, a version of a registered model.
-
-    Whoever asks the registry gets its files, so one that nobody has approved is withdrawn where
-    people are to approve what is published.
-    """
-    facts = ReleaseFacts.read(folder)
-    plan, name = facts.plan, facts.name
-    model, run = f"{plan.dataset.name}-{method}", ctx.tracker.release_run(name)
-    if not may_leave(ctx, folder):
-        ctx.tracker.withdraw_model(model, name)
-        return
-    ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
-    cost = {
-        RELEASE_TAG: name,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "adjacency": plan.adjacency.value,
-        "unit": plan.unit,
-    }
-    tags = digests(facts) | cost | dict(tags or {})
-    ctx.tracker.register_model(run, model, folder / layout.MODEL, tags)
 
 
 def digests(facts: ReleaseFacts) -> dict[str, object]:

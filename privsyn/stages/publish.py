@@ -20,7 +20,7 @@ from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find, sign, store
-from privsyn.stages.lineage import end_run, log_revision, register, trace_stage
+from privsyn.stages.lineage import end_run, log_revision, trace_stage
 
 
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
@@ -60,8 +60,6 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             method=plan.method if ctx.as_filed else None,
         )
         facts = ReleaseFacts.read(folder)
-        if facts.has_model:
-            register(ctx, folder, plan.method)
         log_revision(ctx, plan.id, revision)
         end_run(ctx, plan.id)
         return {

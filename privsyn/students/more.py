@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count as count_from
@@ -16,14 +15,12 @@ from privsyn.files import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.methods.shared.distill import MORE
-from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.certify import seal
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.validate import examine, failed_checks, place
-from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
+from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
 from privsyn.validation.suite import mask_rows
 
 
@@ -110,35 +107,20 @@ def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
 
 def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
-    release = open_plan(ctx, parent.plan)
-    backends = load_planned_models(release)
-    trained = parent.folder / layout.MODEL
-    modality, rows = release.modality, list[dict[str, Any]]()
+    release, trained = open_plan(ctx, parent.plan), parent.folder / layout.MODEL
+    rows: list[dict[str, Any]] = []
     for label, content in _method(parent.plan).more(
         release.settings,
-        backends,
+        load_planned_models(release),
         read_rows(parent),
         count,
         trained if trained.is_dir() else None,
         lambda done, total: ctx.progress(MORE, done, total),
     ):
-        row = {"id": f"{name}-{len(rows):06d}"}
-        row |= {} if label is None else {"label": label}
-        rows.append(row | modality.entry(content))
-    folder = ctx.workspace.release(name)
-    building = folder.with_name(f".{name}.new")
-    shutil.rmtree(building, ignore_errors=True)
-    artifact = modality.write(building, mask_rows(rows, ctx.config.validation))
-    sealed = certificate.derive(
-        parent.facts.certificate,
-        artifact,
-        name=name,
-        how={MORE: count},
-        root=ctx.workspace.root,
-    )
-    # The ledger first: then it knows every folder that exists.
-    ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
-    seal(building, sealed, folder)
+        row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
+        rows.append(row | release.modality.entry(content))
+    rows, folder = mask_rows(rows, ctx.config.validation), ctx.workspace.release(name)
+    derive(ctx, parent, folder, {MORE: count}, lambda new: release.modality.write(new, rows))
     return folder
 
 

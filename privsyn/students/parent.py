@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from privsyn import layout
+from privsyn.data.artifacts import ArtifactRef
 from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import DvcPublisher, DvcRevision
-from privsyn.release import verification
+from privsyn.release import certificate, verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
-from privsyn.stages.certify import sign
+from privsyn.stages.certify import seal, sign
 
 
 @dataclass(frozen=True)
@@ -59,13 +63,36 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
 
 def read_rows(parent: Parent) -> list[tuple[str | None, str | bytes]]:
     """Label and content of every synthetic record of a release."""
-    rows: list[tuple[str | None, str | bytes]] = []
     modality = modality_of(parent.plan.dataset)
     with (parent.folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
-        for line in stream:
-            row = json.loads(line)
-            rows.append((row.get("label"), modality.read_released(parent.folder, row)))
-    return rows
+        rows = [json.loads(line) for line in stream]
+    return [(row.get("label"), modality.read_released(parent.folder, row)) for row in rows]
+
+
+def derive(
+    ctx: Context,
+    parent: Parent,
+    folder: Path,
+    how: Mapping[str, Any],
+    write: Callable[[Path], ArtifactRef],
+) -> None:
+    """Write what is made from a release, with a certificate that contains the release's.
+
+    Args:
+        ctx: Ledger and workspace.
+        parent: The release.
+        folder: Where the result will be; its name is that of the result.
+        how: What was made, for the certificate.
+        write: Writes the artifact into a folder.
+    """
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    artifact, root = write(building), ctx.workspace.root
+    origin, name = parent.facts.certificate, folder.name
+    sealed = certificate.derive(origin, artifact, name=name, how=how, root=root)
+    # The ledger first: then it knows every folder that exists.
+    ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
+    seal(building, sealed, folder)
 
 
 def publish_folder(ctx: Context, parent: Plan, folder: Path) -> DvcRevision:

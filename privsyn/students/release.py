@@ -32,17 +32,17 @@ from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference, fetch
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
-from privsyn.release import certificate, verification
+from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import ModelUse, Plan, identity_digest
 from privsyn.section import Section
 from privsyn.stages import lineage
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.certify import copy_release, seal, write_model
+from privsyn.stages.certify import copy_release, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
-from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
+from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
 from privsyn.students.train import Student, start_folder, train_student
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
     require_generate()
     planned = plan_student(ctx, open_parent(ctx, release_id).plan)
     make_student(ctx, planned)
-    folder = check_student(ctx, planned)
+    folder = validate_student(ctx, planned)
     if published:
         publish_student(ctx, planned)
     return folder
@@ -204,7 +204,7 @@ def make_and_check(ctx: Context, planned: StudentPlan) -> Path:
         PrivsynError: From the stage that failed.
     """
     make_student(ctx, planned)
-    folder = check_student(ctx, planned)
+    folder = validate_student(ctx, planned)
     if ctx.as_filed:
         copy_release(folder, ctx.workspace.synthetic(planned.method))
     return folder
@@ -223,13 +223,6 @@ def make_student(ctx: Context, planned: StudentPlan) -> Path:
     return folder
 
 
-def check_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Check a student, and register it if it passes."""
-    folder = validate_student(ctx, planned)
-    register_student(ctx, planned, folder)
-    return folder
-
-
 def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     """Version a checked student with DVC and push it. It can be repeated.
 
@@ -243,7 +236,6 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     folder = validate_student(ctx, planned)
     revision = publish_folder(ctx, planned.parent, folder)
     facts = ReleaseFacts.read(folder)
-    register_student(ctx, planned, folder)
     lineage.log_revision(ctx, planned.id, revision)
     return {
         "release_id": planned.id,
@@ -255,9 +247,6 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     }
 
 
-# --- training ---------------------------------------------------------------------------------
-
-
 def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     """Train and certify a student into its folder."""
     if ctx.workspace.pointer(planned.id).is_file():
@@ -267,21 +256,10 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
         )
     parent = open_parent(ctx, planned.parent.id)
     refuse_to_hand_out(ctx, planned.parent.id)
-    building = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(building, ignore_errors=True)
     student, files = _train(ctx, planned, parent)
-    artifact = write_model(building, files)
     how = planned.model_dump(mode="json", include={"settings", "models"})
-    derived = certificate.derive(
-        parent.facts.certificate,
-        artifact,
-        name=planned.id,
-        how={STUDENTS: how | {"student": asdict(student)}},
-        root=ctx.workspace.root,
-    )
-    # The ledger first: then it knows every folder that exists.
-    ctx.ledger.releases.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
-    seal(building, derived, folder)
+    how = {STUDENTS: how | {"student": asdict(student)}}
+    derive(ctx, parent, folder, how, lambda building: write_model(building, files))
 
 
 def base_folder(ctx: Context) -> Path:
@@ -354,9 +332,6 @@ def lock_student(ctx: Context, name: str) -> Iterator[None]:
         ) from None
 
 
-# --- checks -----------------------------------------------------------------------------------
-
-
 def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False) -> Path:
     """Check a student, unless it has passed before; move it to quarantine if it fails.
 
@@ -386,6 +361,7 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
         copy_reports(ctx, planned.method, folder)
     run = ctx.tracker.release_run(planned.id)
     ctx.tracker.set_tags(run, {lineage.VALIDATION_TAG: "passed" if holds else "failed"})
+    ctx.tracker.finish(run, "FINISHED" if holds else "FAILED")
     if not holds:
         raise ValidationFailed(
             f"student {planned.id} fails its checks.", hint=f"See {layout.page_of(folder)}."
@@ -453,9 +429,6 @@ def _check_model(folder: Path, performance: PerformanceConfig) -> list[verificat
     ]
 
 
-# --- MLflow -----------------------------------------------------------------------------------
-
-
 def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     """Write a certified student to MLflow: its own run, with public facts alone."""
     facts = ReleaseFacts.read(folder)
@@ -478,14 +451,4 @@ def sync_student(ctx: Context, folder: Path) -> None:
     """Write the missing lineage of a student in this project, from its certificate."""
     planned = StudentPlan.from_facts(ReleaseFacts.read(folder))
     trace_student(ctx, planned, folder)
-    if layout.suite_passed(folder):
-        register_student(ctx, planned, folder)
-
-
-def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """Register a student that passed its checks as a version of the dataset's student model.
-
-    If publishing needs an approval, it is registered after that.
-    """
-    lineage.register(ctx, folder, planned.method, {PARENT_TAG: planned.parent.id})
     ctx.tracker.finish(ctx.tracker.release_run(planned.id))

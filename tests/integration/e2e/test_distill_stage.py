@@ -247,33 +247,6 @@ def test_the_public_model_is_left_out_where_it_is_another_one(taught, tmp_path):
     assert not any(name.startswith("public.") for name in names)
 
 
-def test_a_student_that_passed_is_registered_once(taught):
-    project, parent, *_ = taught
-
-    class Registry(NullTracker):
-        def __init__(self):
-            self.registered = []
-
-        def release_run(self, release_id):
-            return f"run of {release_id}"
-
-        def register_model(self, run_id, name, folder, tags):
-            self.registered.append((run_id, name, folder, tags))
-            return "1"
-
-    registry = Registry()
-    ctx = project.context("methods.distill.seed=4", tracker=registry)
-    folder = distill(ctx, parent.name, published=False)
-    distill(ctx, parent.name, published=False)
-    first, again = registry.registered  # a tracker finds the version that it has
-    assert first == again
-    run_id, name, where, tags = first
-    assert (run_id, name, where) == (f"run of {folder.name}", "letters-distill", folder / "model")
-    assert tags["privsyn.parent"] == parent.name
-    assert tags["privsyn.class"] == "dp-release"
-    assert tags["epsilon"] <= 8.0
-
-
 def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
     project, parent, *_ = taught
     ctx = project.context("methods.distill.init=random")

@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import stat
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 
 from privsyn import layout
 from privsyn.data.artifacts import sha256_file, write_json_atomic
-from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
+from privsyn.errors import DataError, TrackingUnavailable, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate, verification
@@ -233,47 +233,6 @@ def lineage_of(tracker, name):
     run = tracker._client.get_run(tracker.release_run(name))
     files = {item.path for item in tracker._client.list_artifacts(run.info.run_id)}
     return run.data.tags, run.data.metrics, files, run.info.status
-
-
-def test_a_valid_model_is_a_version_in_the_registry(make_project, tmp_path, tracker):
-    ctx = make_project().context(tracker=tracker)
-    planned, folder = release(ctx)
-    certify(ctx, planned)
-    assert not tracker._client.search_model_versions("name = 'letters-invisible_ink'")
-    validate(ctx, planned)
-    validate(ctx, planned)
-    (version,) = tracker._client.search_model_versions("name = 'letters-invisible_ink'")
-    assert version.run_id == tracker.release_run(planned.id)
-    _, sealed = certificate.read(folder)
-    assert version.tags == {
-        "privsyn.release_id": planned.id,
-        "privsyn.class": "dp-release",
-        "privsyn.certificate_sha256": certificate.digest(sealed),
-        "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
-        "epsilon": str(planned.epsilon),
-        "delta": str(planned.delta),
-        "adjacency": "add_remove",
-        "unit": "person",
-    }
-    copy = tmp_path / "mlartifacts" / version.run_id / "artifacts" / "model"
-    assert contents(copy) == FILES | {
-        "certificate.json": (folder / "certificate.json").read_bytes()
-    }
-
-
-def test_a_model_that_fails_its_suite_is_no_version(make_project, tracker):
-    project = make_project()
-    ctx = project.context(tracker=tracker)
-    planned, _ = release(ctx)
-    strict = project.context("validation.max_chars=1", "validation.min_share=1", tracker=tracker)
-
-    def versions():
-        return tracker._client.search_model_versions("name = 'letters-invisible_ink'")
-
-    for context, count in ((strict, 0), (ctx, 1), (strict, 0), (ctx, 1)):
-        with pytest.raises(ValidationFailed) if context is strict else nullcontext():
-            validate(context, planned)
-        assert len(versions()) == count
 
 
 def test_lineage_lost_in_an_outage_is_written_when_the_stages_run_again(make_project, tracker):

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import pytest
 
@@ -110,6 +109,8 @@ def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> No
 
 
 def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
+    with pytest.raises(ConfigError, match="quote"):
+        tracker.release_run("it's")
     run_id = tracker.release_run("ink-1")
     for _ in range(2):
         tracker.log_dataset(run_id, "portal", "2026-11")
@@ -123,79 +124,6 @@ def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
     assert seen["portal"] == ("2026-11", "private")
     assert seen["portal-ink"] == ("0" * 32 + ".dir", "synthetic")
     assert len(seen["long"][0]) == 36
-
-
-def adapter(folder: Path, content: str = "weights") -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "adapter_config.json").write_text("{}")
-    (folder / "adapter_model.safetensors").write_text(content)
-    return folder
-
-
-def versions(tracker: MlflowTracker, name: str) -> list[Any]:
-    found = tracker._client.search_model_versions(f"name = '{name}'")
-    return sorted(found, key=lambda version: int(version.version))
-
-
-def test_a_model_is_registered_once_with_its_files_and_facts(store: Path, tmp_path: Path) -> None:
-    first = open_tracker(store, "models")
-    folder, name = adapter(tmp_path / "model"), "portal-dp_lora"
-    (tmp_path / "certificate.json").write_text("sealed")
-    run_id = first.release_run("lora-1")
-    first.log_artifact(run_id, tmp_path / "certificate.json", "model")
-    tags = {"privsyn.release_id": "lora-1", "epsilon": 1.5, "privsyn.class": "dp-release"}
-    assert first.register_model(run_id, name, folder, tags) == "1"
-    again = open_tracker(store, "models")
-    assert again.register_model(run_id, name, folder, tags) == "1"
-    (version,) = versions(again, name)
-    assert version.run_id == run_id
-    assert version.tags == {key: str(value) for key, value in tags.items()}
-    assert version.source == f"{get(again, run_id).info.artifact_uri}/model"
-    place = again._client.get_model_version_download_uri(name, "1")
-    copy = Path(urlparse(place).path)
-    assert {file.name: file.read_text() for file in copy.iterdir()} == {
-        "adapter_config.json": "{}",
-        "adapter_model.safetensors": "weights",
-        "certificate.json": "sealed",
-    }
-
-
-def test_each_release_is_a_version_and_a_withdrawn_one_is_gone(store: Path, tmp_path: Path) -> None:
-    tracker, name = open_tracker(store, "versions"), "portal-versions"
-
-    def register(release: str, name: str = name) -> str:
-        folder, run_id = adapter(tmp_path / release, release), tracker.release_run(release)
-        return tracker.register_model(run_id, name, folder, {"privsyn.release_id": release})
-
-    assert [register(release) for release in ("a", "b", "a", "b")] == ["1", "2", "1", "2"]
-    assert register("a", "portal-other") == "1"
-    tracker.withdraw_model(name, "b")
-    (version,) = versions(tracker, name)
-    assert version.tags["privsyn.release_id"] == "a"
-    assert register("b") == "3"
-    with pytest.raises(ConfigError, match="quote"):
-        register("a", "it's")
-    assert tracker.register_model("", name, tmp_path / "a", {}) == ""
-
-
-def test_of_two_versions_made_at_once_the_older_counts(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tracker, name = open_tracker(store, "at-once"), "portal-at-once"
-    run_id = tracker.release_run("a")
-    arguments = (run_id, name, adapter(tmp_path / "model"), {"privsyn.release_id": "a"})
-    make = tracker._make_model
-
-    def overtaken(name: str) -> None:
-        monkeypatch.undo()
-        make(name)
-        tracker._client.create_model_version(
-            name, source="file:///there", run_id=run_id, tags={"privsyn.release_id": "a"}
-        )
-
-    monkeypatch.setattr(tracker, "_make_model", overtaken)
-    assert tracker.register_model(*arguments) == "1"
-    assert [version.source for version in versions(tracker, name)] == ["file:///there"]
 
 
 @pytest.mark.parametrize(
