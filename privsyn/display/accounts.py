@@ -27,7 +27,6 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import NONE, Terms
 from privsyn.report.document import render
 from privsyn.stages.base import Context
-from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
 from privsyn.stages.reserve import leftovers, unfinished_releases
 
@@ -296,13 +295,7 @@ def _row(
     if runs is not None and who.get("dag_id") and who.get("run_id"):
         # A run's id holds colons and a plus sign, and its text comes from whoever started the run.
         run = f"{runs}/dags/{quote(who['dag_id'])}/runs/{quote(who['run_id'], safe='')}"
-    noted = noted_run(ctx.workspace, entry.release_id)
-    ui = web_address(ctx.config.services.mlflow_ui)
-    links = {
-        "DAG run": run,
-        "MLflow": f"{ui}{noted}" if ui and noted else None,
-        "Report": reports(entry),
-    }
+    links = {"DAG run": run, "Report": reports(entry)}
     return {
         "entry": entry,
         "taken": None if step is None else step.after - step.before,

@@ -165,16 +165,7 @@ def load_planned_models(release: OpenPlan, backends: Backends | None = None) -> 
         ModelError: One cannot be loaded, or is not the planned one.
     """
     backends = load_models(release.ctx, release) if backends is None else backends
-    check_models(release.plan, backends)
-    return backends
-
-
-def check_models(plan: Plan, backends: Backends) -> None:
-    """Refuse models other than those a release was planned with.
-
-    Raises:
-        ModelError: Names the role.
-    """
+    plan = release.plan
     for role, use in plan.models.items():
         if backends.models[role].revision != use.revision:
             setting = ROLES[role].setting
@@ -184,6 +175,7 @@ def check_models(plan: Plan, backends: Backends) -> None:
                 hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
                 "plan a new release.",
             )
+    return backends
 
 
 def _journal(release: OpenPlan, part: int | str, lease: Lease, work: Workdir) -> Draws:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn import layout
-from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.errors import StorageError
 from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
 from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
-from privsyn.release.workspace import Workspace
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
 from privsyn.tracking import CLASS_TAG
@@ -52,23 +49,9 @@ def trace_stage(
     if _is_done(ctx, release_id, stage):
         yield
         return
-    name, server = stage if shard is None else f"{stage}-{shard}", ctx.config.models.server
-    with ctx.tracker.stage_run(release_id, name) as run:
-        if server is None:
-            yield
-            return
-        from privsyn.models.language.openai_http import usage  # late: loads the client
-
-        before = usage(server)
-        try:
-            yield
-        finally:  # a stage that fails has used tokens, too
-            after = usage(server)
-            spent = {
-                f"server.{key}": value - getattr(before, key) for key, value in vars(after).items()
-            }
-            if any(spent.values()):
-                ctx.tracker.log_metrics(run, spent)
+    name = stage if shard is None else f"{stage}-{shard}"
+    with ctx.tracker.stage_run(release_id, name):
+        yield
 
 
 DRAWING = ("partition", "train", "generate", "certify")
@@ -93,31 +76,6 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
         origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
         ctx.tracker.set_tags(run, {CLASS_TAG: "reserved"} | origin | _page_tags(ctx, plan))
     ctx.tracker.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
-    _note_run(ctx, plan.id, run)
-
-
-RUN = "mlflow.json"
-"""In a release's internal folder: where its run is in the UI."""
-
-
-def _note_run(ctx: Context, release_id: str, run: str) -> None:
-    """Keep where a run is shown, for pages that must not wait for the store."""
-    address, ui = ctx.tracker.link(run), ctx.config.services.mlflow_ui.rstrip("/")
-    if not address or not address.startswith(ui):
-        return
-    folder = ctx.workspace.internal(release_id)
-    with suppress(StorageError):  # a link is not worth a release
-        private_folder(folder)
-        write_json_atomic(folder / RUN, {"run": address.removeprefix(ui)}, mode=0o600)
-
-
-def noted_run(workspace: Workspace, release_id: str) -> str | None:
-    """Where a release's run is, below the address of the UI; None where it is not known."""
-    try:
-        noted = read_json(workspace.internal(release_id) / RUN)["run"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return noted if isinstance(noted, str) and noted.startswith("/#/") else None
 
 
 def _page_tags(ctx: Context, plan: Plan) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 
 from privsyn.dp.accountant import guarantee
@@ -45,9 +44,4 @@ def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) ->
         folder.mkdir(parents=True)
         (folder / "certificate.json").write_text("{}")
         (folder / "report.html").write_text("page")
-        internal = ctx.workspace.internal(name)
-        internal.mkdir(parents=True)
-        (internal / "mlflow.json").write_text(
-            json.dumps({"run": f"/#/experiments/1/runs/{number}"})
-        )
     ctx.clock = lambda: FIRST + (count - 1) * WEEK + timedelta(hours=1)
