@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.cli import main
-from privsyn.display.accounts import BudgetPage, crons_of, file_reports
+from privsyn.display.accounts import BudgetPage, crons_of, file_reports, web_address
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
@@ -63,7 +63,6 @@ def test_every_release_is_there_with_its_links(ctx: Context) -> None:
         assert f'href="{address}{run}"' in html
         drawn = number != 4
         assert (f'href="releases/{release_id(number)}/report.html"' in html) is drawn
-        assert (f'/#/experiments/1/runs/{number}"' in html) is drawn
     assert html.count("LOST") == 1
 
 
@@ -80,10 +79,8 @@ def test_what_fits_and_until_when(ctx: Context) -> None:
 
 
 def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx: Context) -> None:
-    services = ctx.config.services.model_copy(update={"mlflow_ui": "javascript:alert(1)//"})
-    ctx.config = ctx.config.model_copy(update={"services": services})
+    assert web_address("javascript:alert(1)//") is None
     html = paged(ctx).html()
-    assert "javascript:" not in html
     assert not re.search(r"<script|<img|<link[^>]*https?:|url\(|@import", html)
     assert str(ctx.workspace.root) not in html
 
