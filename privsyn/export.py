@@ -18,10 +18,10 @@ from privsyn import layout
 from privsyn.data.artifacts import storage_error, sync_folder
 from privsyn.errors import ConfigError
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import card
 from privsyn.release.release_store import set_times
+from privsyn.report import verification
 from privsyn.section import nearest
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from privsyn import layout
 from privsyn.errors import ConfigError
-from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
+from privsyn.report import verification
 from privsyn.tracking import MAX_DIGEST
 
 CONTEXT = "training"

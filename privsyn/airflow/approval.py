@@ -196,7 +196,7 @@ class ApprovePublishOperator(AskOperator):
 
     def release_folder(self, ctx: StageContext) -> Path:
         """The folder that would be published."""
-        from privsyn.release.verification import locate
+        from privsyn.report.verification import locate
 
         name = self.read_plan().id
         return locate(ctx.workspace, ctx.ledger, name) or ctx.workspace.release(name)
@@ -209,7 +209,7 @@ class ApproveStudentOperator(ApprovePublishOperator):
 
     def release_folder(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
-        from privsyn.release.verification import locate
+        from privsyn.report.verification import locate
         from privsyn.students.release import plan_student
 
         name = plan_student(ctx, self.read_plan()).id

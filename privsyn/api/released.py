@@ -20,10 +20,11 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.ledger import Ledger, open_existing
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, signature, verification
+from privsyn.release import certificate, signature
 from privsyn.release.advice import of_each
 from privsyn.release.facts import ReleaseFacts, one_line
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.base import Context
 from privsyn.stages.validate import refuse_unreleased
 

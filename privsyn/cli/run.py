@@ -301,7 +301,7 @@ def record(
 def _from_folder_alone(folder: Path, to: Path) -> None:
     """Write the outward report of a folder that somebody may have handed in."""
     from privsyn.data.artifacts import atomic_file
-    from privsyn.release import verification
+    from privsyn.report import verification
     from privsyn.report.outward import outward
 
     # A file more in the folder would make the release fail its own verification.

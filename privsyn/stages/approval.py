@@ -16,10 +16,10 @@ from privsyn.files import read_json
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
-from privsyn.release import verification
 from privsyn.release.advice import odds_of
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.base import Context
 
 

@@ -30,7 +30,6 @@ from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.settings import KEY_VARIABLE
 from privsyn.release.signature import load
-from privsyn.release.verification import locate
 from privsyn.release.workdir import (
     CERTIFICATE,
     EXHIBITS,
@@ -40,6 +39,7 @@ from privsyn.release.workdir import (
     part_name,
     samples,
 )
+from privsyn.report.verification import locate
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import (
     Context,

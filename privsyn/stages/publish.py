@@ -10,12 +10,12 @@ from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.ledger.ledger import Ledger
 from privsyn.publishing import DvcPublisher
-from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.metadata import croissant, deployment, markdown, to_json, to_yaml
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.settings import Stated
+from privsyn.report import verification
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context

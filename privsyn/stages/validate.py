@@ -14,11 +14,12 @@ from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.advice import BY_AUDIT, of_account, of_release
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times
+from privsyn.report import verification
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context

@@ -13,8 +13,8 @@ from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.methods.shared.distill import STUDENTS
-from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
+from privsyn.report import verification
 from privsyn.stages.audit import held_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.report import report

@@ -14,9 +14,10 @@ from privsyn.data.artifacts import ArtifactRef
 from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import DvcPublisher, DvcRevision
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context

@@ -32,9 +32,9 @@ from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference, fetch
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
-from privsyn.release import verification
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import ModelUse, Plan, identity_digest
+from privsyn.report import verification
 from privsyn.section import Section
 from privsyn.stages import lineage
 from privsyn.stages.audit import refuse_to_hand_out

@@ -24,7 +24,7 @@ from privsyn.errors import (
 from privsyn.export import export
 from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import describe_requester
-from privsyn.release import verification
+from privsyn.report import verification
 from privsyn.stages import base
 from privsyn.stages.approval import (
     cost_question,

@@ -19,7 +19,8 @@ from privsyn.methods.base import Backends
 from privsyn.models.model_identity import read_template
 from privsyn.models.references import BUILTIN
 from privsyn.models.training import causal_lm as models
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.report import report
 from privsyn.stages.run import draw_and_settle, run
 from privsyn.students import release as stage

@@ -18,8 +18,9 @@ from privsyn.methods.base import Backends
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.models.language.rowwise import peeks
 from privsyn.models.training.causal_lm import read_model
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.workdir import MODEL, TRAINED_BY
+from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition

@@ -14,8 +14,8 @@ import pytest
 
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.registry import load_method
-from privsyn.release import verification
 from privsyn.release.signature import public_key
+from privsyn.report import verification
 from tests import preloaded
 from tests.integration.e2e.small_project import CANARY, DRIVERS, environment
 

@@ -17,8 +17,9 @@ from privsyn.display.releases import compare
 from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.export import FORMATS, dataset_card, export
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
+from privsyn.report import verification
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate

@@ -20,9 +20,10 @@ from privsyn.errors import PaidBefore, VerificationError
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import Prompt
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
+from privsyn.report import verification
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve, unfinished_releases

@@ -16,7 +16,8 @@ from privsyn.data.images import annotate, decode_png, encode
 from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate

@@ -12,7 +12,8 @@ import pytest
 
 from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition

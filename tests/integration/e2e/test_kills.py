@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.release import verification
+from privsyn.report import verification
 from tests.integration.e2e.small_project import METHODS
 
 ROOT = Path(__file__).parents[3]

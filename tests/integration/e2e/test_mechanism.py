@@ -14,8 +14,9 @@ from privsyn.dp.events import Pure, dump
 from privsyn.errors import BudgetError, ConfigError, PrivsynError, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.base import OpenPlan, open_plan
 from privsyn.stages.draw import open_begun, train
 from privsyn.stages.partition import partition

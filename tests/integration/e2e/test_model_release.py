@@ -15,8 +15,9 @@ from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import DataError, TrackingUnavailable, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.publishing import DvcPublisher
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.workdir import MODEL
+from privsyn.report import verification
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition

@@ -13,7 +13,8 @@ import privsyn.students.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.modalities.registry import modality_of
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.certify import seal
 from privsyn.stages.run import run
 from privsyn.students.more import more

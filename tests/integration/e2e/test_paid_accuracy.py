@@ -21,9 +21,10 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
 from privsyn.modalities.text import Texts
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.workdir import ACCURACY, HELD_OUT, journal_file, part_name
+from privsyn.report import verification
 from privsyn.stages import draw as stage
 from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify

@@ -19,8 +19,8 @@ from privsyn.data.journal import parse_line
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends
-from privsyn.release import verification
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate

@@ -13,7 +13,8 @@ import pytest
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.draw import generate, public_file
 from privsyn.stages.measure import public_alone

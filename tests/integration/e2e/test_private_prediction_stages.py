@@ -11,7 +11,8 @@ import pytest
 from privsyn.display.releases import outcome
 from privsyn.errors import ValidationFailed
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle

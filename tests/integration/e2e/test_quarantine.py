@@ -19,8 +19,8 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
-from privsyn.release import verification
 from privsyn.release.workdir import BUCKETS, journal_file
+from privsyn.report import verification
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate

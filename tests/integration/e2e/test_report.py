@@ -11,7 +11,7 @@ from privsyn import cli
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
 from privsyn.methods.base import Backends
-from privsyn.release import verification
+from privsyn.report import verification
 from privsyn.report.outward import outward
 from privsyn.stages.base import open_plan
 from privsyn.stages.evaluate import evaluate

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition

@@ -36,9 +36,10 @@ from privsyn.ledger.leases import Leases
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.plan import Plan, release_id
 from privsyn.release.workdir import Workdir
+from privsyn.report import verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.audit import held_out
 from privsyn.stages.certify import certify, export

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.methods.registry import METHODS
-from privsyn.release import verification
+from privsyn.report import verification
 from tests import preloaded
 from tests.integration.e2e.small_project import (
     CANARY,

@@ -32,9 +32,9 @@ from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.draws import SealedDraws
 from privsyn.ledger.releases import Releases
 from privsyn.methods.base import Backends
-from privsyn.release import verification
 from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workdir import GIVEN_UP, VaultWorkdir
+from privsyn.report import verification
 from privsyn.stages.base import find_workdir
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train

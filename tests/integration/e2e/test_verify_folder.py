@@ -14,9 +14,9 @@ from privsyn.dp.accountant import format_epsilon
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
-from privsyn.report import document
+from privsyn.report import verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate, write_report
@@ -176,7 +176,7 @@ def test_reports_of_another_certificate_are_seen(copy):
 
 def test_a_page_in_other_words_is_covered_by_its_digest_and_not_made_again(copy, monkeypatch):
     """A release still verifies where the templates of its page changed."""
-    monkeypatch.setattr(document, "wording", lambda: "0.1.0+other")
+    monkeypatch.setattr(verification, "wording", lambda: "0.1.0+other")
     checks = {check.name: check for check in verification.verify(copy, None)}
     assert checks["report"].passed is True
     assert checks["page"].passed is None

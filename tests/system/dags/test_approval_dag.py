@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 from tests.system.dags.conftest import CANARY, make_project
 from tests.system.dags.templates import keep_dag
 

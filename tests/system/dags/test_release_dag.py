@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from privsyn.ledger.ledger import Ledger
-from privsyn.release import certificate, verification
+from privsyn.release import certificate
+from privsyn.report import verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 CANARY = "purple-walrus-4711"

@@ -54,6 +54,8 @@ from privsyn.release.certificate import (
 )
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.report.document import wording
+from privsyn.report.outward import outward
 from privsyn.sentences import Rows
 
 if TYPE_CHECKING:
@@ -338,9 +340,6 @@ def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]
 
 def _page(folder: Path) -> list[Check]:
     """Whether the page and its JSON are those that certificate, records and checks give."""
-    from privsyn.report.document import wording
-    from privsyn.report.outward import outward
-
     shown = parse_json(read_file(folder / REPORT_JSON))
     # Other words for the same facts make another page, so a difference would prove nothing.
     if (made := shown.get("wording")) != wording():
