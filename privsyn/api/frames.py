@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from privsyn.data.artifacts import private_folder, storage_error, write_jsonl_atomic
-from privsyn.data.readers.columns import float_unit, refuse_index, refuse_missing
-from privsyn.data.row_counts import JOIN
+from privsyn.data.artifacts import atomic_file, private_folder, storage_error
+from privsyn.data.readers.columns import refuse_index, refuse_missing
+from privsyn.data.readers.parquet import check_schema
 from privsyn.data.settings import PLACEHOLDER
-from privsyn.data.unit_key import is_readable, label_id, lost_digits, unit_id
 from privsyn.errors import ConfigError, DataError
-from privsyn.files import open_file
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 FRAME = Path("the frame")
 """What messages call it."""
@@ -62,18 +58,18 @@ def as_frame(data: Any) -> pd.DataFrame:
     )
 
 
-def check_columns(
+def table_of(
     frame: pd.DataFrame,
     text: str,
     label: str | None,
     unit: str | None,
     *,
     prefix: str = "dataset.",
-) -> dict[str, str]:
-    """The columns that are wanted of a frame, by setting. By names and types.
+) -> pa.Table:
+    """The columns that are wanted of a frame, as a table that Parquet holds.
 
-    Privacy: of a column of type object, whose type says nothing, it is looked at whether any value
-    can be used; no single one decides.
+    Privacy: of a column of type object, all values decide together which type it has; no message
+    shows one.
 
     Args:
         frame: The data.
@@ -87,6 +83,8 @@ def check_columns(
             not strings or come twice.
         DataError: A column is missing, or of a type that holds no texts, labels or ids.
     """
+    import pyarrow as pa
+
     # Names are looked at before any value: a wrong call reads no record.
     names = list(frame.columns)
     if frame.columns.nlevels > 1 or len(set(names)) < len(names):
@@ -94,80 +92,29 @@ def check_columns(
             "the frame has columns of several levels, or two of one name.",
             hint="Give every column one name of its own.",
         )
-    _refuse_index(unit, names, [name for name in frame.index.names if name is not None])
+    if unit is not None:
+        refuse_index(unit, index=unit in frame.index.names and unit not in names)
     in_text = list(dict.fromkeys(PLACEHOLDER.findall(text))) if text not in names else []
-    columns_needed = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
+    columns = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
     further = {"label": label, "unit": unit}
-    columns_needed |= {setting: name for setting, name in further.items() if name is not None}
-    missing = {setting: name for setting, name in columns_needed.items() if name not in names}
+    columns |= {setting: name for setting, name in further.items() if name is not None}
+    missing = {setting: name for setting, name in columns.items() if name not in names}
     listed = [name for name in names if isinstance(name, str)]
     refuse_missing(FRAME, missing, listed, prefix=prefix)
-    for setting, name in columns_needed.items():
-        _check_type(frame[name], setting, f"column {name!r} ({prefix}{setting}) of the frame")
-    return columns_needed
-
-
-_TAKEN = {"label": "OUSMiufb", "unit": "OUSMiu"}
-"""Setting -> kinds of numpy types that a column of it may have."""
-_WANTED = {
-    "label": "labels: strings, whole numbers, dates or truth values",
-    "unit": "ids: strings, whole numbers, dates or UUIDs",
-}
-
-
-def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
-    import pandas as pd
-
-    dtype = column.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        dtype = dtype.categories.dtype
-    elif isinstance(dtype, pd.ArrowDtype):
-        dtype = _values_of(dtype)
-    # A missing id turns a column of whole numbers to floats, and large ids lose digits: two people
-    # may then have one id.
-    if setting == "unit" and dtype.kind == "f":
-        raise float_unit(called, str(dtype))
-    type_name = str(dtype)
-    if dtype.kind in _TAKEN.get(setting, "OUS"):
-        if dtype.kind not in "OU":
-            return
-        # An object column holds anything. All of it is looked at, so that no single record decides.
-        values = [value for value in map(_plain, column) if value is not None]
-        if setting == "unit" and any(map(lost_digits, values)):
-            raise float_unit(called)
-        if not values or any(_is_usable(value, setting) for value in values):
-            return
-        # Names of types alone, never a value.
-        type_name = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
-    way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
-    listed = setting not in _WANTED and type_name in ("list", "ndarray")
-    raise DataError(
-        f"{called} is of type {type_name}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
-        hint=JOIN if listed else f"Name another column{'' if setting == 'unit' else way_out}.",
-    )
-
-
-def _values_of(dtype: pd.ArrowDtype) -> pd.ArrowDtype:
-    """The type of a column's values, which a dictionary of them has one of, too."""
-    import pandas as pd
-    from pyarrow import types
-
-    stored = dtype.pyarrow_dtype
-    return pd.ArrowDtype(stored.value_type) if types.is_dictionary(stored) else dtype
-
-
-def _is_usable(value: Any, setting: str) -> bool:
-    if setting == "unit":
-        return unit_id(value) is not None
-    return label_id(value) is not None if setting == "label" else isinstance(value, str | bytes)
-
-
-def _refuse_index(unit: str | None, columns: Sequence[Any], index: Sequence[Any]) -> None:
-    if unit is None:
-        return
-    refuse_index(unit)
-    if unit in index and unit not in columns:
-        refuse_index(unit, index=True)
+    arrays = {}
+    for setting, name in columns.items():
+        try:
+            arrays[name] = pa.array(frame[name], from_pandas=True)
+        # Their messages may quote a value.
+        except (pa.ArrowException, UnicodeError, OverflowError):
+            raise DataError(
+                f"column {name!r} ({prefix}{setting}) of the frame holds values of several types, "
+                "or text that is no UTF-8.",
+                hint=f"Make them one: frame[{name!r}].astype('string').",
+            ) from None
+    table = pa.table(arrays)
+    check_schema(FRAME, table.schema, columns)
+    return table
 
 
 def place(name: str, version: str) -> str:
@@ -181,31 +128,32 @@ def place(name: str, version: str) -> str:
             f"version={version!r} is a template; a DataFrame needs one concrete version.",
             hint="Write the version itself, such as 2026-12.",
         )
-    return str(Workspace(Path()).state / "data" / f"{name}-{version}.jsonl")
+    return str(Workspace(Path()).state / "data" / f"{name}-{version}.parquet")
 
 
-def write_version(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
-    """Write the wanted columns (setting -> column) of a frame, mode 0600, whole or not at all.
+def write_version(table: pa.Table, target: Path) -> None:
+    """Write a table, mode 0600, whole or not at all.
 
-    The file of a version is never written over: releases were made from it. What is no text and no
-    identifier stays recognizable as such, so that rows are dropped and counted by the same rule as
-    those of a file.
+    The file of a version is never written over: releases were made from it.
 
     Raises:
         ConfigError: There is a file of that version with other records.
         StorageError: Disk full or no permission.
     """
+    from pyarrow import parquet
+
     # Each level for itself: a parent that mkdir makes on the way would be readable by all.
     private_folder(target.parent.parent)
     private_folder(target.parent)
     # With the process id: two processes that write one version do not share a draft.
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        write_jsonl_atomic(draft, _rows(frame, columns), mode=0o600)
+        with atomic_file(draft, mode=0o600) as stream:
+            parquet.write_table(table, stream)
         # A link never overwrites, as a rename would: a version is written once.
         os.link(draft, target)  # fails where another process was faster
     except FileExistsError:
-        if not _same(draft, target):
+        if not parquet.read_table(target).equals(table):
             raise ConfigError(
                 f"{target}: this version exists with different data; versions are immutable.",
                 hint="Name another version=, which is a new charge.",
@@ -214,61 +162,3 @@ def write_version(frame: pd.DataFrame, columns: Mapping[str, str], target: Path)
         raise storage_error("write", target, error) from error
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _same(one: Path, other: Path) -> bool:
-    # Most versions differ in size, which needs no reading.
-    if one.stat().st_size != other.stat().st_size:
-        return False
-    with open_file(one) as first, open_file(other) as second:
-        while block := first.read(1 << 20):
-            if block != second.read(1 << 20):
-                return False
-    return True
-
-
-def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    texts = {name for setting, name in columns.items() if setting not in ("label", "unit")}
-    # A column may be both text and label, and is written once.
-    names = list(dict.fromkeys(columns.values()))
-    for values in zip(*(frame[name] for name in names), strict=True):
-        yield {
-            name: _as_json(value, text=name in texts)
-            for name, value in zip(names, map(_plain, values), strict=True)
-        }
-
-
-def _plain(value: Any) -> Any:
-    """A cell without numpy and pandas: frames hold missing values as NaN, NaT or NA."""
-    import numpy as np
-    import pandas as pd
-
-    if value is pd.NA or value is pd.NaT or (isinstance(value, float | Decimal) and value != value):
-        return None
-    if isinstance(value, np.datetime64):
-        return _plain(pd.Timestamp(value))
-    if isinstance(value, np.floating) and value.itemsize < 8:  # it has fewer digits than a float
-        return float(value) if abs(value) < 1 << np.finfo(value.dtype).nmant + 1 else float("inf")
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _as_json(value: Any, *, text: bool) -> Any:
-    """A cell as JSON: texts, numbers and nothing as they are, ids as text; of others that they are.
-
-    Args:
-        value: Of the frame, plain.
-        text: It is of a column of texts, where an id is none.
-    """
-    if isinstance(value, bytes) and text:
-        # Bytes that are not UTF-8 survive as surrogates, which the reader drops and counts.
-        value = value.decode("utf-8", "surrogateescape")
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, int):
-        # An empty list is no text, label or id for the reader, which drops the row and counts it.
-        return value if is_readable(value) else []
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else []
-    if not text and isinstance(value, bytes | Decimal | UUID | date):
-        return unit_id(value) or []
-    return []

@@ -11,7 +11,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date as Date
 from numbers import Integral, Real
 from os import PathLike
@@ -40,65 +40,32 @@ def refuse_misfits(
         ConfigError: As said.
     """
     form, name = inspect.signature(work), work.__qualname__
-    names = [key for key in form.parameters if key not in ("self", "cls")]
+    if not any(one.kind is one.VAR_KEYWORD for one in form.parameters.values()):
+        refuse_unknown(name, work, named)
     try:
         bound = form.bind(*given, **named)
-    except TypeError:
-        # Python's own message counts `self` and quotes names that the user did not write.
-        raise _unbound(work, form, names, given, named) from None
+    except TypeError as wrong:  # says what is missing, given twice or one too many
+        missing = next((key for key in form.parameters if repr(key) in str(wrong)), "")
+        raise ConfigError(f"{name}: {wrong}.", hint=_argument_doc(work, missing)) from None
     for key, value in bound.arguments.items():
         parameter = form.parameters[key]
-        if key not in names or parameter.kind is parameter.VAR_KEYWORD:
+        if key in ("self", "cls") or parameter.kind is parameter.VAR_KEYWORD:
             continue
-        several = parameter.kind is parameter.VAR_POSITIONAL
-        for one in value if several else (value,):
-            # Annotations are texts here (`from __future__`), so pandas is not imported to check a
-            # frame.
-            kinds = [part.strip() for part in str(parameter.annotation).split("|")]
+        # Annotations are texts here (`from __future__`), so pandas is not imported to check a
+        # frame.
+        kinds = [part.strip() for part in str(parameter.annotation).split("|")]
+        for one in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
             if not any(_fits(one, kind) for kind in kinds):
+                *first, last = [KINDS[kind][0] if kind in KINDS else f"a {kind}" for kind in kinds]
+                words = f"{', '.join(first)} or {last}" if first else last
                 raise ConfigError(
-                    f"{name}: {key}={_value_text(one)} must be {_in_words(kinds)}.",
+                    f"{name}: {key}={_value_text(one)} must be {words}.",
                     hint=_next_step(work, key, one, kinds),
                 )
 
 
-def _unbound(
-    work: Callable[..., Any],
-    form: inspect.Signature,
-    names: Sequence[str],
-    given: Sequence[Any],
-    named: Mapping[str, Any],
-) -> ConfigError:
-    """What is wrong with a call that does not fit the function's form."""
-    name, places = work.__qualname__, 0
-    open_end = any(p.kind is p.VAR_KEYWORD for p in form.parameters.values())
-    names = [key for key in names if not form.parameters[key].kind.name.startswith("VAR_")]
-    for key in named:
-        if key not in names and not open_end:
-            argument = repr(key) if looks_like_name(key) else "of that name"
-            # Not quoted otherwise: a key that came from a dict of records may be private text.
-            near = nearest(key, names)
-            return ConfigError(
-                f"{name} has no argument {argument}; it has {', '.join(names) or 'none'}.",
-                hint=f"Did you mean {near}?" if near else "",
-            )
-    for key, parameter in form.parameters.items():
-        placed = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        places += placed
-        has = (placed and places <= len(given)) or key in named
-        free = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        if not has and not free and parameter.default is parameter.empty:
-            return ConfigError(f"{name} needs the argument {key}.", hint=_argument_doc(work, key))
-    if len(given) > places:
-        return ConfigError(
-            f"{name} takes {places - 1} argument(s) without a name, not {len(given) - 1}.",
-            hint=f"Name the others: {', '.join(names)}.",
-        )
-    return ConfigError(f"{name} is given an argument twice: by its place and by its name.")
-
-
-def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Refuse a further argument without a dot: it is a misspelled argument and not a setting.
+def refuse_unknown(name: str, work: Callable[..., Any], given: Iterable[str]) -> None:
+    """Refuse names of arguments that a function does not have.
 
     Raises:
         ConfigError: As said.
@@ -106,14 +73,15 @@ def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, 
     names = [
         key
         for key, one in inspect.signature(work).parameters.items()
-        if key != "self" and not one.kind.name.startswith("VAR_")
+        if key not in ("self", "cls") and not one.kind.name.startswith("VAR_")
     ]
-    for key in settings:
-        if "." not in key:
+    for key in given:
+        if key not in names:
+            # Not quoted otherwise: a key that came from a dict of records may be private text.
             argument = repr(key) if looks_like_name(key) else "of that name"
             near = nearest(key, names)
             raise ConfigError(
-                f"{name} has no argument {argument}; it has {', '.join(names)}.",
+                f"{name} has no argument {argument}; it has {', '.join(names) or 'none'}.",
                 hint=f"Did you mean {near}?"
                 if near
                 else "A setting has its dotted name: **{'models.language': 'tiny'}.",
@@ -121,66 +89,46 @@ def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, 
 
 
 def _fits(value: Any, kind: str) -> bool:
-    match kind:
-        case "Any":
-            return True
-        case "None":
-            return value is None
-        case "str":
-            return isinstance(value, str)
-        case "Path":
-            return isinstance(value, PathLike)
-        case "bool":
-            return isinstance(value, bool)
-        case "int":
-            # True is an int in Python, and texts=True would make one text.
-            return isinstance(value, Integral) and not isinstance(value, bool)
-        case "float":
-            return isinstance(value, Real) and not isinstance(value, bool)
-        case "Date":
-            return isinstance(value, Date)
-        case "Mapping[str, Any]":
-            return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-        case "Sequence[str]":  # a set has no order, and that of labels makes the release
-            ordered = hasattr(value, "__getitem__") and hasattr(value, "__len__")
-            one = isinstance(value, str | bytes | Mapping)
-            return ordered and not one and all(isinstance(item, str) for item in value)
-        case "Rows":
-            return are_rows(value)
-        case _:
-            # By name along the bases, so that a subclass fits and no optional package is imported.
-            class_name = kind.rpartition(".")[2]
-            return any(base.__name__ == class_name for base in type(value).__mro__)
+    if kind in KINDS:
+        return KINDS[kind][1](value)
+    # By name along the bases, so that a subclass fits and no optional package is imported.
+    return any(base.__name__ == kind.rpartition(".")[2] for base in type(value).__mro__)
 
 
-_WORDS = {
-    "None": "None",
-    "str": "a string",
-    "Path": "a path",
-    "bool": "True or False",
-    "int": "a whole number",
-    "float": "a number",
-    "Date": "a datetime.date",
-    "Mapping[str, Any]": "a dict with names for keys",
-    "Sequence[str]": "a list of strings",
-    "Rows": "a list of dicts",
-    "pd.DataFrame": "a pandas DataFrame",
+def _is_list_of_strings(value: Any) -> bool:
+    """A set has no order, and that of labels makes the release."""
+    ordered = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    one = isinstance(value, str | bytes | Mapping)
+    return ordered and not one and all(isinstance(item, str) for item in value)
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "Any": ("anything", lambda value: True),
+    "None": ("None", lambda value: value is None),
+    "str": ("a string", lambda value: isinstance(value, str)),
+    "Path": ("a path", lambda value: isinstance(value, PathLike)),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    # True is an int in Python, and texts=True would make one text.
+    "int": ("a whole number", lambda v: isinstance(v, Integral) and not isinstance(v, bool)),
+    "float": ("a number", lambda v: isinstance(v, Real) and not isinstance(v, bool)),
+    "Date": ("a datetime.date", lambda value: isinstance(value, Date)),
+    "Mapping[str, Any]": (
+        "a dict with names for keys",
+        lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+    ),
+    "Sequence[str]": ("a list of strings", _is_list_of_strings),
+    "Rows": ("a list of dicts", are_rows),
+    "pd.DataFrame": ("a pandas DataFrame", lambda value: type(value).__name__ == "DataFrame"),
 }
-
-
-def _in_words(kinds: Collection[str]) -> str:
-    *first, last = [_WORDS.get(kind, f"a {kind}") for kind in kinds]
-    return f"{', '.join(first)} or {last}" if first else last
+"""What an annotation stands for: in words, and whether a value is one."""
 
 
 def _value_text(value: Any) -> str:
     """A value where it is a word or a number; of anything else what it is."""
     # privacy: a long text may be a record that was passed in the wrong place.
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
-    if isinstance(value, str) and (not value or looks_like_name(value)):
-        return repr(value)
-    return f"<{type(value).__name__}>"
+    short = isinstance(value, str) and (not value or looks_like_name(value))
+    shown = value is None or isinstance(value, bool | int | float) or short
+    return repr(value) if shown else f"<{type(value).__name__}>"
 
 
 def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection[str]) -> str:
@@ -188,11 +136,6 @@ def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection
         parts = [part.strip() for part in value.split(",") if part.strip()]
         listed = parts if parts and all(map(looks_like_name, parts)) else ["A", "B"]
         return f"Write {key}={listed!r}."
-    if "Sequence[str]" in kinds and isinstance(value, list | tuple):
-        place, item = next((n, v) for n, v in enumerate(value) if not isinstance(v, str))
-        shown = isinstance(item, bool | int | float)
-        advice = f"write {str(item)!r}" if shown else "write it as a string"
-        return f"{key}[{place}] is of type {type(item).__name__}: {advice}."
     return _argument_doc(work, key)
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,9 @@ from privsyn.data.readers.formats import read_header
 from privsyn.data.readers.streams import parts, split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.dp.adjacency import plural
-from privsyn.errors import ConfigError, PrivsynError
+from privsyn.errors import ConfigError
 from privsyn.methods.base import READ_MODELS
-from privsyn.methods.registry import METHODS, load_method, settings_model
-from privsyn.methods.shared.label_choice import split_by
+from privsyn.methods.registry import METHODS, load_method
 from privsyn.models.model_identity import size_here, size_in_words
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
@@ -49,35 +49,35 @@ def params(
     method: str,
     changes: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
-    preset: str | None = None,
 ) -> str:
     """params.yaml for a private file; without one that of the invented messages.
+
+    A method that reads a language model of a billion parameters or more has its paper's values.
 
     Args:
         answers: The owner's answers about the file.
         method: The one of ``pipeline``.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
         settings: Any others, ``a.b.c=value``.
-        preset: Values of the methods: paper or small. None: by the size of the language model.
 
     Raises:
-        ConfigError: An answer is not usable as a setting, or there is no such preset.
+        ConfigError: An answer is not usable as a setting.
     """
     raw: dict[str, Any] = yaml.safe_load((TEMPLATE / "params.yaml").read_text(encoding="utf-8"))
     raw["pipeline"] = [method]
     if answers is not None:
-        raw |= answers.sections()
-        for key, value in (changes or {}).items():
+        raw |= {"dataset": {}, "account": {}, "privacy": {}, "validation": {}}
+        for key, value in (answers.settings() | dict(changes or {})).items():
             section, _, name = key.partition(".")
             raw[section][name] = value
         if answers.image_size is not None:
             raw["methods"]["private_evolution"] = {PRESET: SMALL, "modality": "image"}
     config = parse_config(raw, settings)
-    papers = _papers(config, preset)
+    size, chats = size_here(config.models) or (0, True)
+    papers = [name for name in METHODS if size >= MANY and _reads_model(config, name)]
     for name in papers:
-        modality = {key: raw["methods"][name][key] for key in _KEPT if key in raw["methods"][name]}
-        raw["methods"][name] = {PRESET: PAPER} | modality | dict(_UNLIKE.get(name, {}))
-    if papers and not (size_here(config.models) or (0, True))[1]:
+        raw["methods"][name] = {PRESET: PAPER} | dict(_UNLIKE.get(name, {}))
+    if papers and not chats:
         # The papers' prompts are for chat models; null continues a list of records.
         for name in ("invisible_ink", "private_prediction"):
             override(raw, f"methods.{name}.prompt=null")
@@ -87,7 +87,6 @@ def params(
         words = config.dataset.words
         for item in [one for name in METHODS for one in for_texts(config, name, texts, words)]:
             override(raw, item)
-        _split(raw, config.dataset.labels, texts, getattr(answers, "label_shares", None))
     for item in settings:
         override(raw, item)
     text = _render(raw)
@@ -96,8 +95,6 @@ def params(
     return text
 
 
-_KEPT = ("modality",)
-"""Settings that a paper's values leave as they are."""
 _UNLIKE: Mapping[str, Mapping[str, Any]] = {
     # A comparison costs several times a token, and spares few tokens of free text.
     "private_prediction": {"svt_threshold": None},
@@ -109,64 +106,25 @@ _SAMPLE_TEXTS = 100
 """Texts of the invented messages, where a paper's number would be made for its own data."""
 
 
-def _papers(config: Config, preset: str | None) -> tuple[str, ...]:
-    """The methods that get their paper's values.
-
-    Raises:
-        ConfigError: There is no such preset.
-    """
-    if preset not in (None, PAPER, SMALL):
-        raise ConfigError(f"settings={preset} is not known.", hint=f"Write {PAPER} or {SMALL}.")
-    if preset is not None:
-        return tuple(METHODS) if preset == PAPER else ()
-    size, _ = size_here(config.models) or (0, True)
-    # Of the others no value hangs on the size of a language model.
-    return tuple(name for name in METHODS if size >= MANY and _reads_model(config, name))
-
-
 def _reads_model(config: Config, method: str) -> bool:
     """Whether a method reads logits or gradients: for a large model it has the paper's values."""
     return bool(READ_MODELS.intersection(load_method(method).roles(config.method(method))))
 
 
-def _split(
-    raw: dict[str, Any], labels: Sequence[str], texts: int, shares: Sequence[float] | None
-) -> None:
-    """Write the public shares of the labels, for the methods that can follow them."""
-    if shares is None:
-        return
-    counts = split_by(dict(zip(labels, shares, strict=True)), texts)
-    for name in METHODS:
-        if "label_split" in settings_model(name).model_fields:
-            raw["methods"][name]["label_split"] = counts
-
-
 def presets_in_words(config: Config) -> str:
-    """Which preset the methods of a new project have, why, and what is not the paper's in it."""
-    named: dict[str, list[str]] = {}
-    for name in METHODS:
-        named.setdefault(str(config.preset(name)), []).append(name)
-    which = "; ".join(f"{preset} for {', '.join(names)}" for preset, names in named.items())
+    """Which preset the methods of a new project have, and why."""
+    papers = [name for name in METHODS if config.preset(name) == PAPER]
+    which = f"{PAPER} for {', '.join(papers)}; {SMALL} for the others" if papers else SMALL
     known = size_here(config.models)
     size = f"{size_in_words(known[0])} parameters" if known else "a size not known here"
-    changed = {key: None for name in named.get(PAPER, ()) for key in config.changed(name)}
-    sized = (
-        f" Sized by what you said, so not the papers' configurations: {', '.join(changed)}."
-        if changed
-        else ""
-    )
     return (
         f"settings of the methods: {which}. models.language={config.models.language} has {size}; "
-        f"{SMALL} is for models below 1 billion.{sized}"
+        f"{SMALL} is for models below 1 billion."
     )
 
 
 def yaml_of(value: Any) -> str:
     """A value on one line of YAML; a word that YAML would read as something else is quoted."""
-    if isinstance(value, float) and "e" in str(value):
-        # YAML 1.1 reads 1e-06 as text and 1.0e-6 as a number.
-        digits, _, power = str(value).partition("e")
-        return f"{digits}{'' if '.' in digits else '.0'}e{int(power):+d}"
     dumped: str = yaml.safe_dump(
         value, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
     )
@@ -355,7 +313,6 @@ class ProjectAnswers:
         text: Column of the text; None for images.
         label: Column of the label, if there is one.
         labels: The public set of labels.
-        label_shares: Their public shares; None: about equal, or not known.
         unit: Column of the unit id; None: every row is its own unit.
         protects: What a unit is: patient, customer.
         name: Of dataset and account; None: the file's.
@@ -366,19 +323,12 @@ class ProjectAnswers:
         public_size: How many units there are, as is known without the file; None: not said.
         words: About how many words a text has, likewise.
         texts: How many synthetic records a release is to hold; None: as many as are usual.
-        curators: Who publishes releases and answers for them; None: not stated yet. These four
-            stand in the first card of a report.
-        contact: Whom to ask.
-        license: Under which license.
-        intended_use: What for.
-        mask: Whether what looks like an address or a number of a person is masked in the texts.
     """
 
     path: Path
     text: str | None = "text"
     label: str | None = None
     labels: tuple[str, ...] = ()
-    label_shares: tuple[float, ...] | None = None
     unit: str | None = None
     protects: str | None = None
     name: str | None = None
@@ -389,71 +339,58 @@ class ProjectAnswers:
     public_size: int | None = None
     words: int | None = None
     texts: int | None = None
-    curators: str | None = None
-    contact: str | None = None
-    license: str | None = None
-    intended_use: str | None = None
-    mask: bool = True
 
     @property
     def protected(self) -> str:
         """What a unit is called."""
         return self.protects or (word_of(self.unit) if self.unit else "record")
 
-    def sections(self) -> dict[str, Any]:
-        """The sections of params.yaml that follow.
+    def settings(self) -> dict[str, Any]:
+        """The settings of params.yaml that follow, by dotted name.
 
         A file without unit ids has rows for units: one can be replaced by nothing but not removed,
         since later rows would move up.
         """
         name, delta = self.name or name_of(self.path), delta_for(self.public_size)
-        images = None
-        if self.image_size is not None:
-            images = {"size": self.image_size, "mode": self.image_mode}
-        content: dict[str, Any] = {"images": images}
-        if images is None:
+        content: dict[str, Any] = {
+            "dataset.images": {"size": self.image_size, "mode": self.image_mode}
+        }
+        if self.image_size is None:
             content = {
-                "text": self.text,
-                "document": self.document,
-                "words": self.words,
-                "examples": [
+                "dataset.text": self.text,
+                "dataset.images": None,
+                "dataset.document": self.document,
+                "dataset.words": self.words,
+                "dataset.examples": [
                     {"label": label, "text": text} if label else {"text": text}
                     for label, text in self.examples
                 ],
             }
-        stated = {field: getattr(self, field) for field in _STATED}
-        sections: dict[str, Any] = {
-            "dataset": {
-                "name": name,
-                "path": str(self.path.expanduser().resolve()),
-                "version": "v1",
-                **content,
-                "label": self.label,
-                "labels": list(self.labels),
-                "unit": self.unit,
-                "max_records_per_unit": 1,
-                "holdout": HOLDOUT,
-            },
-            "account": {
-                "name": name,
-                "unit": self.protected,
-                # add_remove needs ids that stay the same when a unit is gone.
-                "adjacency": "add_remove" if self.unit is not None else "replace_null",
-                "epsilon": 10.0,
-                "delta": delta,
-                "public_size": self.public_size,
-                "period": None,
-            },
-            "privacy": {"epsilon": 3.0, "delta": delta, "draw": 0},
+        return {
+            "dataset.name": name,
+            "dataset.path": str(self.path.expanduser().resolve()),
+            "dataset.version": "v1",
+            **content,
+            "dataset.label": self.label,
+            "dataset.labels": list(self.labels),
+            "dataset.unit": self.unit,
+            "dataset.max_records_per_unit": 1,
+            "dataset.holdout": HOLDOUT,
+            "account.name": name,
+            "account.unit": self.protected,
+            # add_remove needs ids that stay the same when a unit is gone.
+            "account.adjacency": "add_remove" if self.unit is not None else "replace_null",
+            "account.epsilon": 10.0,
+            "account.delta": delta,
+            "account.public_size": self.public_size,
+            "account.period": None,
+            "privacy.epsilon": 3.0,
+            "privacy.delta": delta,
+            "privacy.draw": 0,
             # The shipped patterns describe the invented messages.
-            "validation": {
-                "max_chars": max(4000, 12 * (self.words or 0)),
-                "forbid": list(PATTERNS if self.mask else ()),
-            },
+            "validation.max_chars": max(4000, 12 * (self.words or 0)),
+            "validation.forbid": list(PATTERNS),
         }
-        if any(stated.values()):
-            sections["deployment"] = {key: value for key, value in stated.items() if value}
-        return sections
 
 
 def delta_for(public_size: int | None) -> float:
@@ -516,21 +453,22 @@ def likely(columns: Sequence[str], role: str) -> str | None:
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
 
 
-Ask = Callable[[str, str], str]
-"""Asks a person a question, with a proposal that Enter takes; an empty one: Enter takes nothing."""
+Ask = Callable[[str, str, Callable[[str], Any]], Any]
+"""Asks a person a question, with a proposal that Enter takes, until the third argument takes the
+answer; what it raises says what is wrong with it. What it makes of the answer is returned."""
 NONE = "none"
-NOTHING = (NONE, "-")
-"""Answers that stand for nothing."""
-_COLUMNS = ("text", "label", "unit")
-"""Answers that name columns."""
+"""An answer that stands for nothing."""
 OPTION, ARGUMENT = "--", "argument "
 """What stands before a field's name on the command line, and in Python."""
-_TRIES = 2
-"""Times that a person who names no column of the file is asked again."""
 
 
 def ask_for(
-    path: Path, given: Mapping[str, Any], ask: Ask | None, *, prefix: str = OPTION
+    path: Path,
+    given: Mapping[str, Any],
+    ask: Ask | None,
+    *,
+    prefix: str = OPTION,
+    columns: Sequence[str] | None = None,
 ) -> ProjectAnswers:
     """What a private file's columns mean: as given, else asked, else by their names.
 
@@ -542,21 +480,18 @@ def ask_for(
         given: Fields of Answers that need not be asked; ``unit`` may be given as None.
         ask: None: there is nobody to ask.
         prefix: What stands before a field's name where the user gives it: OPTION or ARGUMENT.
+        columns: Those of data in memory, which have no header to read.
 
     Raises:
         ConfigError: Something was neither given nor can be asked.
         DataError: The file cannot be read, or has no such column.
     """
-    interview = _Interview(path, given, ask, prefix)
-    images = interview.content()
-    interview.labels(examples=ask is not None and not images)
+    header = None if columns is None else Header(tuple(columns))
+    interview = _Interview(path, given, ask, prefix, header)
+    interview.content()
+    interview.labels()
     interview.people()
-    interview.sizes(images=images)
-    interview.statements()
-    if not images:
-        interview.settle("mask", _MASK, YES)
-        masked = _chosen("mask", str(interview.answers["mask"]), _CHOICES["mask"])
-        interview.answers["mask"] = masked == YES
+    interview.sizes()
     return ProjectAnswers(path=path, **interview.answers)
 
 
@@ -567,13 +502,23 @@ class _Interview:
         answers: Fields of Answers.
     """
 
-    def __init__(self, path: Path, given: Mapping[str, Any], ask: Ask | None, prefix: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        given: Mapping[str, Any],
+        ask: Ask | None,
+        prefix: str,
+        header: Header | None,
+    ) -> None:
         self._path, self._given, self._ask, self._prefix = path, given, ask, prefix
-        self._header: Header | None = None
-        self.answers = dict(given)
-        for field in ("label", "unit"):
-            if given.get(field) == "":  # else who is protected would be left open by a slip
-                raise ConfigError(f"{self._option(field)} is empty.", hint=_EMPTY[field, prefix])
+        table = _table(path) if header is None else None
+        folder_of_images = header is None and path.is_dir() and table is None
+        self._images = folder_of_images or path.suffix == ".npz" or "image_size" in given
+        self._header = header
+        if header is None and not self._images:
+            self._header = read_header(table or path, setting=self._option("data"))
+        # Before any question: a slip on the command line is not found after the tenth answer.
+        self.answers = {field: self._read(field, value) for field, value in given.items()}
 
     def settle(
         self, field: str, question: str, proposal: str | None = None, *, sure: bool = True
@@ -581,74 +526,54 @@ class _Interview:
         """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
         if field in self.answers:
             return
+        read = partial(self._read, field)
         if self._ask is not None:
-            answer = self._answer(field, question, proposal or "")
+            self.answers[field] = self._ask(question, proposal or "", read)
         # privacy: who is protected and which labels there are is never `sure`: a person has to say
         # it.
         elif sure and proposal:
-            answer = proposal
+            self.answers[field] = read(proposal)
         else:
-            option = _EITHER[self._prefix] if field == "unit" else self._option(field)
-            raise ConfigError(f"{option} is missing.", hint=question)
-        self.answers[field] = None if answer == "" or self._is_nothing(answer) else answer
+            option = self._option(field)
+            if field == "unit" and self._prefix == OPTION:
+                option = "--unit COLUMN or --rows-are-units"
+            end = "" if question.endswith("?") else "."
+            raise ConfigError(f"{option} is missing.", hint=f"{question}{end}")
 
-    def _answer(self, field: str, question: str, proposal: str) -> str:
-        """A person's answer; one that would not do is asked for again at once."""
-        shown = question
-        for tries_left in range(_TRIES, -1, -1):
-            answer = self._ask(shown, proposal).strip() if self._ask else proposal
-            try:
-                self._refuse({field: answer})
-                break
-            except PrivsynError as wrong:
-                if not tries_left:
-                    raise
-                shown = f"{wrong} {question}"
-        return answer
-
-    def content(self) -> bool:
-        """Ask what a record is; whether records are images."""
-        table, answers = _table(self._path), self.answers
-        folder_of_images = self._path.is_dir() and table is None
-        if folder_of_images or self._path.suffix == ".npz" or "image_size" in answers:
-            self._refuse(answers)
-            answers["text"] = None
+    def content(self) -> None:
+        """Ask what a record is."""
+        if self._images:
+            self.answers["text"] = None
             self.settle("image_size", _SIDE, "28", sure=False)
             self.settle("image_mode", _MODE, "RGB", sure=False)
-            mode = self._option("image_mode"), str(answers["image_mode"])
-            answers["image_mode"] = _chosen(*mode, _CHOICES["image_mode"])
-            answers["image_size"] = int(answers["image_size"])
             self.settle("label", "Which column holds the label? (in a folder any word)", "label")
             if self._path.is_dir():
-                answers.setdefault("unit", "file")
-            return True
-        self._header = read_header(table or self._path, setting=self._option("data"))
-        columns = self._header.names
-        self._refuse(answers)
-        text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
-        self.settle("text", listed, text)
-        self.settle("document", _WHAT, NONE)
-        # Labels must be listed by a person: where there is none, no column is proposed.
-        label = likely(columns, "label") if self._ask is not None else None
-        self.settle("label", f"Which column holds the label? ({NONE}: no labels)", label or NONE)
-        return False
+                self.answers.setdefault("unit", "file")
+        elif self._header is not None:
+            columns = self._header.names
+            listed = ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
+            self.settle("text", f"Which column holds the text? ({listed})", likely(columns, "text"))
+            self.settle("document", _WHAT, NONE)
+            # Labels must be listed by a person: where there is none, no column is proposed.
+            label = likely(columns, "label") if self._ask is not None else None
+            question = f"Which column holds the label? ({NONE}: no labels)"
+            self.settle("label", question, label or NONE)
 
-    def labels(self, *, examples: bool) -> None:
-        """Ask for the labels, their shares and, of texts, for examples."""
-        answers = self.answers
-        if answers["label"] and not answers.get("labels"):
-            answers.pop("labels", None)
+    def labels(self) -> None:
+        """Ask for the labels and, of texts, for examples."""
+        if self.answers["label"]:
             self.settle("labels", _LABELS, sure=False)
-        if isinstance(answers.get("labels"), str):
-            answers["labels"] = label_list(answers["labels"])
-        labels = answers.get("labels") or ()
-        if len(labels) > 1:
-            self.settle("label_shares", _SHARES.format(", ".join(labels)), YES)
-        shares = answers.get("label_shares")
-        if isinstance(shares, str):
-            answers["label_shares"] = _shares(self._option("label_shares"), shares, len(labels))
-        if examples and "examples" not in answers and self._ask is not None:
-            answers["examples"] = _examples(self._ask, labels)
+        labels = self.answers.get("labels", ())
+        if self._ask is None or self._images:
+            return
+        examples = []
+        invented: Sequence[str | None] = labels[:_EXAMPLES] or (None, None)
+        for number, label in enumerate(invented, 1):
+            of = f" of {label}" if label else ""
+            question = _EXAMPLE.format(number, len(invented), of)
+            if text := self._ask(question, NONE, partial(self._read, "example")):
+                examples.append((label, text))
+        self.answers["examples"] = tuple(examples)
 
     def people(self) -> None:
         """Ask who is protected."""
@@ -658,98 +583,117 @@ class _Interview:
         if self.answers["unit"]:
             self.settle("protects", "What is one of them called?", word_of(self.answers["unit"]))
 
-    def sizes(self, *, images: bool) -> None:
+    def sizes(self) -> None:
         """Ask how many people there are, how long texts are, and how many are wanted."""
         answers = self.answers
         whose = answers.get("protects") or ("row" if answers["unit"] is None else "unit")
         self.settle("public_size", _HOW_MANY.format(plural(whose)), NONE)
-        if not images:
+        if not self._images:
             lengths = sorted(len(text.split()) for _, text in answers.get("examples", ()))
             usual = str(lengths[len(lengths) // 2]) if lengths else NONE
             self.settle("words", _HOW_LONG, usual)
-        for field in ("public_size", "words"):
-            if answers.get(field) is not None:
-                answers[field] = int(answers[field])
         labels = len(answers.get("labels") or ())
-        number = usual_number(labels, answers["public_size"], images=images)
+        number = usual_number(labels, answers["public_size"], images=self._images)
         self.settle("texts", "How many synthetic records do you want in all?", str(number))
-        answers["texts"] = int(answers["texts"])
-
-    def statements(self) -> None:
-        """Ask what the first card of a report states; the first answer opens the others."""
-        for field, question in _STATED.items():
-            if field == "curators" or self.answers["curators"]:
-                self.settle(field, f"{question} (public; {NONE}: not stated yet)", NONE)
-
-    def _is_nothing(self, answer: str) -> bool:
-        known = () if self._header is None else self._header
-        return answer.casefold() in NOTHING and answer not in known
 
     def _option(self, field: str) -> str:
         if self._ask is not None and field not in self._given:
             return field.replace("_", " ")  # an answer, and no option that anybody wrote
         return self._prefix + (field.replace("_", "-") if self._prefix == OPTION else field)
 
-    def _refuse(self, answers: Mapping[str, Any]) -> None:
-        """Refuse an answer that would not do: at once, while it can be given again."""
-        for field, value in answers.items():
-            if field in _CHECKS and value is not None:
-                _CHECKS[field](self._option(field), value)
-            if field in _CHOICES and value is not None:
-                _chosen(self._option(field), str(value), _CHOICES[field])
-        if isinstance(answers.get("label_shares"), str):
-            labels = self.answers.get("labels") or ()
-            count = len(label_list(labels) if isinstance(labels, str) else labels)
-            _shares(self._option("label_shares"), answers["label_shares"], count)
-        if self._header is not None:
-            self._refuse_columns(self._header, answers)
+    def _read(self, field: str, value: Any) -> Any:
+        """A field's value from an answer.
 
-    def _refuse_columns(self, header: Header, answers: Mapping[str, Any]) -> None:
-        text = answers.get("text", "text")
-        if text in ("", None, *NOTHING) and text not in header:
+        Raises:
+            ConfigError: It would not do.
+            DataError: There is no such column.
+        """
+        answer = value.strip() if isinstance(value, str) else value
+        if field in ("text", "label", "unit"):
+            return self._column(field, answer)
+        if isinstance(answer, str) and answer.casefold() in (NONE, "") and field not in _NEEDED:
+            return None
+        try:
+            return _READ[field](answer) if field in _READ and answer is not None else answer
+        except ValueError as wrong:
+            raise ConfigError(f"{self._option(field)}={value} {wrong}") from None
+
+    def _column(self, field: str, name: str | None) -> str | None:
+        header, option = self._header, self._option(field)
+        known = () if header is None else header
+        if name == "" or (name is None and field == "text" and header is not None):
             raise ConfigError(
-                f"{self._option('text')}={text!r} names no column.",
-                hint="A project of texts needs one, or a form over several.",
+                f"{option} needs an answer: nobody but you can say it.",
+                hint=f"Name a column{'' if field == 'text' else f', or write {NONE} for none'}.",
             )
-        if "unit" in answers and self._ask is not None and answers["unit"] in ("", "-"):
-            raise ConfigError("This needs an answer: nobody but you can say who is protected.")
-        names = {
-            field: answers[field]
-            for field in _COLUMNS
-            if answers.get(field) not in (None, "") and not self._is_nothing(answers[field])
-        }
-        in_text = PLACEHOLDER.findall(names.get("text", ""))
-        if in_text and names["text"] not in header:
-            del names["text"]
-            names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
-        missing = {field: name for field, name in names.items() if name not in header}
-        may_ask = self._ask is not None and not missing.keys() & self._given.keys()
-        refuse_missing(self._path, missing, header.names, prefix="" if may_ask else self._prefix)
-        if "unit" in names:
-            refuse_index(names["unit"])
+        if name is None or (name.casefold() == NONE and field != "text" and name not in known):
+            return None
+        if field == "unit":
+            refuse_index(name)
+        if header is None or name in header:
+            return name
+        missing = {field: name}
+        if field == "text" and (parts_of := PLACEHOLDER.findall(name)):
+            named = {f"text ({n})": part for n, part in enumerate(parts_of, 1)}
+            missing = {key: part for key, part in named.items() if part not in header}
+        is_answer = self._ask is not None and field not in self._given
+        refuse_missing(self._path, missing, header.names, prefix="" if is_answer else self._prefix)
+        return name
 
 
-def _examples(ask: Ask, labels: Sequence[str]) -> tuple[tuple[str | None, str], ...]:
-    """Texts that the owner invents, one a label at most; those that they skip are left out."""
-    answers: list[tuple[str | None, str]] = []
-    invented: Sequence[str | None] = list(labels)[:_EXAMPLES] or [None, None]
-    for number, label in enumerate(invented, 1):
-        of = f" of {label}" if label else ""
-        question = (
-            f"Example {number} of {len(invented)}: write one text{of} as you imagine it, in the "
-            "usual length and voice. Prompts show it, so it is public: never copy a record "
-            f"({NONE}: skip)"
-        )
-        text = ask(question, NONE).strip()
-        if text.casefold() not in NOTHING and 0 < len(text) <= _SLIP and len(text.split()) == 1:
-            text = ask(f"{text!r} is one word; Enter takes it as a whole text. {question}", text)
-        if text.strip() and text.strip().casefold() not in NOTHING:
-            answers.append((label, text.strip()))
-    return tuple(answers)
+def _labels(answer: str | Sequence[str]) -> tuple[str, ...]:
+    """All labels of a line with commas between them."""
+    if not isinstance(answer, str):
+        return tuple(answer)
+    names = label_list(answer)
+    if not names:
+        raise ValueError("names no label. Write: Bug,Question")
+    for label in names:
+        marks = [mark for mark in (";", "|", "\t", "\n") if mark in label]
+        if marks and f'"{label}"' not in answer:
+            meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
+            raise ValueError(
+                f"has {label!r} as one label: labels have commas between them, not {marks[0]!r}. "
+                f"Write {meant}, or double quotes around it if it is one."
+            )
+    return names
 
 
-_SLIP = 20
-"""Most characters of a single word that may be a slip: scripts without spaces have longer texts."""
+def _whole(number: Any) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
+        raise ValueError("is not a whole number from 1 on. Write one, such as 200.")
+    return int(number)
+
+
+def _mode(answer: str) -> str:
+    modes = {"l": "L", "gray": "L", "rgb": "RGB", "color": "RGB"}
+    if answer.casefold() not in modes:
+        raise ValueError("is neither L nor RGB. Write: RGB")
+    return modes[answer.casefold()]
+
+
+def _word(answer: str) -> str:
+    if not re.fullmatch(NAME, answer):
+        raise ValueError(f"must be {WORDS[NAME]}. Write: patient")
+    return answer
+
+
+def _document(answer: str) -> str:
+    if len(answer) > LONGEST_DOCUMENT:
+        raise ValueError(f"has {len(answer)} characters, of at most {LONGEST_DOCUMENT}.")
+    return answer
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "labels": _labels,
+    "image_mode": _mode,
+    "protects": _word,
+    "document": _document,
+    **dict.fromkeys(("image_size", "public_size", "words", "texts"), _whole),
+}
+"""Field -> what makes its value of an answer, or says what is wrong with it."""
+_NEEDED = ("labels", "image_size", "image_mode", "texts", "protects")
+"""Fields for which nothing is no answer."""
 
 
 def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:
@@ -780,19 +724,15 @@ def _table(path: Path) -> Path | None:
     """The first of a folder's files where its files are rows; None for images and for a file."""
     if not path.is_dir():
         return None
-    rows = [part for part in path.iterdir() if part.is_file() and part.name[:1] not in ("_", ".")]
-    if not any(split_suffix(part)[0] in _TABLES for part in rows):
-        return None
-    return next(part for part in parts(path) if isinstance(part, Path))
+    files = [part for part in parts(path) if isinstance(part, Path)]
+    rows = [file for file in files if split_suffix(file)[0] in _TABLES]
+    # Beside images in subfolders there may be lists of them, which are not what is private.
+    if len(rows) == len(files) or any(file.parent == path for file in rows):
+        return files[0]
+    return None
 
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
-
-
-def _some(columns: Sequence[str]) -> str:
-    return ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
-
-
 _SHOWN = 20
 """Columns that a question lists."""
 _SIDE = "To how many pixels a side are images brought?"
@@ -805,9 +745,9 @@ _LABELS = (
     "Which labels are there? All of them, with commas between (they are public, so they are not "
     "read from the file)"
 )
-_SHARES = (
-    "Are the labels about equally frequent, by what is publicly known? (yes: equally many texts of "
-    "each, or not known; else their shares in the order {}, such as 60,30,10: they are published)"
+_EXAMPLE = (
+    "Example {} of {}: write one text{} as you imagine it, in the usual length and voice. Prompts "
+    f"show it, so it is public: never copy a record ({NONE}: skip)"
 )
 _WHOSE = (
     "Which column says whose row it is, such as a patient's?{} Whoever it names is protected "
@@ -821,117 +761,3 @@ _HOW_LONG = (
     "About how many words has a text, by what is known without the file? A number that you may "
     f"publish: lengths follow from it ({NONE}: not known)"
 )
-_STATED = {
-    "curators": "Who publishes the releases, and answers for them?",
-    "contact": "Whom may a reader of a release ask? An address or a page",
-    "license": "Under which license is a release handed out?",
-    "intended_use": "What is a release meant for?",
-}
-"""Fields of ``deployment`` that the first card of a report shows; the first opens the others."""
-_MASK = (
-    "Are e-mail addresses, phone numbers and record numbers masked in the synthetic texts? A model "
-    "makes some up, and nobody can tell them from a person's (yes or no)"
-)
-YES = "yes"
-
-
-def _check_labels(option: str, labels: Any) -> None:
-    """Refuse no label, and a line of labels that was read as one."""
-    if not isinstance(labels, str):
-        return
-    names = label_list(labels)
-    if not names:
-        raise ConfigError(f"{option}={labels!r} names no label.", hint="Write: Bug,Question")
-    for label in names:
-        marks = [mark for mark in _NO_COMMAS if mark in label]
-        if marks and f'"{label}"' not in labels:
-            meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
-            raise ConfigError(
-                f"{option}={label!r} is one label: labels have commas between them, not "
-                f"{marks[0]!r}.",
-                hint=f"Write {meant}, or double quotes around it if it is one.",
-            )
-
-
-def _shares(option: str, text: str, labels: int) -> tuple[float, ...] | None:
-    """Shares of the labels; None for equal ones.
-
-    Raises:
-        ConfigError: They are no numbers above 0, or not one for each label.
-    """
-    if text and YES.startswith(text.lower()):
-        return None
-    try:
-        shares = tuple(float(part.strip().removesuffix("%")) for part in text.split(","))
-    except ValueError:
-        shares = ()
-    if len(shares) != labels or not all(0 < share < math.inf for share in shares):
-        raise ConfigError(
-            f"{option}={text} is not a share above 0 for each of {labels} labels.",
-            hint="Write yes, or numbers with commas between them, such as 60,30,10.",
-        )
-    return shares
-
-
-def _check_whole(option: str, number: Any) -> None:
-    field = re.sub("[ -]", "_", option.removeprefix(OPTION).removeprefix(ARGUMENT))
-    if number in NOTHING and field in ("public_size", "words"):
-        return
-    if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
-        raise ConfigError(
-            f"{option}={number} is not a whole number from 1 on.", hint=_WHOLE_NUMBERS[field]
-        )
-
-
-def _check_word(option: str, word: Any) -> None:
-    if not re.fullmatch(NAME, word):
-        raise ConfigError(f"{option}={word!r} must be {WORDS[NAME]}.", hint="Write: patient")
-
-
-def _chosen(option: str, answer: str, choices: tuple[str, str]) -> str:
-    """The choice that an answer begins.
-
-    Raises:
-        ConfigError: It begins none.
-    """
-    for choice in choices:
-        if answer and choice.lower().startswith(answer.lower()):
-            return choice
-    raise ConfigError(
-        f"{option}={answer} is neither {choices[0]} nor {choices[1]}.", hint=f"Write: {choices[0]}"
-    )
-
-
-def _check_length(option: str, words: Any) -> None:
-    if len(words) > LONGEST_DOCUMENT:
-        raise ConfigError(
-            f"{option} has {len(words)} characters, of at most {LONGEST_DOCUMENT}.",
-            hint="Say in a few words what a text is, such as: bug report",
-        )
-
-
-_NO_COMMAS = (";", "|", "\t", "\n")
-_WHOLE_NUMBERS = {
-    "image_size": "Write pixels, such as 28.",
-    "public_size": f"Write a public estimate, such as 5000, or {NONE} where there is none.",
-    "words": f"Write a public estimate, such as 40, or {NONE} where there is none.",
-    "texts": "Write how many, such as 200.",
-}
-"""Fields that are whole numbers, and what to write."""
-_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
-    "document": _check_length,
-    "labels": _check_labels,
-    **dict.fromkeys(_WHOLE_NUMBERS, _check_whole),
-    "protects": _check_word,
-}
-"""Field -> what refuses a value that its setting could not have."""
-_CHOICES = {"mask": (YES, "no"), "image_mode": ("RGB", "L")}
-"""Field -> its two answers."""
-_EMPTY = {
-    ("label", OPTION): f"Name a column, or write {NONE} for none.",
-    ("unit", OPTION): "Name a column, or say --rows-are-units if no two rows can be the same "
-    "person's.",
-    ("label", ARGUMENT): "Name a column, or give None for none.",
-    ("unit", ARGUMENT): "Name a column, or give None if no two rows can be the same person's.",
-}
-_EITHER = {OPTION: "--unit COLUMN or --rows-are-units", ARGUMENT: "argument unit"}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from privsyn.address import is_address
 from privsyn.api import frames, new_project
-from privsyn.api.guard import guard, refuse_undotted
+from privsyn.api.guard import guard, refuse_unknown
 from privsyn.api.released import Release
 from privsyn.config import as_overrides, environment_overrides
 from privsyn.display.accounts import Statements
@@ -218,7 +219,7 @@ class Project(Displayable):
         """
         root, labels = Path(folder), tuple(map(str, labels))
         new_project.refuse_existing(root)
-        refuse_undotted("Project.create", cls.create, settings)
+        refuse_unknown("Project.create", cls.create, [key for key in settings if "." not in key])
         further = as_overrides(settings)
         # privacy: labels found in the file would be published without noise.
         if (label is None) != (not labels):
@@ -234,42 +235,38 @@ class Project(Displayable):
             "labels": labels,
             "unit": unit,
             "document": document,
+            "protects": protects,
             "name": name,
             "image_size": image_size,
             "image_mode": image_mode,
+            "texts": texts,
         }
-        answered = {key: value for key, value in given.items() if value or key in ("label", "unit")}
+        always = ("text", "label", "labels", "unit")
+        answered = {
+            key: value for key, value in given.items() if key in always or value is not None
+        }
         size = (account or {}).get("public_size")
         # Any other value is left to the setting's own check, which names account.public_size.
         if isinstance(size, int) and size > 0:
             answered["public_size"] = size
-        images = image_size is not None
-        answered["texts"] = new_project.usual_number(
-            len(labels), answered.get("public_size"), images=images
-        )
-        if texts is not None:
-            answered["texts"] = texts
-        if protects is not None:
-            answered["protects"] = protects
+        path, names, write_data = Path("frame"), None, None
         if isinstance(data, str | Path):
-            answers = new_project.ask_for(
-                Path(data).expanduser(), answered, None, prefix=new_project.ARGUMENT
-            )
-            written = new_project.params(answers, method or FIRST, changes, further)
-            new_project.write(root, written)
+            path = Path(data).expanduser()
         else:
             frame = frames.as_frame(data)
-            columns = frames.check_columns(frame, text, label, unit, prefix=new_project.ARGUMENT)
+            table = frames.table_of(frame, text, label, unit, prefix=new_project.ARGUMENT)
+            names = table.column_names
             answered["name"] = name or new_project.name_of(root.resolve())
-            # The path is a stand-in: dataset.path is set below, relative to the project.
-            answers = new_project.ProjectAnswers(path=Path("frame"), **answered)
-            place = frames.place(answered["name"], version)
-            changes["dataset.path"] = place
-            written = new_project.params(answers, method or FIRST, changes, further)
-            target = root.resolve() / place
-            # The frame is written after .gitignore and before params.yaml: git never sees it, and a
-            # failed call leaves no project behind.
-            new_project.write(root, written, lambda: frames.write_version(frame, columns, target))
+            changes["dataset.path"] = frames.place(answered["name"], version)
+            target = root.resolve() / changes["dataset.path"]
+            write_data = partial(frames.write_version, table, target)
+        answers = new_project.ask_for(
+            path, answered, None, prefix=new_project.ARGUMENT, columns=names
+        )
+        # A frame is written after .gitignore and before params.yaml: git never sees it, and a
+        # failed call leaves no project behind.
+        written = new_project.params(answers, method or FIRST, changes, further)
+        new_project.write(root, written, write_data)
         project = cls(root)
         for caution in project._cautions():
             log.warning("%s", caution)
@@ -295,12 +292,12 @@ class Project(Displayable):
             path = str(data) if is_address(str(data)) else str(Path(data).expanduser().resolve())
         else:
             frame = frames.as_frame(data)
-            columns = frames.check_columns(frame, dataset.text, dataset.label, dataset.unit)
+            table = frames.table_of(frame, dataset.text, dataset.label, dataset.unit)
             path = frames.place(dataset.name, version)
             changes = as_overrides({"dataset.path": path, "dataset.version": version})
             self._context(changes)  # a version that is no name is refused before it names a file
             # Only after all checks: a refused call leaves no private file behind.
-            frames.write_version(frame, columns, self._folder.resolve() / path)
+            frames.write_version(table, self._folder.resolve() / path)
         changes = as_overrides({"dataset.path": path, "dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)
 

@@ -353,8 +353,8 @@ class Verification(Displayable):
     @property
     def signature(self) -> str:
         """What was found of its signature."""
-        found = (one.detail for one in self.checks if one.name == verification.SIGNED)
-        return next(found, signature.UNSIGNED)
+        details = (one.detail for one in self.checks if one.name == verification.SIGNED)
+        return next(details, signature.UNSIGNED)
 
     @property
     def signed(self) -> bool:

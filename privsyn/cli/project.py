@@ -20,7 +20,6 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, note, show, table
-from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError, PrivsynError, at_home
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
@@ -31,6 +30,8 @@ from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
 from privsyn.release.advice import of_language, of_unit
 from privsyn.release.workspace import Workspace
 from privsyn.stages.plan import check_form
+
+T = TypeVar("T")
 
 
 def sample_data(
@@ -56,9 +57,6 @@ def sample_data(
     target = target or Path(".privsyn/sample/messages.jsonl")
     written = _write_new(target, lambda path: write_sample(path, rows=rows))
     show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
-
-
-T = TypeVar("T")
 
 
 def _write_new(target: Path, write: Callable[[Path], T]) -> T:
@@ -105,10 +103,6 @@ def init(
     labels: Annotated[
         str | None, typer.Option(metavar="A,B", help="All labels: public, never read from data.")
     ] = None,
-    label_shares: Annotated[
-        str | None,
-        typer.Option(metavar="60,40", help="Public shares of the labels, in order; or yes: equal."),
-    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(help="Column that identifies the person (or other unit) to protect."),
@@ -141,23 +135,15 @@ def init(
     model: Annotated[
         str | None, typer.Option(help="The language model, as models.language names it.")
     ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SET",
-            help="Values of the methods: paper or small. Without it by the model's size.",
-        ),
-    ] = None,
 ) -> None:
     """Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given."""
     if rows_are_units and unit is not None:
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
-    given = {
+    given: dict[str, Any] = {
         "text": text,
         "document": document,
         "label": label,
         "labels": labels,
-        "label_shares": label_shares,
         "unit": unit,
         "protects": protects,
         "name": name,
@@ -167,22 +153,17 @@ def init(
         "public_size": public_size,
         "texts": texts,
     }
-    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    options = {key: value for key, value in given.items() if value is not None}
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
-    # The command line cannot pass None, so a word stands for it.
-    if options.get("label") in new_project.NOTHING:
-        options["label"] = None
     if rows_are_units:
-        options["unit"] = None
-    if unit == new_project.NONE:
         options["unit"] = None
     new_project.refuse_existing(folder)
     # In a pipe nobody answers: a missing option is an error instead of a hang.
     ask = _ask if sys.stdin.isatty() else None
     answers = new_project.ask_for(data.expanduser(), options, ask) if data is not None else None
     named = () if model is None else as_overrides({"models.language": model})
-    params = new_project.params(answers, method or FIRST, settings=named, preset=settings)
+    params = new_project.params(answers, method or FIRST, settings=named)
     written, unchanged = new_project.write(folder, params)
     show(
         out,
@@ -190,9 +171,9 @@ def init(
         *(f"left {file} as it is" for file in unchanged),
     )
     config = parse_config(yaml.safe_load(params))
+    worded = answers is None or answers.image_size is None
     if answers is not None:
         _say_choices(answers, config)
-    worded = answers is None or answers.image_size is None
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
     for advice in (*foreign, new_project.presets_in_words(config)):
         note(out, advice)
@@ -201,8 +182,18 @@ def init(
     facts(out, steps, title="What next", style="")
 
 
-def _ask(question: str, proposal: str) -> str:
-    answer: str = typer.prompt(question, default=proposal, show_default=bool(proposal), err=True)
+def _ask(question: str, proposal: str, read: Callable[[str], T]) -> T:
+    """Ask at the terminal, again until the answer does."""
+
+    def value_of(answer: str) -> T:
+        try:
+            return read(answer)
+        except PrivsynError as wrong:
+            raise typer.BadParameter(str(wrong)) from None
+
+    answer: T = typer.prompt(
+        question, default=proposal, show_default=bool(proposal), value_proc=value_of, err=True
+    )
     return answer
 
 
@@ -218,52 +209,38 @@ def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
         show(out, f"prompts: The following is {answers.document}.")
     for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
         note(out, caution)
-    if answers.document is None and answers.image_size is None:
-        note(
-            out,
-            "dataset.document is not set, so the prompts do not say what a text is. Set it in "
-            "params.yaml.",
-        )
-    if not answers.examples and answers.image_size is None:
-        note(
-            out,
-            "dataset.examples is empty: without examples a small model writes about a text instead "
-            "of the text itself. Write two or three invented ones in params.yaml.",
-        )
-    if answers.public_size is None:
-        note(
-            out,
-            "account.public_size is not set, so nothing checks whether the settings suit the "
-            f"number of {plural(answers.protected)}. Set it in params.yaml.",
-        )
-
-
-def _is_here(model: str) -> bool:
-    try:
-        return is_fetched(PACKAGED[model])
-    except ConfigError:  # no home directory
-        return False
+    missing = {
+        "account.public_size": answers.public_size,
+        "dataset.document": answers.document or answers.image_size,
+        "dataset.examples": answers.examples or answers.image_size,
+    }
+    if not_set := [name for name, value in missing.items() if not value]:
+        note(out, f"{', '.join(not_set)}: not set; params.yaml says what each is for.")
 
 
 def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
     """The commands of a new project, in order."""
+    place = shlex.quote(str(folder.resolve()))
     steps = {
+        "change folder": "" if folder.resolve() == Path.cwd() else f"cd {place}",
+        "write a sample": "privsyn sample-data" if sample else "",
+        "fetch a model": "privsyn models fetch smollm2" if texts and not _is_here() else "",
         "review": "params.yaml",
         "count records": "privsyn check",
         "show the cost": "privsyn plan",
         "make a release": "privsyn run",
         "show the budget": "privsyn ledger show",
-        "use Airflow": "set "
-        f"PRIVSYN_PARAMS={shlex.quote(str((folder / 'params.yaml').resolve()))}, and "
-        f"add {shlex.quote(str((folder / 'dags').resolve()))} to a DAG bundle",
+        "use Airflow": f"set PRIVSYN_PARAMS={place}/params.yaml, and add {place}/dags to a DAG "
+        "bundle",
     }
-    if texts and not _is_here("smollm2"):
-        steps = {"fetch a model": "privsyn models fetch smollm2"} | steps
-    if sample:
-        steps = {"write a sample": "privsyn sample-data"} | steps
-    if folder.resolve() != Path.cwd():
-        steps = {"change folder": f"cd {shlex.quote(str(folder))}"} | steps
-    return {name: Verbatim(step) for name, step in steps.items()}
+    return {name: Verbatim(step) for name, step in steps.items() if step}
+
+
+def _is_here() -> bool:
+    try:
+        return is_fetched(PACKAGED["smollm2"])
+    except ConfigError:  # no home directory
+        return False
 
 
 models_app = typer.Typer(help="List, fetch and convert models.", no_args_is_help=True)

@@ -107,8 +107,8 @@ class Planned(Displayable):
             "model server": _requests(plan, config.models.server),
             "approval": _approvals(plan, account, self.ctx.account.terms),
         }
-        said = {name: text for name, text in rows.items() if text}
-        return (Table.of(f"{plan.method}: what it would cost", said, plan.warnings),)
+        filled = {name: text for name, text in rows.items() if text}
+        return (Table.of(f"{plan.method}: what it would cost", filled, plan.warnings),)
 
 
 def guarantee_text(plan: Plan) -> str:

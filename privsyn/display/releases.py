@@ -325,13 +325,13 @@ def _measured_utility(ctx: Context, plan: Plan) -> dict[str, Any] | None:
     if not scores.rulers:
         return None
     ruler = scores.rulers[0]
-    found = scores[ruler.name, RELEASE]
+    score = scores[ruler.name, RELEASE]
     free = scores.rivals(ruler.name, free=True)
     return {
         "by": f"{ruler.number} by {ruler.words}",
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
+        "value": score.value,
+        "low": score.low,
+        "high": score.high,
         "free": scores.value(ruler.name, scores.best_free(ruler.name).name) if free else None,
         "verdict": verdict(values) or "",
     }

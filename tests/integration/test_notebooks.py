@@ -26,8 +26,8 @@ NOTEBOOKS = {
     )
 }
 PLANTED = f"frame['text'] += ' {CANARY}'"
-FRAMES = ("portal/.privsyn/data/portal-v1.jsonl", "school/.privsyn/data/school-v1.jsonl",
-          "choice/.privsyn/data/choice-v1.jsonl")  # fmt: skip
+FRAMES = ("portal/.privsyn/data/portal-v1.parquet", "school/.privsyn/data/school-v1.parquet",
+          "choice/.privsyn/data/choice-v1.parquet")  # fmt: skip
 
 
 def shown(notebook) -> str:

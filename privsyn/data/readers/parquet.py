@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from privsyn.address import Address, Source
@@ -15,6 +15,9 @@ from privsyn.data.readers.columns import Header, check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
 from privsyn.data.row_counts import JOIN
 from privsyn.errors import DataError, NoRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 IMAGE_COLUMN = "images.column"
 """The setting under ``dataset.`` that names a column of image files."""
@@ -37,11 +40,27 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
     Raises:
         DataError: It is not Parquet, has no row, or a column is missing or has the wrong type.
     """
-    from pyarrow import types as t
-
     with ExitStack() as stack:
         file = _open(path, stack)
         schema, rows = file.schema_arrow, file.metadata.num_rows
+    check_schema(path, schema, columns)
+    if not rows:
+        raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
+
+
+def check_schema(path: Source, schema: pa.Schema, columns: Mapping[str, str]) -> None:
+    """Refuse a schema that does not fit.
+
+    Args:
+        path: Whose it is, for messages.
+        schema: Names and types of its columns.
+        columns: Setting under ``dataset.`` -> column wanted.
+
+    Raises:
+        DataError: A column is missing or has the wrong type.
+    """
+    from pyarrow import types as t
+
     check_header(path, columns, schema.names, may_be_record=False)
     for setting, name in columns.items():
         kind = schema.field(name).type
@@ -60,8 +79,6 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
                 f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not {what}.",
                 hint=JOIN if listed else f"Choose or write a column of {expected}.",
             )
-    if not rows:
-        raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
 
 
 def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:

@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
+import yaml
 
 from privsyn import cli
 from privsyn.api import new_project
-from privsyn.api.new_project import word_of
+from privsyn.api.new_project import label_list, likely, word_of, yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
-from privsyn.errors import ConfigError
+from privsyn.errors import ConfigError, PrivsynError
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 
@@ -32,10 +34,17 @@ def init(monkeypatch, capsys, tmp_path):
         monkeypatch.setattr("sys.stdin.isatty", lambda: answers is not None, raising=False)
         asked: list[str] = []
 
-        def ask(question: str, proposal: str) -> str:
-            asked.append(question)
-            found = [value for key, value in (answers or {}).items() if key in question]
-            return found[0] if found else proposal
+        def ask(question, proposal, read):
+            shown = question
+            while True:
+                asked.append(shown)
+                found = [value for key, value in (answers or {}).items() if key in shown]
+                try:
+                    return read(found[0] if found else proposal)
+                except PrivsynError as wrong:
+                    if len(asked) > 40:
+                        raise
+                    shown = f"{wrong} {question}"
 
         monkeypatch.setattr(project, "_ask", ask)
         with pytest.raises(SystemExit) as ended:
@@ -110,20 +119,30 @@ def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
     assert CANARY not in " ".join(asked)
 
 
+def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets, tmp_path):
+    answers = {"column 'nosuch'": "body", "holds the text": "nosuch", "holds the label": "none"}
+    code, _, _, asked = init("--data", str(tickets), "--unit", "customer_id", answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.text == "body"
+    wrong = next(question for question in asked if "nosuch" in question)
+    assert "column 'nosuch' (text) is not in" in wrong
+    assert "dataset." not in wrong
+    assert sum("holds the text" in question for question in asked) == 2
+
+
 @pytest.mark.parametrize(
     ("option", "answers", "size"),
     [
         (("--public-size", "5000"), {}, 5000),
         ((), {"how many customers are there": "800"}, 800),
         ((), {"not a whole number": "20", "how many customers are there": "many"}, 20),
-        ((), {"how many customers are there": "-"}, None),
         ((), None, None),
     ],
 )
 def test_a_public_size_is_asked_for_and_never_counted(
     init, tickets, tmp_path, option, answers, size
 ):
-    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "-")
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "none")
     code, _, _, asked = init(*given, *option, answers=answers)
     assert code == 0
     assert load_config(tmp_path / "params.yaml").account.public_size == size
@@ -139,19 +158,16 @@ def test_rows_may_be_units(init, tickets, tmp_path):
     assert config.account.unit == "record"
 
 
-@pytest.mark.parametrize("answer", ["", "-", " "])
+@pytest.mark.parametrize("answer", ["", " "])
 def test_who_is_protected_has_no_default_and_enter_asks_again(init, tickets, tmp_path, answer):
     given = ("--data", str(tickets), "--label", "none")
-    code, _, err, asked = init(*given, answers={"whose row": answer})
+    answers = {"needs an answer": "none", "whose row": answer}
+    code, out, err, asked = init(*given, answers=answers)
+    assert code == 0, err
     asked_for = [question for question in asked if "whose row" in question]
-    assert (code, len(asked_for)) == (2, 3)
-    assert "nobody but you can say who is protected" in asked_for[1]
     assert "customer_id looks like one" in asked_for[0]
     assert "none only if no two rows can be the same person's" in asked_for[0]
-    assert not (tmp_path / "params.yaml").exists()
-    answers = {"needs an answer": "none", "whose row": answer}
-    code, out, err, _ = init(*given, answers=answers)
-    assert code == 0, err
+    assert "nobody but you can say" in asked_for[1]
     assert load_config(tmp_path / "params.yaml").dataset.unit is None
     assert "rows, not people, are protected" in " ".join(out.split())
 
@@ -224,7 +240,7 @@ def large(tmp_path):
 def test_a_project_has_the_values_that_suit_its_models_size(init, large, tickets, tmp_path):
     code, out, err, _ = init("small", *TICKETS)
     assert code == 0, err
-    assert "small for private_prediction, invisible_ink" in " ".join(out.split())
+    assert "settings of the methods: small" in " ".join(out.split())
     assert load_config(tmp_path / "small/params.yaml").method("invisible_ink").guidance == 3
     code, out, err, _ = init("new", *TICKETS, "--model", str(large))
     assert code == 0, err
@@ -241,7 +257,7 @@ def test_a_project_has_the_values_that_suit_its_models_size(init, large, tickets
     assert code == 0, err
     config = load_config(tmp_path / "base/params.yaml")
     assert config.method("invisible_ink").prompt is None  # the paper's is for chat models
-    assert config.method("private_prediction").task == "plain"
+    assert config.method("private_prediction").prompt is None
 
 
 def test_a_large_model_never_runs_with_the_values_for_small_ones(large, tmp_path, init):
@@ -255,8 +271,29 @@ def test_a_large_model_never_runs_with_the_values_for_small_ones(large, tmp_path
     assert plan(ctx, "invisible_ink").settings["guidance"] == 1
 
 
+def test_what_next_quotes_a_folder_with_spaces(init, tickets, tmp_path):
+    code, out, _, _ = init("a folder 文", *TICKETS)
+    assert code == 0
+    assert f"cd '{tmp_path}/a folder 文'" in out
+    assert f"PRIVSYN_PARAMS='{tmp_path}/a folder 文'/params.yaml" in out
+
+
+@pytest.mark.parametrize("place", ["parts", "parts/2026"])
+def test_a_folder_of_csv_parts_is_a_table(init, tmp_path, place):
+    (tmp_path / place).mkdir(parents=True)
+    for name in ("a.csv", "b.csv", "_SUCCESS"):
+        (tmp_path / place / name).write_text("id,patient,text\n1,p,hello\n")
+    given = ("new", "--data", "parts", "--unit", "patient")
+    code, _, err, _ = init(*given)
+    assert code == 0, err
+    dataset = load_config(tmp_path / "new/params.yaml").dataset
+    assert (dataset.text, dataset.unit, dataset.images) == ("text", "patient", None)
+
+
 def test_a_folder_of_images(init, tmp_path):
     (tmp_path / "scans" / "benign").mkdir(parents=True)
+    for name in ("1.png", "listed.csv"):
+        (tmp_path / "scans" / "benign" / name).write_text("x")
     given = ("new", "--data", "scans", "--labels", "benign,malignant", "--image-size", "28")
     code, _, err, _ = init(*given)
     assert code == 2  # color is never dropped unasked
@@ -341,22 +378,22 @@ def test_the_template_writes_the_shipped_params_as_they_are():
             ("--data", "list.json"),
             "Write one per line; of a list: jq",
         ),
-        (("--data", "My tickets.csv", "--text", ""), "--text='' names no column"),
-        (("--data", "My tickets.csv", "--unit", ""), "--unit is empty"),
-        (("--data", "My tickets.csv", "--label", ""), "--label is empty"),
+        (("--data", "My tickets.csv", "--text", ""), "--text needs an answer"),
+        (("--data", "My tickets.csv", "--unit", ""), "--unit needs an answer"),
+        (("--data", "My tickets.csv", "--label", ""), "--label needs an answer"),
         (("--data", "My tickets.csv", "--label", "knd"), "column 'knd' (--label) is not in"),
         (
             (*TICKETS, "--label", "kind", "--labels", "Bug;Question"),
-            "--labels='Bug;Question' is one label: labels have commas between them, not ';'. "
-            "Write Bug,Question",
+            "has 'Bug;Question' as one label: labels have commas between them, not ';'. Write "
+            "Bug,Question",
         ),
         (
             (*TICKETS, "--label", "kind", "--labels", "Bug, Praise; Question"),
-            "'Praise; Question' is one label: labels have commas between them, not ';'. "
+            "'Praise; Question' as one label: labels have commas between them, not ';'. "
             "Write Praise,Question",
         ),
-        ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels=' , ' names no label"),
-        ((*TICKETS, "--document", "x" * 201), "--document has 201 characters, of at most 200"),
+        ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels= , names no label"),
+        ((*TICKETS, "--document", "x" * 201), "has 201 characters, of at most 200"),
         (("--data", "My tickets.csv", "--unit", "customer_id", "--protects", "a b"), "--protects="),
         (("--data", "headless.csv"), "does not look like column names"),
         (("--unit", "x"), "--unit needs --data"),
@@ -395,25 +432,71 @@ def test_files_that_are_there_are_kept(init, tmp_path):
     assert len(lines) == len(set(lines))
 
 
-def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
-    file = tmp_path / "notes.csv"
-    file.write_text("id,category,text\n1,a,hello\n2,b,world\n")
-    answers = {"Which labels": "a, b"}
-    code, _, _, _ = init("--data", str(file), "--rows-are-units", answers=answers)
-    assert code == 0
-    assert load_config(tmp_path / "params.yaml").dataset.label == "category"
+def test_words_of_yaml_are_quoted():
+    for value in (
+        1.25e-7,
+        1e20,
+        "Yes",
+        "null",
+        "1",
+        "a: b",
+        "# c",
+        "2024-01-01",
+        "ü, é",
+        "-",
+        "{x}",
+    ):
+        assert yaml.safe_load(f"x: {yaml_of([value])}")["x"] == [value]
+        assert yaml.safe_load(f"x: {yaml_of(value)}")["x"] == value
+    assert yaml.safe_load(f"x: {yaml_of(1e-6)}")["x"] == 1e-6
 
 
-def test_a_key_that_few_rows_have_may_be_named_but_is_not_shown(init, tmp_path):
-    rows = [{"id": 1, "body": CANARY}, {"id": 2, "body": CANARY, "topic": "Bug"}, {"id": 3}]
-    lines = "".join(json.dumps(row) + "\n" for row in [*rows, {"id": 4, "body": CANARY}])
-    (tmp_path / "a.jsonl").write_text(lines)
-    given = ("--data", "a.jsonl", "--text", "body", "--rows-are-units", "--labels", "Bug")
-    assert init("new", *given, "--label", "topic")[0] == 0
-    assert load_config(tmp_path / "new/params.yaml").dataset.label == "topic"
-    code, _, err, _ = init("other", *given, "--label", "nosuch")
-    assert code == 2
-    assert "columns: 'id', 'body'." in err
+def test_labels_and_likely_columns():
+    assert label_list('a, "b, c" ,, d') == ("a", "b, c", "d")
+    assert likely(["Uid", "Patient ID", "x"], "unit") == "Patient ID"
+    assert likely(["order_id", "row_id"], "unit") is None
+    assert likely(["A", "Body"], "text") == "Body"
+    assert likely([], "text") is None
+    assert likely(["id", "Category", "text"], "label") == "Category"
+    assert likely(["kindness"], "label") is None
+
+
+@pytest.mark.parametrize(
+    ("question", "wrong", "right", "said"),
+    [
+        ("holds the text", "none", "body", "column 'none'"),
+        ("Which labels", "Bug;Praise", "Bug,Praise", "not ';'"),
+        ("Which labels", ",", "Bug,Praise", "names no label"),
+        ("what is one text", "x" * 201, "a ticket", "of at most 200"),
+        ("one of them called", "a b", "client", "protects=a b must be up to 64 letters"),
+    ],
+)
+def test_an_answer_that_would_not_do_is_asked_for_again(
+    init, tickets, tmp_path, question, wrong, right, said
+):
+    answers = {said: right, question: wrong, "holds the label": "kind", "whose row": "customer_id"}
+    answers.setdefault("Which labels", "Bug,Praise")
+    code, _, err, asked = init("--data", str(tickets), answers=answers)
+    assert code == 0, err
+    assert sum(question in text for text in asked) == 2
+    dataset = load_config(tmp_path / "params.yaml").dataset
+    assert (dataset.text, dataset.labels) == ("body", ("Bug", "Praise"))
+
+
+def test_a_question_that_is_left_is_no_work_to_resume(monkeypatch, capsys, tickets, tmp_path):
+    def leave(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["privsyn", "init", "new", "--data", str(tickets)])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer.prompt.__module__ + ".visible_prompt_func", leave)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "privsyn: stopped at a question; run the same command again to answer it."
+    assert not (tmp_path / "new").exists()
 
 
 def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
@@ -441,7 +524,7 @@ def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
                 heard += "\n"
         os.close(ours)
         assert process.wait() == 0, heard
-    assert "This needs an answer: nobody but you can say who is protected." in heard
+    assert "unit needs an answer: nobody but you can say it." in heard
     config = load_config(tmp_path / "new/params.yaml")
     assert (config.dataset.text, config.dataset.document) == ("body", "ticket")
     assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")

@@ -93,18 +93,18 @@ def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
     assert len(said) > 10_000
     assert CANARY not in said
     assert CANARY not in caplog.text
-    kept = project.folder / ".privsyn/data/project-v1.jsonl"
-    assert CANARY in kept.read_text()
+    kept = project.folder / ".privsyn/data/project-v1.parquet"
+    assert CANARY in pd.read_parquet(kept)["text"][0]
     others = [file for file in project.folder.rglob("*") if file.is_file() and file != kept]
     assert len(others) > 15
     assert [file for file in others if CANARY.encode() in file.read_bytes()] == []
 
 
 def test_a_frame_is_kept_for_its_owner_alone_and_no_column_more_than_is_wanted(project):
-    kept = project.folder / ".privsyn/data/project-v1.jsonl"
+    kept = project.folder / ".privsyn/data/project-v1.parquet"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
-    assert json.loads(kept.read_text().splitlines()[0]).keys() == {"text", "label", "unit"}
+    assert set(pd.read_parquet(kept).columns) == {"text", "label", "unit"}
     assert [file.name for file in kept.parent.iterdir()] == [kept.name]
 
 
@@ -280,7 +280,7 @@ def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, mo
     class Killed(BaseException):
         pass
 
-    def dies(frame, columns, target):
+    def dies(table, target):
         target.parent.mkdir(parents=True)
         target.write_text("half a frame")
         raise Killed
@@ -302,8 +302,8 @@ def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, mo
 
 
 def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
-    def broken(frame, columns, target):
-        raise ValueError(f"cannot hold {frame['text'][0]}")
+    def broken(table, target):
+        raise ValueError(f"cannot hold {table['text'][0]}")
 
     monkeypatch.setattr("privsyn.api.frames.write_version", broken)
     said = refused(lambda: project.using(frame_of(), version="v9"))
@@ -406,7 +406,7 @@ def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
     handed = privsyn.Release.open(tmp_path / release.name)
     assert handed.frame().equals(release.frame())
     assert not handed.verify().authentic
-    assert "no ledger confirms who made it" in repr(handed.verify())
+    assert "no ledger or signature confirms who made it" in repr(handed.verify())
     with pytest.raises(ConfigError, match="opened without its project"):
         handed.more(3)
     with (handed.folder / "synthetic.jsonl").open("a") as stream:
