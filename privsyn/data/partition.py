@@ -1,7 +1,7 @@
 """Partition: sort the records of the private file into buckets, one file per shard.
 
-Two passes in bounded memory. ``Spill`` sorts the lines by unit, so that the bound on records per
-unit sees all records of a unit together. Then each line goes to the shard of its bucket. The marker
+Two passes in bounded memory. The lines are sorted by unit, so that the bound on records per unit
+sees all records of a unit together. Then each line goes to the shard of its bucket. The marker
 ``complete.json`` is written last and names what the partition was made of.
 """
 
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import groupby, islice
 from json.encoder import encode_basestring_ascii as as_json
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from privsyn.data.artifacts import (
     atomic_file,
@@ -38,7 +41,7 @@ from privsyn.errors import DataError, VerificationError
 MARKER = "complete.json"
 """Its presence says that the partition is whole: it is written last."""
 
-FORMAT = 2
+FORMAT = 3
 
 RESTORE_HINT = "Restore the file, or mark the release as lost: it is never partitioned again."
 
@@ -116,131 +119,55 @@ def shard_name(shard: int) -> str:
 HEX = 32
 """Width of the two keyed hashes, unit and record, that a line begins with."""
 
-_GATHERED = 1 << 25
-"""Bytes of lines in memory before they are appended to their files."""
-
-_SORTED_TOGETHER = 1 << 26
-"""Most bytes of lines that are sorted in memory. A larger file is first cut to the bound on records
-per unit, then split."""
-
-_SPLITS = (0, 1, 2, 4, 5, 6, 7)
-"""Digits of a unit's hash by which lines are split, one digit per depth. The first split also uses
-the third and fourth digit modulo 64."""
+_SORTED_TOGETHER = 1 << 25
+"""Bytes of lines that are sorted in memory; more are sorted runs in files."""
+_MERGED_TOGETHER = 500
+"""Runs that are open at once."""
 
 
-class Spill:
-    """Lines on their way from the order of the source to that of their units.
+def sort_lines(lines: Iterable[bytes], most: int, folder: Path) -> Iterator[bytes]:
+    """Lines in order, of each unit the ``most`` with the smallest records' hashes.
 
-    The order is that of the third and fourth digit of the units' hashes modulo 64, then of the
-    hashes; within a unit that of its records' hashes. It is part of the format of a partition: the
-    same for any amount of memory.
+    The order is part of the format of a partition: the same for any amount of memory.
 
     Args:
-        folder: An empty private folder of its own; files in it have mode 0600 and are removed as
-            they are read.
-        depth: How often the lines were split already.
+        lines: Each begins with the hashes of its unit and of its record.
+        most: Lines of a unit.
+        folder: A private folder. Files in it have no name, so a kill leaves none.
+
+    Raises:
+        OSError: Disk full or no permission.
     """
+    with ExitStack() as stack:
 
-    def __init__(self, folder: Path, depth: int = 0) -> None:
-        self._folder, self._depth, self._gathered = folder, depth, 0
-        self._files: dict[Path, list[bytes]] = {}
-        self._queues: dict[bytes, list[bytes]] = {}
-        first = _SPLITS[depth]
-        self._first, self._rest = slice(first, first + 1), slice(2, 2 if depth else 4)
+        def run(ordered: Iterable[bytes]) -> IO[bytes]:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            file.writelines(ordered)
+            file.seek(0)
+            return file
 
-    def add(self, line: bytes) -> None:
-        """Take a line that begins with the hashes of its unit and of its record.
-
-        Raises:
-            OSError: Disk full or no permission.
-        """
-        # Each line is looked up by its raw digits: computing a file name per record would be slow.
-        key = line[self._first] + line[self._rest]
-        try:
-            self._queues[key].append(line)
-        except KeyError:
-            self._queues[key] = self._files.setdefault(self._folder / self._name(key), [])
-            self._queues[key].append(line)
-        self._gathered += len(line)
-        if self._gathered > _GATHERED:
-            self._write()
-
-    def _name(self, key: bytes) -> str:
-        """File of the lines with these digits; by name files are in order."""
-        major = f"{int(key[1:], 16) % 64:02d}" if key[1:] else ""
-        return f"{self._depth}-{major}{key[:1].decode('ascii')}"
-
-    def bounded_lines(self, most: int) -> Iterator[bytes]:
-        """All lines in order, of each unit the ``most`` with the smallest records' hashes.
-
-        Raises:
-            OSError: Disk full or no permission.
-        """
-        # What fits in memory never touches the disk. Once a file has lines, the rest joins them, so
-        # that each unit's lines are in one place.
-        if any(path.exists() for path in self._files):
-            self._write()
-        for path, lines in sorted(self._files.items()):
-            if lines:
-                yield from self._sort_lines(lines, most)
-                lines.clear()
-            elif path.exists():
-                with path.open("rb", buffering=1 << 20) as stream:
-                    # Unlinked while open: a kill leaves no private lines under a name.
-                    path.unlink()
-                    yield from self._sort_lines(stream, most)
-
-    def _write(self) -> None:
-        for path, lines in self._files.items():
-            if lines:
-                with open(path, "ab", opener=private_opener) as stream:
-                    stream.writelines(lines)
-                lines.clear()
-        self._gathered = 0
-
-    def _sort_lines(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
-        """Lines of one file in order, cut to the bound on records per unit."""
-        remaining = iter(lines)
-        chosen: list[bytes] = []
-        size, last = 0, self._depth == len(_SPLITS) - 1
-        limit = _SORTED_TOGETHER
-        for line in remaining:
-            chosen.append(line)
+        runs, gathered, size = list[IO[bytes]](), list[bytes](), 0
+        for line in lines:
+            gathered.append(line)
             size += len(line)
-            if size <= limit:
-                continue
-            # One unit may have any number of records: dropping those beyond the bound often makes
-            # room.
-            chosen = smallest(chosen, most)
-            size = sum(map(len, chosen))
-            if last:
-                # No digits are left to split by, so the units themselves are many: memory must
-                # grow.
-                limit = max(limit, 2 * size)
-            elif 2 * size > limit:
-                parts = Spill(self._folder, self._depth + 1)
-                for part in (chosen, remaining):
-                    for later in part:
-                        parts.add(later)
-                    chosen = []
-                yield from parts.bounded_lines(most)
-                return
-        yield from smallest(chosen, most)
+            if size > _SORTED_TOGETHER:
+                # One unit may have any number of records: a run has no more of it than are used.
+                runs.append(run(_bound(sorted(gathered), most)))
+                gathered, size = [], 0
+            if len(runs) == _MERGED_TOGETHER:
+                merged = run(_bound(heapq.merge(*runs), most))
+                for one in runs:
+                    one.close()
+                runs = [merged]
+        yield from _bound(heapq.merge(sorted(gathered), *runs), most)
 
 
-def smallest(lines: list[bytes], most: int) -> list[bytes]:
-    """The ``most`` lines of each unit with the smallest hashes, sorted by unit and record."""
+def _bound(ordered: Iterable[bytes], most: int) -> Iterator[bytes]:
     # By keyed hashes, so which records a unit keeps depends on the key and that unit's records
     # alone, not on the order of the file or on other units.
-    lines.sort()
-    return [
-        line
-        for _, group in groupby(lines, key=itemgetter(slice(HEX)))
-        for line in islice(group, most)
-    ]
+    for _, group in groupby(ordered, key=itemgetter(slice(HEX))):
+        yield from islice(group, most)
 
-
-_SPILL = "spill"
 
 _WRITTEN_TOGETHER = 1 << 25
 """Bytes of lines in memory before they are appended to their shards."""
@@ -298,15 +225,12 @@ def partition(
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
         private_folder(draft)
-        private_folder(draft / _SPILL)
-        spill = Spill(draft / _SPILL)
         try:
-            _spill(cfg, secret, groups, spill, n_shards, row_counts)
-            _write_shards(spill.bounded_lines(cfg.max_records_per_unit), draft, n_shards)
+            lines = _lines(cfg, secret, groups, n_shards, row_counts)
+            ordered = sort_lines(lines, cfg.max_records_per_unit, draft)
+            _write_shards(ordered, draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
-        # Before the rename: a finished partition holds only what its cells hold.
-        wipe(draft / _SPILL)
         # Another attempt may have finished while this one was reading.
         if not is_finished(out, marker):
             if before_finish is not None:
@@ -364,7 +288,7 @@ def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
     """
     try:
         with file.open("rb") as stream:
-            lines = smallest(list(stream), most)
+            lines = list(_bound(sorted(stream), most))
     except FileNotFoundError:
         raise DataError(f"the held-out records of {file} are gone.", hint=RESTORE_HINT) from None
     except OSError as error:
@@ -397,16 +321,14 @@ def has_training(cfg: DatasetConfig, key: bytes) -> bool:
     return next(read_training(cfg, key), None) is not None
 
 
-def _spill(
+def _lines(
     cfg: DatasetConfig,
     key: UnitKey,
     groups: dict[str | None, list[Cell]],
-    spill: Spill,
     n_shards: int,
     row_counts: RowCounts | None,
-) -> None:
+) -> Iterator[bytes]:
     """First pass: each record as a line behind its unit's hash, its own hash and its shard."""
-    held_out, order_of, add = cfg.holdout, key.order, spill.add
     prefixes = {
         label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
         for label, group in groups.items()
@@ -417,15 +339,13 @@ def _spill(
         if not group:
             continue
         unit, share = key.name(record.unit)
-        if share < held_out:
+        if share < cfg.holdout:
             continue
         # One number for all labels: a unit's records are in buckets of one number [B19].
         shard, cell = group[key.bucket(record.unit) % len(group)]
-        order = order_of(record)
-        add(
-            f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
-            f'"text":{as_json(record.content)}}}\n'.encode("ascii")
-        )
+        order = key.order(record)
+        line = f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
+        yield f'{line}"text":{as_json(record.content)}}}\n'.encode("ascii")
 
 
 def _write_shards(lines: Iterator[bytes], out: Path, n_shards: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from privsyn.data import partition as module
-from privsyn.data.partition import Spill, load_shard, partition, read_holdout
+from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError, StorageError, VerificationError
@@ -212,24 +212,20 @@ def test_a_unit_with_very_many_records_is_bounded_on_the_way(
     cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
     partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
-    monkeypatch.setattr("privsyn.data.partition._GATHERED", 1000)
     partition(cfg, KEY, CELLS, tmp_path / "2", 1, seed="s")
     assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
 
 
 GOLDEN = {
-    (0.0, 2, 3, "user"): "268c467d69d9835d418a6af6bf951386",
-    (0.25, 3, 1, "user"): "9540c43a62fd746ba6e15c3964f811c5",
-    (0.1, 1, 7, None): "587e26ffe87a8ecb7e9d7362588a8edb",
+    (0.0, 2, 3, "user"): "7e6ed8aa191f2f0532b82a5f139e75e9",
+    (0.25, 3, 1, "user"): "90dd65767aa6ac61001fc3001682d408",
+    (0.1, 1, 7, None): "900414fe7cfc5ffe39bf3847108f1dd8",
 }
 
 
 @pytest.mark.parametrize(("holdout", "most", "shards", "unit"), GOLDEN)
-@pytest.mark.parametrize(
-    ("gathered", "together", "splits"),
-    [(1 << 25, 1 << 26, 0), (20_000, 1 << 26, 1), (5000, 400, 2), (5000, 100, 7)],
-    ids=["in memory", "by files", "files split", "files split again and again"],
-)
+@pytest.mark.parametrize("merged", [2, 500])
+@pytest.mark.parametrize("together", [1 << 26, 100_000, 10_000])
 def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -237,22 +233,13 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
     most: int,
     shards: int,
     unit: str | None,
-    gathered: int,
     together: int,
-    splits: int,
+    merged: int,
 ) -> None:
     """A release is resumed by another version of this package, and on another machine."""
-    made: list[int] = []
-    init = Spill.__init__
-
-    def counted(spill: Spill, folder: Path, depth: int = 0) -> None:
-        made.append(depth)
-        init(spill, folder, depth)
-
-    monkeypatch.setattr(Spill, "__init__", counted)
-    monkeypatch.setattr("privsyn.data.partition._GATHERED", gathered)
     monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", together)
-    monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", gathered)
+    monkeypatch.setattr("privsyn.data.partition._MERGED_TOGETHER", merged)
+    monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", together)
     labels = ("a", "b", "sch\u00f6n")
     path = tmp_path / "a.jsonl"
     with path.open("w") as stream:
@@ -265,7 +252,6 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
     partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards, seed="s")
     content = b"".join(file.read_bytes() for file in sorted((tmp_path / "out").iterdir()))
     assert hashlib.sha256(content).hexdigest()[:32] == GOLDEN[holdout, most, shards, unit]
-    assert max(made) + (gathered < 1 << 25) >= splits
 
 
 def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> None:
@@ -478,7 +464,7 @@ def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
     assert seen == [["shard-00000.jsonl", "shard-00001.jsonl"]]
 
 
-@pytest.mark.parametrize("paused_in", ["_spill", "_write_shards", "_move", "before_finish"])
+@pytest.mark.parametrize("paused_in", ["_lines", "_write_shards", "_move", "before_finish"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused_in: str, fails: bool
@@ -503,16 +489,16 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
     if paused_in != "before_finish":
         step = getattr(module, paused_in)
 
-        def paused(*arguments: Any) -> None:
+        def paused(*arguments: Any) -> Any:
             other()
-            step(*arguments)
+            return step(*arguments)
 
         monkeypatch.setattr(module, paused_in, paused)
     with pytest.raises(StorageError, match="paused") if fails else nullcontext():
         partition(stale, KEY, CELLS, out, 3, seed="s", before_finish=before_finish)
     assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl", "out", "wanted"]
-    early = paused_in in ("_spill", "_write_shards")
+    early = paused_in in ("_lines", "_write_shards")
     assert calls == (["other"] if early else ["paused", "other"])
 
 
