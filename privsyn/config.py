@@ -26,7 +26,7 @@ from pydantic import (
 
 from privsyn.address import Address, is_address, overlap
 from privsyn.data.object_store import check_url
-from privsyn.data.settings import DatasetConfig, FileConfig
+from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.evaluation.settings import EvaluateConfig
@@ -39,16 +39,12 @@ from privsyn.section import (
     ASSET,
     CONNECTION,
     EVENT,
-    NAME,
     OVERRIDES,
     PRESET,
     Section,
     explain,
 )
 from privsyn.validation.settings import ValidationConfig
-
-RESERVED = ("builtin", "tiny", "smollm2", "gemma3-270m", "random", "text", "images")
-"""Values of settings for files and models that ship with privsyn. No declared file may have one."""
 
 
 class ServicesConfig(Section):
@@ -176,7 +172,6 @@ class Config(Section):
         description="Notifiers of Airflow that hear of refusals, failed suites, lost releases and "
         "accounts that run out: the `class` of each, and its arguments.",
     )
-    files: dict[Annotated[str, Field(pattern=NAME)], FileConfig] = Field(default_factory=dict)
 
     @field_validator("alerts")
     @classmethod
@@ -187,14 +182,6 @@ class Config(Section):
                     "each needs the full name of a class, such as "
                     "{class: airflow.providers.smtp.notifications.smtp.SmtpNotifier, to: a@b.org}"
                 )
-        return value
-
-    @field_validator("files")
-    @classmethod
-    def _names_are_free(cls, value: dict[str, FileConfig]) -> dict[str, FileConfig]:
-        for name in value:
-            if name in RESERVED:
-                raise ValueError(f"{name} is reserved; choose another name")
         return value
 
     @model_validator(mode="after")

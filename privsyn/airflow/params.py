@@ -9,9 +9,9 @@ from typing import Any
 from airflow.sdk import Param
 
 from privsyn.config import Config
-from privsyn.data.settings import DatasetConfig, FileConfig
+from privsyn.data.settings import DatasetConfig
 from privsyn.errors import ConfigError
-from privsyn.files import DIGEST, OnDisk, marks
+from privsyn.files import DIGEST, marks
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
@@ -29,7 +29,7 @@ def form(config: Config, method: str) -> dict[str, Param]:
 
     Only what a release may choose for itself is on the form: its cost, its dataset version and the
     settings of its method. Dataset, account and services stay with params.yaml, and so does every
-    path: a setting that may be one offers the names under ``files``, or is not on the form.
+    path: a setting that may be one offers words such as builtin, or is not on the form.
 
     Args:
         config: Of the project.
@@ -66,14 +66,10 @@ def form(config: Config, method: str) -> dict[str, Param]:
             enum=[*presets, None],
             **DRAFT,
         )
-    fields |= _fields(
-        implementation.Config, f"methods.{method}", implementation.title, ordered, config.files
-    )
+    fields |= _fields(implementation.Config, f"methods.{method}", implementation.title, ordered)
     if as_teacher(implementation) is not None:
         values = config.method(STUDENTS).model_dump(mode="json")
-        fields |= _fields(
-            settings_model(STUDENTS), f"methods.{STUDENTS}", "Student", values, config.files
-        )
+        fields |= _fields(settings_model(STUDENTS), f"methods.{STUDENTS}", "Student", values)
     return fields
 
 
@@ -126,7 +122,6 @@ def _fields(
     prefix: str,
     section: str,
     values: Mapping[str, Any],
-    files: Mapping[str, FileConfig] | None = None,
 ) -> dict[str, Param]:
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
@@ -135,7 +130,7 @@ def _fields(
         field = name.partition(".")[0]
         # A digest belongs to one file: on the form it could be set without the file.
         properties.pop(field + DIGEST, None)
-        choices = _choices(mark, files or {}) if field == name else []
+        choices: list[str | None] = [*mark.words] if field == name and mark.pinned else []
         if values.get(name) is None:
             choices.append(None)
         # privacy: a path on the form would let whoever may start a run read any file of the worker.
@@ -157,13 +152,6 @@ def _fields(
         for name, value in values.items()
         if name in properties
     }
-
-
-def _choices(mark: OnDisk, files: Mapping[str, FileConfig]) -> list[str | None]:
-    """What a form offers for a setting that may be a path: words, and names from params.yaml."""
-    if not mark.pinned:
-        return []
-    return [*mark.words, *(name for name, file in files.items() if file.kind == mark.kind)]
 
 
 def _json_schema(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Public files: opened by path or name if pinned and not private; and texts compared with them."""
+"""Public files: opened by path if pinned and not private; and texts compared with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from typing import Any, Self, TypeVar
 from pydantic import PrivateAttr
 
 from privsyn.address import Address, Source, is_address
-from privsyn.data.settings import FileConfig
 from privsyn.data.words import words as words_of
 from privsyn.errors import ConfigError
 from privsyn.files import DIGEST, open_file
@@ -40,11 +39,10 @@ Terms of a vocabulary are shorter, so a term that occurs in a record is no match
 
 
 class PublicFiles:
-    """Opens public files by path, or by a name that params.yaml gives them.
+    """Opens public files by path.
 
     Args:
         root: Folder that relative paths start from.
-        declared: Files by name, as ``files`` in params.yaml has them.
         private: Pairs of what a private place holds and its path or address. No setting may name
             such a place.
         cache: Folder that caches digests of model files by size and time. None: no cache.
@@ -53,11 +51,10 @@ class PublicFiles:
     def __init__(
         self,
         root: Path = Path(),
-        declared: Mapping[str, FileConfig] | None = None,
         private: Sequence[tuple[str, Source]] = (),
         cache: Path | None = None,
     ) -> None:
-        self._root, self._declared, self._cache = root, dict(declared or {}), cache
+        self._root, self._cache = root, cache
         self._private = [(what, place) for what, place in private if isinstance(place, Path)]
         self._addresses = [(what, place) for what, place in private if isinstance(place, Address)]
 
@@ -66,15 +63,15 @@ class PublicFiles:
 
         Args:
             setting: The setting that names the file, for messages.
-            value: A path or a declared name.
+            value: A path.
             digest: SHA-256 that ``<setting>_digest`` pins the file to.
 
         Raises:
             ConfigError: The file is missing, not a regular file, in a private place, not pinned, or
                 differs from its pin.
         """
-        path, pins = self._look_up(setting, value, "file", digest)
         self.check(setting, value)
+        path = self.path(value)
         try:
             with open_file(path) as stream:
                 # The open file, not the path: a link may have changed since the check.
@@ -84,16 +81,16 @@ class PublicFiles:
             raise _refusal(
                 setting, value, f"cannot be read: {error.strerror}", "Check the path."
             ) from None
-        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), pins)
+        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), digest)
         return data
 
     def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
         """The folder of a public model; parameters and errors as for ``read``."""
-        path, pins = self._look_up(setting, value, "model", digest)
+        path = self.path(value)
         if not path.is_dir():
             raise _refusal(setting, value, "is not a directory", "Name the folder of a model.")
         self.check(setting, value)
-        _check_pin(setting, value, digest_of(path, self._cache), pins)
+        _check_pin(setting, value, digest_of(path, self._cache), digest)
         return path
 
     def check(self, setting: str, value: str) -> None:
@@ -102,10 +99,8 @@ class PublicFiles:
         Raises:
             ConfigError: The path touches a private place; says which.
         """
-        entry = self._declared.get(value)
-        named = value if entry is None else str(entry.path)
         for what, address in self._addresses:
-            if is_address(named) and address.touches(named):
+            if is_address(value) and address.touches(value):
                 raise _private(setting, value, what)
         path = self.path(value)
         try:
@@ -126,21 +121,8 @@ class PublicFiles:
             ) from None
 
     def path(self, value: str) -> Path:
-        """Path of a file that is given by path or by declared name."""
-        entry = self._declared.get(value)
-        return self._root / (Path(value) if entry is None else entry.path).expanduser()
-
-    def _look_up(
-        self, setting: str, value: str, kind: str, digest: str | None
-    ) -> tuple[Path, set[str]]:
-        entry = self._declared.get(value)
-        if entry is not None and entry.kind != kind:
-            raise ConfigError(
-                f"{setting}={value} names files.{value}, which is a {entry.kind}, not a {kind}.",
-                hint=f"Set files.{value}.kind={kind}, or name another.",
-            )
-        pins = (digest, None if entry is None else entry.digest)
-        return self.path(value), {pin for pin in pins if pin is not None}
+        """Path of a file, from the folder that relative ones start from."""
+        return self._root / Path(value).expanduser()
 
     def _refuse_place(self, setting: str, value: str, path: Path) -> None:
         # Links are resolved on both sides; a folder is refused, too, if private files are below it.
@@ -202,7 +184,7 @@ class ReadsFiles(Section):
         return filled
 
     def given_name(self, field: str) -> str:
-        """Path or declared name that the config gives for a setting."""
+        """Path that the config gives for a setting."""
         return str(getattr(self._config or self, field))
 
     def read(self, field: str) -> bytes:
@@ -289,16 +271,15 @@ def _strings(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _check_pin(setting: str, value: str, digest: str, pins: set[str]) -> None:
-    if not pins:
+def _check_pin(setting: str, value: str, digest: str, pin: str | None) -> None:
+    if pin is None:
         raise ConfigError(
             f"{setting}={value} is not pinned: {setting}{DIGEST} is not set.",
             hint=f"If the file is public, set {setting}{DIGEST}={digest}",
         )
-    if pins != {digest}:
-        other = min(pins - {digest})
+    if pin != digest:
         raise ConfigError(
-            f"{setting}={value} has the digest {digest}, not {other}.",
+            f"{setting}={value} has the digest {digest}, not {pin}.",
             hint="Put the planned file back and run again, or set the new digest.",
         )
 

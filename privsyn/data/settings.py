@@ -1,4 +1,4 @@
-"""Settings of the private file: ``dataset``, and the public ``files`` that settings name."""
+"""Settings of the private file: ``dataset``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import (
 from privsyn.address import Address, Source
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
-from privsyn.files import OnDisk, Sha256, SourcePath
+from privsyn.files import OnDisk, SourcePath
 from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -234,15 +234,3 @@ def of_any_day(path: Source) -> list[Source]:
         return [path]
     pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]
     return [Path(name) for name in sorted(glob.glob("*".join(pieces)))]
-
-
-class FileConfig(Section):
-    """A public file or model folder that settings and trigger forms may name."""
-
-    path: Annotated[Path, OnDisk("file")] = Field(
-        description="Path, relative to the project folder."
-    )
-    digest: Sha256 = Field(description="SHA-256 it must have.")
-    kind: Literal["file", "model"] = Field(
-        default="file", description="A file, or the folder of a model."
-    )

@@ -229,7 +229,7 @@ class Context:
         """The door to the public files that settings name."""
         state = self.workspace.state
         cache = self.workspace.cache if state.is_dir() else None
-        return PublicFiles(self.workspace.root, self.config.files, self.private_places, cache)
+        return PublicFiles(self.workspace.root, self.private_places, cache)
 
     @property
     def private_places(self) -> list[tuple[str, Source]]:
@@ -522,6 +522,5 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.models,
         config.validation,
         config.evaluate,
-        config.files,
         {name: config.method(name) for name in (*config.methods, STUDENTS)},
     )

@@ -23,7 +23,7 @@ class ValidationConfig(Section):
 
     suite: Annotated[str, OnDisk("file", ("text", "images"), pinned=True)] | None = Field(
         default=None,
-        description="A shipped suite (text, images), a name under files, or a JSON file. Null: "
+        description="A shipped suite (text, images), or a JSON file. Null: "
         "text or images, depending on the dataset.",
     )
     suite_digest: Sha256 | None = Field(default=None, description="SHA-256 of the suite file.")
@@ -46,8 +46,7 @@ class ValidationConfig(Section):
     )
     json_schema: Annotated[LocalPath, OnDisk("file", pinned=True)] | None = Field(
         default=None,
-        description="JSON schema every text must satisfy (structured records): a file, or a name "
-        "under files.",
+        description="JSON schema every text must satisfy (structured records): a file.",
     )
     json_schema_digest: Sha256 | None = Field(
         default=None, description="SHA-256 the schema file must have."

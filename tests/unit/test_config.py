@@ -69,7 +69,6 @@ def test_the_shipped_params_are_valid(raw):
         ("pipeline=private_evolution", "must be a list, such as [private_evolution]"),
         ("methods.private_evolution.degrees=0.6", "must be a list, such as [0.6]"),
         ("evaluate.paid=0.5", "must be a section with the keys epsilon"),
-        ("files.mine=3", "must be a section with the keys path, digest, kind"),
         ("methods.invisible_ink=3", "methods.invisible_ink=3: must be a section with the keys"),
         ("dataset.label_descriptions=3", "must be a section of names, each with a value"),
         ("methods.private_evolution.degrees=[]", "must be a list of at least 1"),

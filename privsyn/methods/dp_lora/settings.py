@@ -107,8 +107,8 @@ class DPLoraConfig(ReadsFiles):
         default=None,
         description="Train a small model whole in place of an adapter: the baseline that "
         "methods.distill compares its students with. A size (4.4M, 11.2M, 28.8M, 41.4M), from "
-        "random weights; or the directory of a causal language model or an encoder, or its name "
-        "under files, for its architecture, tokenizer and first weights. Null: an adapter.",
+        "random weights; or the directory of a causal language model or an encoder, "
+        "for its architecture, tokenizer and first weights. Null: an adapter.",
     )
     student_digest: Sha256 | None = Field(
         default=None, description="SHA-256 of the directory's files."

@@ -76,8 +76,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
     vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
         default=SHIPPED,
         min_length=1,
-        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz, or "
-        "its name under files.",
+        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz.",
     )
     vocabulary_digest: Sha256 | None = Field(
         default=None, description="SHA-256 the vocabulary must have."

@@ -47,8 +47,8 @@ class DistillConfig(ReadsFiles):
         default="random",
         min_length=1,
         description="random; tiny: from the tiny language model (its token embeddings, and its "
-        "layers if the student is as wide); or the directory of a causal language model, or its "
-        "name under files, for the student's architecture, tokenizer and first weights.",
+        "layers if the student is as wide); or the directory of a causal language model, "
+        "for the student's architecture, tokenizer and first weights.",
     )
     init_digest: Sha256 | None = Field(
         default=None, description="SHA-256 of the directory's files."

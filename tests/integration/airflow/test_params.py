@@ -1,6 +1,5 @@
 """The trigger form against the config models it is made from."""
 
-import json
 import re
 from pathlib import Path
 
@@ -177,36 +176,23 @@ def test_the_form_of_private_evolution_brings_its_settings_back(config):
     assert changed.method("private_evolution").label_split == {"Billing": 3}
 
 
-FILES = {
-    "terms": {"path": "terms.txt", "digest": "a" * 64},
-    "shown": {"path": "shown.jsonl", "digest": "b" * 64},
-    "small": {"path": "models/small", "digest": "c" * 64, "kind": "model"},
-}
 PATHS = ("/etc/passwd", ".privsyn/sample/messages.jsonl", "terms.txt", "../params.yaml", "small")
 
 
-def test_a_setting_that_may_be_a_path_offers_names_alone():
+def test_a_setting_that_may_be_a_path_offers_words_alone():
     """Whoever may trigger a run can have no file of the worker read into a release."""
     from airflow.sdk.exceptions import ParamValidationError
 
     from privsyn.airflow.params import form, overrides
 
-    declared = [f"files={json.dumps(FILES)}"]
-    config = load_config(PARAMS, declared)
-    shown = form(config, "keyphrase_seeding") | form(config, "dp_lora")
-    words, start = (
-        shown[f"methods.{name}"] for name in ("keyphrase_seeding.vocabulary", "distill.init")
-    )
-    assert words.schema["enum"] == ["builtin", "terms", "shown"]
-    assert start.schema["enum"] == ["random", "tiny", "small"]
-    for field in (words, start):
-        for path in PATHS:
-            if path not in field.schema["enum"]:
-                with pytest.raises(ParamValidationError):
-                    field.resolve(path)
-    values = {"methods.keyphrase_seeding.vocabulary": words.resolve("terms")}
-    changed = load_config(PARAMS, declared + overrides(values, shown))
-    assert changed.method("keyphrase_seeding").vocabulary == "terms"
+    shown = form(load_config(PARAMS, []), "dp_lora")
+    start = shown["methods.distill.init"]
+    assert start.schema["enum"] == ["random", "tiny"]
+    for path in PATHS:
+        with pytest.raises(ParamValidationError):
+            start.resolve(path)
+    with pytest.raises(ConfigError, match="is not a field"):
+        overrides({"methods.keyphrase_seeding.vocabulary": "terms.txt"}, shown)
 
 
 def test_a_path_of_params_yaml_is_not_on_the_form():
@@ -232,9 +218,6 @@ def test_a_path_of_params_yaml_is_not_on_the_form():
         "validation.suite",
         "validation.json_schema",
         "models.language",
-        "files",
-        "files.terms",
-        "files.terms.path",
     ],
 )
 def test_a_conf_cannot_name_a_path_past_the_form(config, key):

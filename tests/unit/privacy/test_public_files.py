@@ -110,7 +110,7 @@ PINNED = [
 @pytest.mark.parametrize(("setting", "method"), PINNED)
 @pytest.mark.parametrize("place", range(4))
 def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting, method, place):
-    """By path and by a declared name, pinned and not; the digest of a private file is not told."""
+    """Pinned and not; the digest of a private file is not told."""
     target = private_places(project)[place]
     for name in names(project, target):
         for pin in ([], [f"{setting}{DIGEST}={sha(target)}"]):
@@ -119,9 +119,6 @@ def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting,
             assert sha(target) not in str(caught.value)
             assert SECRET not in str(caught.value)
             assert "\n" not in str(caught.value)
-        declared = json.dumps({"path": name, "digest": sha(target)})
-        with pytest.raises(ConfigError, match="must name a public file"):
-            plan(context(project, f"files.mine={declared}", f"{setting}=mine"), method)
 
 
 @pytest.mark.parametrize("setting", ["language", "embedder", "image", "image_embedder"])
@@ -171,9 +168,6 @@ def test_a_public_file_is_pinned(project, setting, method):
         plan(context(project, f"{setting}=public.txt"), method)
     with pytest.raises(ConfigError, match="has the digest"):
         plan(context(project, f"{setting}=public.txt", f"{setting}{DIGEST}={'a' * 64}"), method)
-    declared = json.dumps({"path": "public.txt", "digest": "a" * 64})
-    with pytest.raises(ConfigError, match="has the digest"):
-        plan(context(project, f"files.mine={declared}", f"{setting}=mine"), method)
     with pytest.raises(ConfigError, match="must be a SHA-256 digest"):
         context(project, f"{setting}{DIGEST}=none")
 
@@ -189,25 +183,6 @@ def test_what_is_no_regular_file_is_refused_without_waiting(project, kind):
         odd.symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match=r"is not a regular file|cannot be read"):
         plan(context(project, f"methods.{KPS}.vocabulary=odd"), KPS)
-
-
-def test_a_declared_name_is_a_file_of_its_kind_and_no_word_of_ours(project):
-    declared = json.dumps({"path": "public.txt", "digest": "a" * 64, "kind": "model"})
-    with pytest.raises(ConfigError, match="is a model, not a file"):
-        plan(context(project, f"files.m={declared}", f"methods.{KPS}.vocabulary=m"), KPS)
-    for word in ("builtin", "random", "text"):
-        with pytest.raises(ConfigError, match="is reserved"):
-            context(project, f"files.{word}={declared}")
-
-
-def test_a_declared_name_and_a_path_plan_the_same_terms(project):
-    pin = f"methods.{KPS}.vocabulary_digest={sha(project / 'public.txt')}"
-    by_path = plan(context(project, f"methods.{KPS}.vocabulary=public.txt", pin), KPS)
-    declared = json.dumps({"path": "public.txt", "digest": sha(project / "public.txt")})
-    by_name = plan(context(project, f"files.t={declared}", f"methods.{KPS}.vocabulary=t"), KPS)
-    assert by_name.settings["vocabulary_digest"] == by_path.settings["vocabulary_digest"]
-    assert by_name.settings["vocabulary_size"] == by_path.settings["vocabulary_size"] == 3
-    assert str(project) not in by_name.model_dump_json()
 
 
 # --- shared text ----------------------------------------------------------------------------------
