@@ -425,20 +425,7 @@ def _display_name(name: str) -> str:
     return _WRITTEN.get(name) or name.replace("_", " ").replace(".", " ")
 
 
-_WRITTEN = {
-    "likeness.auc": "told from real texts by words (AUC)",
-    "likeness.auc_vectors": "told from real texts by vectors (AUC)",
-    "likeness.auc_style": "told from real texts by style (AUC)",
-    "likeness.style_gain": "style, gain over the public model alone",
-    "mauve": "MAUVE",
-    "mauve_low": "MAUVE, resampled: from",
-    "mauve_high": "MAUVE, resampled: to",
-    "fid": "FID",
-    "kid": "KID",
-    "length_ks": "lengths (KS)",
-    "length_wasserstein": "lengths, words apart",
-    "length_shift": "lengths, words longer than real texts",
-}
+_WRITTEN: dict[str, str] = {row["name"]: row["says"] for row in GRADES.holding("names", {})}
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from privsyn.report.document import (
     Number,
     ReportSection,
 )
-from privsyn.report.sections import MODEL, PAGE, Records, card_facts, first_card, records_of
+from privsyn.report.sections import MODEL, PAGE, Records, first_card, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
@@ -64,7 +64,7 @@ def outward(folder: Path) -> Document:
         review = checklist(facts)
         checks = _checks(validation)
         open_ = [row.question for row in review if row.answer.startswith(UNSTATED)]
-        card = Block("answers", *first_card(card_facts(facts, validation, records, open_)))
+        card = Block("answers", *first_card(facts, validation, records, open_))
         sections = [
             ReportSection("short", "In short", LEAVES, (card,)),
             *_warnings(facts, validation),

@@ -59,52 +59,13 @@ _SHOWN: Mapping[str, Card] = {
 """Fields of ``deployment`` that the card shows, or says are not stated."""
 
 
-def first_card(known: Mapping[str, Any]) -> tuple[Answer, ...]:
-    """The questions of somebody who reads nothing else, answered. No answer says yes.
-
-    Args:
-        known: What ``card_facts`` knows of a release when its page is written: all of it public.
-    """
-    risk, stated = known["risk"], {name: one_line(text) for name, text in known["stated"].items()}
-    level = strength(known["epsilon"], risk.right)
-    facts = {
-        **known,
-        "stated": defaultdict(str, stated),
-        "description": stated.get("description"),
-        "owner": stated.get("curators", "the owner of the data"),
-        "lines": [
-            f"{name}: {stated[field].rstrip('.')}."
-            for name, field in _SHOWN.items()
-            if field in stated
-        ],
-        "missing": [WANTED[field] for field in _SHOWN.values() if not stated.get(field)],
-        "level": level,
-        "weak": level is Strength.WEAK,
-        "nothing": level is Strength.NONE,
-        "scale": scale_of(known["epsilon"], risk.right),
-        **{name: format_epsilon(known[name], digits=4) for name in ("epsilon", "delta", "cap")},
-    }
-    odds = risk.words(known["unit"], known["adjacency"], known["units"])
-    points = {
-        "odds": (*odds, known["secret"]) if known["secret"] else odds,
-        "left": PAGE.says("left", **facts),
-        None: (),
-    }
-    answers = []
-    for question, table in _QUESTIONS.items():
-        row = PAGE.first(table, facts)
-        tone: Tone = row.get("tone", "plain")
-        answers.append(Answer(question, row["says"], tone, points[row.get("points")]))
-    return tuple(answers)
-
-
-def card_facts(
+def first_card(
     facts: ReleaseFacts,
     validation: Mapping[str, Any],
     records: Records,
     unanswered: Sequence[str],
-) -> dict[str, Any]:
-    """What the first card knows.
+) -> tuple[Answer, ...]:
+    """The questions of somebody who reads nothing else, answered. No answer says yes.
 
     Args:
         facts: Of the release.
@@ -112,39 +73,51 @@ def card_facts(
         records: The synthetic records.
         unanswered: Questions of the privacy review that nobody has answered.
     """
-    plan, cautions = facts.plan, tuple(map(str, validation.get("cautions", ())))
+    cautions = tuple(map(str, validation.get("cautions", ())))
     left_out = map(str, validation.get("left_out", ()))
-    return {
+    stated = {name: one_line(text) for name, text in facts.deployment.items()}
+    level = strength(facts.judged_epsilon, facts.risk.right)
+    numbers = {
+        "epsilon": facts.judged_epsilon,
+        "delta": facts.plan.delta,
+        "cap": float(facts.account_balance["cap"]["epsilon"]),
+    }
+    known = {
+        "facts": facts,
+        "plan": facts.plan,
         "made": f"{records.content_text()} by {facts.method_title}",
-        "instead_of": f"{plan.dataset.name} {plan.dataset.version}".strip(),
-        "document": str(plan.dataset.document or ""),
-        "is_private": facts.is_private,
+        "instead_of": f"{facts.plan.dataset.name} {facts.plan.dataset.version}".strip(),
         # Only true is a pass: an untrusted writer may put a number or a text here.
         "passed": validation["success"] is True if validation else None,
         "checks": len(validation.get("expectations", validation.get("checks", ()))),
         # Expectations on labels or a schema that there are not do not apply, and a reader misses
         # nothing. Those that begin with "No" are patterns that nobody asked to look for.
         "unchecked": [one for one in left_out if one.startswith("No ")],
-        "epsilon": facts.judged_epsilon,
-        "delta": plan.delta,
-        "risk": facts.risk,
-        "cap": float(facts.account_balance["cap"]["epsilon"]),
-        "unit": facts.unit,
-        "units": facts.units,
-        "not_people": facts.not_people,
-        "most": plan.max_records_per_unit,
-        "adjacency": plan.adjacency,
-        "secret": facts.secret,
-        "stated": facts.deployment,
+        "stated": defaultdict(str, stated),
+        "lines": [
+            f"{name}: {stated[field].rstrip('.')}."
+            for name, field in _SHOWN.items()
+            if field in stated
+        ],
+        "missing": [WANTED[field] for field in _SHOWN.values() if not stated.get(field)],
         "unanswered": unanswered,
         "cautions": len(cautions),
         "audited": BY_AUDIT in cautions,
         "signer": str(validation.get("signer") or ""),
         "good": records.in_short(validation),
-        "accuracy": facts.accuracy,
-        "is_model": facts.is_model,
-        "release_id": facts.release_id,
+        "level": level,
+        "weak": level is Strength.WEAK,
+        "nothing": level is Strength.NONE,
+        "scale": scale_of(facts.judged_epsilon, facts.risk.right),
+        **{name: format_epsilon(value, digits=4) for name, value in numbers.items()},
     }
+    points = {"odds": facts.odds, "left": PAGE.says("left", **known)}
+    answers = []
+    for question, table in _QUESTIONS.items():
+        row = PAGE.first(table, known)
+        tone: Tone = row.get("tone", "plain")
+        answers.append(Answer(question, row["says"], tone, points.get(row.get("points", ""), ())))
+    return tuple(answers)
 
 
 MODEL = "files of a model"

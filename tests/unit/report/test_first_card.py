@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
-from privsyn.release.advice import not_people, on_secret
+from privsyn.release.advice import BY_AUDIT, not_people, on_secret
 from privsyn.release.settings import Stated
 from privsyn.report.document import Answer
 from privsyn.report.sections import first_card
@@ -22,39 +23,47 @@ STATED: Stated = dict(
 )
 ROWS = not_people(None)
 GOOD = dict(
-    made="100 synthetic texts by InvisibleInk",
-    instead_of="letters 2026-11",
-    document="letter from a citizen",
-    is_private=True,
-    passed=True,
-    checks=11,
-    unchecked=(),
-    epsilon=0.9,
-    delta=1e-6,
-    risk=Risk(0.02, 0.002, 0.09),
-    cap=3.0,
-    unit="citizen",
-    units="patients",
-    not_people="",
-    most=1,
-    adjacency=Adjacency.ADD_REMOVE,
-    secret="",
-    stated=STATED,
-    unanswered=(),
-    cautions=0,
-    audited=False,
-    signer="ab" * 32,
-    good="All 11 format checks passed.",
-    accuracy={},
-    is_model=False,
-    release_id="r",
-)
+    epsilon=0.9, risk=Risk(0.02, 0.002, 0.09), unit="citizen", secret="", not_people="",
+    is_private=True, passed=True, stated=STATED, unanswered=(), cautions=0, audited=False,
+    unchecked=(), signer="ab" * 32,
+)  # fmt: skip
 WEAK = {"epsilon": 10.0, "risk": Risk(0.32, 0.108, 0.65), "cautions": 1}
 VOID = {"epsilon": 50.0, "risk": Risk(1.0, 1.0, 0.9999), "cautions": 1}
 
 
 def card(**changes: Any) -> dict[str, Answer]:
-    return {answer.question: answer for answer in first_card(GOOD | changes)}
+    it = SimpleNamespace(**GOOD | changes)
+    odds = it.risk.words(it.unit, Adjacency.ADD_REMOVE, "patients")
+    facts = SimpleNamespace(
+        plan=SimpleNamespace(
+            delta=1e-6,
+            max_records_per_unit=1,
+            dataset=SimpleNamespace(
+                name="letters", version="2026-11", document="letter from a citizen"
+            ),
+        ),
+        account_balance={"cap": {"epsilon": 3.0}},
+        judged_epsilon=it.epsilon,
+        method_title="InvisibleInk",
+        deployment=it.stated,
+        odds=(*odds, it.secret) if it.secret else odds,
+        units="patients",
+        accuracy={},
+        is_model=False,
+        **{name: getattr(it, name) for name in ("risk", "unit", "not_people", "is_private")},
+    )
+    validation = {
+        "success": it.passed,
+        "expectations": [{}] * 11,
+        "left_out": it.unchecked,
+        "cautions": [BY_AUDIT] * it.audited + ["a"] * it.cautions,
+        "signer": it.signer,
+    }
+    records = SimpleNamespace(
+        content_text=lambda: "100 synthetic texts", in_short=lambda _: "All passed."
+    )
+    found = first_card(facts, validation if it.passed is not None else {}, records, it.unanswered)
+    return {answer.question: answer for answer in found}
 
 
 def decided(**changes: Any) -> str:
