@@ -224,49 +224,45 @@ class Context:
                 hint="Check services.ledger, or restore the ledger from its backup.",
             )
 
+    @property
+    def cache(self) -> Path | None:
+        """Where digests of files are kept; None without a state folder: a dry run leaves none."""
+        return self.workspace.cache if self.workspace.state.is_dir() else None
+
     @cached_property
     def files(self) -> PublicFiles:
         """The door to the public files that settings name."""
-        state = self.workspace.state
-        cache = self.workspace.cache if state.is_dir() else None
-        return PublicFiles(self.workspace.root, self.private_places, cache)
+        return PublicFiles(self.workspace.root, self.private_places, self.cache)
 
     @property
     def private_places(self) -> list[tuple[str, Source]]:
         """Places that no setting may name as public, each with what it holds."""
-        config, state = self.config, self.workspace.state
-        services = {
-            "services.ledger": config.services.ledger,
-            "services.mlflow": config.services.mlflow,
-        }
-        airflow = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow")
-        read = {
-            "the private file (dataset.path)": config.dataset.path,
-            "the held-out records (dataset.test_path)": config.dataset.test_path,
-        }
-        private: list[tuple[str, Source]] = [
-            (name, file)
-            for name, path in read.items()
-            if path is not None
-            for file in of_any_day(self.source_path(path))
+        root, dataset, services = self.workspace.root, self.config.dataset, self.config.services
+        places: list[tuple[str, Source | None]] = [
+            ("the state folder", self.workspace.state),
+            ("Airflow's home", root / ".airflow"),
+            ("the vault (services.vault)", local_folder(services.vault or "")),
         ]
-        private += [
-            ("the state folder", state),
-            ("Airflow's home", self.workspace.root / ".airflow"),
-        ]
+        keys = {
+            "the signing key (signing.key)": self.config.signing.file,
+            "the vault's key": services.vault_key,
+        }
+        places += [(name, self.path(file)) for name, file in keys.items() if file is not None]
         with suppress(RuntimeError):  # a user without a home has none of Airflow's in it
-            private.append(("Airflow's home (AIRFLOW_HOME)", airflow.expanduser()))
-        if config.signing.file is not None:
-            private.append(("the signing key (signing.key)", self.path(config.signing.file)))
-        if config.services.vault_key is not None:
-            private.append(("the vault's key", self.path(config.services.vault_key)))
-        vault = local_folder(config.services.vault or "")
-        if vault is not None:
-            private.append(("the vault (services.vault)", vault))
-        for name, url in services.items():
+            home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+            places.append(("Airflow's home (AIRFLOW_HOME)", home))
+        stores = {"services.ledger": services.ledger, "services.mlflow": services.mlflow}
+        for name, url in stores.items():
             if url is not None and url.startswith("sqlite:///"):
-                private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))
-        return private
+                places.append((name, root / url.removeprefix("sqlite:///")))
+        read = {
+            "the private file (dataset.path)": dataset.path,
+            "the held-out records (dataset.test_path)": dataset.test_path,
+        }
+        for name, path in read.items():
+            if path is not None:
+                places += [(name, file) for file in of_any_day(self.source_path(path))]
+        return [(name, place) for name, place in places if place is not None]
 
     def settings(self, name: str) -> Any:
         """Settings of a section of ``methods``, reading their files through the door.
@@ -308,8 +304,7 @@ class Context:
             DataError: The file cannot be read.
             LedgerUnavailable: There is no ledger yet: open the account first.
         """
-        cache = self.workspace.cache if self.workspace.state.is_dir() else None
-        return fingerprint(path, self.ledger.releases.source_key().reveal(), cache=cache)
+        return fingerprint(path, self.ledger.releases.source_key().reveal(), cache=self.cache)
 
     def source_path(self, path: Source) -> Source:
         """Where records are read from: an address, or a path relative to the project folder."""

@@ -313,21 +313,12 @@ def _merge(
 log = logging.getLogger(__name__)
 
 
-def check_key(ctx: Context) -> None:
-    """Try the signing key, before anything is spent.
+def key_id(ctx: Context) -> str:
+    """Id of the key that will sign releases here, which is tried; empty where there is none.
 
     Raises:
         ConfigError: ``signing.required`` is on and there is none here; or there is one that cannot
             be used.
-    """
-    _signer(ctx)
-
-
-def key_id(ctx: Context) -> str:
-    """Id of the key that will sign releases here; empty where there is none.
-
-    Raises:
-        ConfigError: See check_key.
     """
     signer = _signer(ctx)
     return "" if signer is None else str(signer.public_key.keyid)
@@ -343,7 +334,7 @@ def sign(ctx: Context, folder: Path) -> str | None:
         more is taken away then.
 
     Raises:
-        ConfigError: See check_key.
+        ConfigError: See key_id.
     """
     signer = _signer(ctx)
     if signer is not None:

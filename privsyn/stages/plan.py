@@ -59,7 +59,7 @@ from privsyn.release.plan import (
     settings_digest,
     then_accuracy,
 )
-from privsyn.section import MANY, PAPER, PRESET, SMALL
+from privsyn.section import MANY, PAPER, PRESET, SMALL, explain
 from privsyn.stages.base import Context
 
 
@@ -160,15 +160,13 @@ _UNNAMED = "0" * 64
 def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, ModelIdentity]:
     """The models of a release, and what measures it: refused now, not after it is paid for."""
     config = ctx.config
-    # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
-    cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
     ctx.check_files(method.name)
-    models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
+    models = {role: describe_role(config.models, role, ctx.cache) for role in method.roles(given)}
     _check_modality(config, method.name, models)
     _refuse_small(config, method.name, models)
     if config.evaluate.enabled and config.evaluate.models:
         modality = modality_of(config.dataset)
-        describe_role(config.models, modality.embedder, cache)
+        describe_role(config.models, modality.embedder, ctx.cache)
         encoder = ModelReference("evaluate.image_encoder", config.evaluate.image_encoder)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
@@ -358,18 +356,14 @@ def for_texts(config: Config, method_name: str, texts: int, words: int | None = 
         size = replace(size, units=there.units, records=there.records)
     given = config.method(method_name)
     sizes = load_method(method_name).for_texts(given, size)
+    plain = {key: value for key, value in sizes.items() if "." not in key}
     try:
-        plain = {key: value for key, value in sizes.items() if "." not in key}
         type(given).model_validate(given.model_dump() | plain)
-    except ValidationError:
-        limits = type(given).model_json_schema()["properties"]
-        most = [limits[key]["maximum"] for key in plain if "maximum" in limits.get(key, ())]
-        if not most or texts <= most[0] * max(1, len(labels)):
-            raise
+    except ValidationError as error:
         raise ConfigError(
-            f"texts={texts:,} exceeds {most[0] * max(1, len(labels)):,}, the most that "
-            f"methods.{method_name} writes for {max(1, len(labels))} labels.",
-            hint="Ask for fewer.",
+            f"texts={texts:,} is more or less than methods.{method_name} writes: "
+            f"{explain(type(given), error, f'methods.{method_name}.')}",
+            hint="Ask for another number.",
         ) from None
     return [f"methods.{method_name}.{key}={json.dumps(value)}" for key, value in sizes.items()]
 

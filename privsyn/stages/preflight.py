@@ -17,7 +17,7 @@ from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.certify import check_key
+from privsyn.stages.certify import key_id
 from privsyn.stages.check import tracked
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.measure import try_measuring
@@ -54,7 +54,7 @@ def preflight(
         return
     for advice in tracked(ctx):
         log.warning("%s", advice)
-    check_key(ctx)
+    key_id(ctx)
     check_places(ctx, plan)
     backends = load_planned_models(release, backends)
     _try(

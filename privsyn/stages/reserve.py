@@ -20,7 +20,7 @@ from privsyn.models.loading import check_prompt
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
-from privsyn.stages.certify import check_key
+from privsyn.stages.certify import key_id
 from privsyn.stages.lineage import end_run, open_release
 from privsyn.stages.plan import plan as make_plan
 from privsyn.validation.suite import load_suite
@@ -48,7 +48,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     release = open_plan(ctx, plan)
     plan = release.plan
     _check_plan(ctx, plan)
-    check_key(ctx)
+    key_id(ctx)
     if ctx.vault is not None:
         # Whatever could fail later fails here, before the cost is set aside.
         ctx.vault.key  # noqa: B018  it can be read here

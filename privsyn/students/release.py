@@ -120,18 +120,17 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         )
     ctx.check_files(STUDENTS)
     models, folder = ctx.config.models, start_folder(config)
-    cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
     settings = config.model_dump(mode="json", exclude={"init_digest"})
     used: dict[Any, ModelUse] = {}
     if folder is None:
-        base = describe(models, cache, reads_private=False)
+        base = describe(models, ctx.cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
     if folder is not None or config.init == "tiny":
         name = str(folder or "tiny")
         place = locate(ModelReference("methods.distill.init", name))
         settings["init"] = place.source  # not the path, which may differ between machines
         used["init"] = ModelUse(
-            source=place.source, revision=fingerprint(place, cache), dtype="float32"
+            source=place.source, revision=fingerprint(place, ctx.cache), dtype="float32"
         )
     return StudentPlan(parent=parent, settings=settings, models=used)
 

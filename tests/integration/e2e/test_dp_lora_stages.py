@@ -515,32 +515,6 @@ def test_a_killed_copy_of_the_model_is_made_anew(make):
 # --- a real model ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # asked by peft
-def test_the_embedded_model_is_adapted_and_asked_for_more(make):
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    from privsyn.models.references import BUILTIN
-
-    project = make(target_modules=["q_proj"], steps=2, texts_per_label=3)
-    ctx = project.context("evaluate.enabled=false")
-    planned = run(ctx, NAME, published=False)
-    folder = ctx.workspace.release(planned.id)
-    assert len(rows(folder)) == 6
-    assert failed(folder, ctx.ledger) == []
-    made = more(ctx, planned.id, 5, published=False)
-    assert len(rows(made)) == 5
-    adapted = PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(BUILTIN), str(folder / "model")
-    )
-    moved = [p for name, p in adapted.named_parameters() if "lora_B" in name]
-    assert moved
-    assert all(part.any() for part in moved)
-    assert torch.isfinite(torch.cat([part.flatten() for part in moved])).all()
-
-
 # --- a student of a folder ------------------------------------------------------------------------
 
 
