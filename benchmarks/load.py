@@ -145,7 +145,7 @@ def _quiet(process: list[str], root: Path) -> None:
 def _fill(ctx: Any, planned: Any, count: int, accounts: int) -> None:
     from privsyn.dp.accountant import guarantee
     from privsyn.dp.events import Gaussian, dump
-    from privsyn.ledger.caps import caps_of
+    from privsyn.ledger.caps import limits_of
     from privsyn.ledger.entries import State
     from privsyn.ledger.spec import account_row, spec_of
 
@@ -156,7 +156,7 @@ def _fill(ctx: Any, planned: Any, count: int, accounts: int) -> None:
     for name in names[1:]:
         ctx.ledger.accounts.open(replace(spec_of(own), name=name, dataset=name))
     events = [Gaussian(20.0 + number) for number in range(50)]
-    charges = [caps_of(own)[0].charge(event) for event in events]
+    charges = [limits_of(own)[0].cap.charge(event) for event in events]
     costs = [guarantee(event, planned.delta) for event in events]
     with database.write() as connection:
         for number in range(count):
@@ -165,7 +165,6 @@ def _fill(ctx: Any, planned: Any, count: int, accounts: int) -> None:
                 "method": "keyphrase_seeding",
                 "event": dump(events[number % 50]),
                 "loss": charge.loss,
-                "period_loss": None,
                 "mu_squared": charge.mu_squared,
                 "epsilon": cost.epsilon,
                 "delta": cost.delta,

@@ -32,8 +32,9 @@ class PlanOperator(StageOperator):
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
         from privsyn.dp.accountant import format_epsilon
-        from privsyn.stages.plan import plan
+        from privsyn.stages.plan import plan, refuse_pipeline
 
+        refuse_pipeline(ctx, self.method, scheduled=True)
         planned = plan(ctx, self.method, open_account=True)
         shares = f", {planned.label_shares}" if planned.label_shares else ""
         summary = (

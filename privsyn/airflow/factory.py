@@ -57,7 +57,7 @@ from privsyn.config import (
     load_config,
 )
 from privsyn.errors import ConfigError
-from privsyn.ledger.settings import ApprovalConfig, asks_approval
+from privsyn.ledger.settings import ApprovalConfig, approval_of
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.release.advice import definition, settings_advice, writers_of
@@ -124,7 +124,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         render_template_as_native_obj=True,
     ) as dag:
         arguments = partial(task_arguments, schedule, project.dvc_pool)
-        approval = asks_approval(config.account, project.root)
+        approval = approval_of(config.account, project.root)
         chain = release_chain(
             method,
             approval,
@@ -394,7 +394,7 @@ def release_group(
     with TaskGroup(group_id=group_id, default_args=retry_arguments(schedule.retries)):
         chain = release_chain(
             method,
-            asks_approval(config.account, project.root),
+            approval_of(config.account, project.root),
             params_path=str(project.params),
             arguments=partial(task_arguments, schedule, project.dvc_pool),
             outlets=outlets,

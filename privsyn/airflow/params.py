@@ -35,18 +35,12 @@ def form(config: Config, method: str) -> dict[str, Param]:
         config: Of the project.
         method: Of the DAG.
     """
-    implementation, limits = load_method(method), config.account.limits
+    implementation = load_method(method)
     privacy = _fields(PrivacyConfig, "privacy", "Privacy", config.privacy.model_dump(mode="json"))
     # More than the lifetime cap can never be paid, so the form need not offer it.
-    most = {
-        "privacy.epsilon": min(config.account.epsilon, limits.epsilon or config.account.epsilon),
-        "privacy.delta": limits.delta,
-    }
+    privacy["privacy.epsilon"].schema["maximum"] = config.account.epsilon
     for key, caution in _cautions(config).items():
-        field = privacy[key]
-        field.description = f"{field.description} {caution}"
-        if most[key] is not None:
-            field.schema["maximum"] = most[key]
+        privacy[key].description = f"{privacy[key].description} {caution}"
     values = config.method(method).model_dump(mode="json")
     # What depends on the model and on the number of texts comes first, in params.yaml too.
     usual = implementation.Config.presets.get(SMALL, values)

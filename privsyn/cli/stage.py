@@ -58,12 +58,13 @@ def stage_plan(
 ) -> None:
     """Write the data-free plan of a release, opening its account."""
     from privsyn.data.artifacts import write_json_atomic
-    from privsyn.stages.plan import plan
+    from privsyn.stages.plan import plan, refuse_pipeline
     from privsyn.students.release import plan_with_teacher
 
     ctx = context_of(params, overrides, day)
     method = method or ctx.config.first_method
     file = target or ctx.workspace.plan(method)
+    refuse_pipeline(ctx, method)
     with show_progress(err) as progress, under_way(progress, f"plan {method}: noise and cost"):
         planned = (
             plan_with_teacher(ctx) if method == STUDENTS else plan(ctx, method, open_account=True)

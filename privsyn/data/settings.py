@@ -111,6 +111,7 @@ class DatasetConfig(Section):
     )
     unit: str | None = Field(
         default=None,
+        min_length=1,
         description="Column of the stable unit id. Null: every row is its own unit. In a folder of "
         "images every file is a unit, named by its path: write file.",
     )

@@ -110,10 +110,9 @@ _REFUSALS: Mapping[str, Callable[[Refusal], str]] = {
 
 def _terms(terms: Terms) -> dict[str, str]:
     """The rules of an account, by name."""
-    values = {key: value for key, value in terms.dump().items() if key != "file"}
     return {
         key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-        for key, value in values.items()
+        for key, value in terms.dump().items()
     }
 
 

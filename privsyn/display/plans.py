@@ -28,8 +28,8 @@ from privsyn.stages.plan import (
     lasts_until,
     methods_of,
     plan,
+    plan_pipeline,
     preview,
-    preview_all,
     report,
     report_all,
 )
@@ -180,10 +180,10 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> str:
     """What a person has to approve of a release."""
     steps = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
-    above = terms.spend_above
+    above = terms.asked.spend_above
     if account.entry is None and above is not None and _judged_epsilon(plan, account) > above:
         steps.append(f"its cost is reserved (epsilon above {above:g})")
-    if terms.publish:
+    if terms.asked.publish:
         steps.append("it is published")
     return f"a person must approve, before {' and before '.join(steps)}" if steps else ""
 
@@ -266,11 +266,8 @@ class Pipeline(Displayable):
         Raises:
             ConfigError: It names none.
         """
-        plans = []
-        for name in methods_of(ctx.config):
-            with under_way(ctx.on_progress, f"plan {name}: noise and cost"):
-                plans.append(plan(ctx, name))
-        return cls(plans, preview_all(ctx, plans))
+        plans, accounts = zip(*plan_pipeline(ctx, methods_of(ctx.config)), strict=True)
+        return cls(plans, accounts)
 
     @property
     def fits(self) -> bool:
@@ -318,7 +315,7 @@ def share_taken(account: Preview) -> str:
     if not math.isfinite(account.loss):
         return "a cost that the account cannot express"
     # Asked with no charges: not even an empty account could pay for it.
-    if any(not one.cap.fits((), one.request) for one in account.filters):
+    if any(not one.limit.cap.fits((), one.request) for one in account.filters):
         return "more than the account's whole budget"
     return f"{percent(account.takes)} of the account's whole budget"
 
@@ -339,8 +336,8 @@ def _fits(plan: Plan, account: Preview) -> str:
             return "yes"
         if account.earlier is not None:
             return f"no: {paid_before(plan.release_id or plan.method, account.earlier)}"
-        full = [one for one in account.filters if not one.cap.fits(one.charges, one.request)]
-        names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
+        full = [one for one in account.filters if not one.fits]
+        names = " and ".join(f"{one.limit.setting}={one.limit.cap.epsilon:g}" for one in full)
         return f"no: {names} cannot pay for it" if full else "no"
     state, new = account.entry.state, f"privacy.draw={plan.draw + 1}"
     if state is State.COMMITTED:

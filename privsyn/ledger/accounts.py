@@ -27,9 +27,8 @@ from privsyn.ledger.spec import (
     Row,
     Terms,
     account_row,
-    all_accounts,
+    accounts_by,
     find_account,
-    find_lineage,
     spec_of,
 )
 
@@ -99,7 +98,7 @@ class Accounts:
         """
         with self._database.record_refusals(account=spec.name):
             with self._database.read() as connection:  # an existing one needs no write lock
-                row = matching(connection, spec) if connection else None
+                row = matching(connection, spec)
                 check_known(connection, spec.name, known_releases)
                 if row is not None and Terms.load(row["terms"]) == spec.terms:
                     return account_of(row)
@@ -123,7 +122,7 @@ class Accounts:
         """
         with self._database.read() as connection:
             check_known(connection, name, known_releases)
-            row = find_account(connection, name) if connection else None
+            row = find_account(connection, name)
             return account_of(row) if row else None
 
     def charged_to(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
@@ -146,14 +145,12 @@ class Accounts:
     def all(self) -> list[Account]:
         """All accounts, by name."""
         with self._database.read() as connection:
-            if connection is None:
-                return []
-            return [account_of(row) for row in all_accounts(connection)]
+            return [account_of(row) for row in accounts_by(connection)]
 
     def terms(self, name: str) -> Terms:
         """What an account is held to besides its cap; no rules where it is not in the ledger."""
         with self._database.read() as connection:
-            row = find_account(connection, name) if connection else None
+            row = find_account(connection, name)
             return Terms.load(row["terms"]) if row else NONE
 
     def loosen(self, name: str, terms: Terms, reason: str) -> Terms:
@@ -177,86 +174,38 @@ class Accounts:
                 self._database.append(connection, name, None, chain.TERMS, body)
         return terms
 
-    def rename_unit_column(self, name: str, column: str, reason: str) -> Account:
-        """Record that the file now calls the unit's column something else; same ids, same unit.
-
-        The caller vouches for that: with other ids in it the cap protects nobody.
-
-        Args:
-            name: The account.
-            column: Name of the column from now on.
-            reason: Who says so and why. Kept in the history; must hold no record text.
-
-        Raises:
-            AccountMismatch: Every row is its own unit in this account: it has no such column.
-            BudgetError: The account is unknown, or column or reason is empty.
-        """
-        if not column or not reason.strip():
-            raise BudgetError(f"account {name}: a renamed column needs its name and a reason.")
-        with self._database.write() as connection:
-            was = account_row(connection, name)["unit_column"]
-            # A column would change what the unit is, and not what it is called.
-            if was is None:
-                raise AccountMismatch(
-                    f"dataset.unit={column}: account {name} was opened with dataset.unit=null, "
-                    "so every row is its own unit and there is no column to rename.",
-                    hint="Set dataset.unit back to null.",
-                )
-            if was != column:
-                body = {"unit_column": column, "was": was, "reason": reason[:LONGEST_REASON]}
-                self._database.append(connection, name, None, chain.RENAMED, body)
-            return account_of(account_row(connection, name))
-
     def balance(self, name: str) -> Balance:
         """How full an account is."""
         with self._database.read() as connection:
             row = account_row(connection, name)
-            releases = entries.entries_of(connection, name) if connection else []
+            releases = entries.entries_of(connection, name)
         return balances.balance(row, releases, self._database.clock())
 
-    def preview(
-        self,
-        spec: AccountSpec,
-        event: Event,
-        release_id: str | None = None,
-        *,
-        settings_digest: str | None = None,
-        again: str | None = None,
-    ) -> Preview:
-        """Outcome of reserving an event now. Creates neither account nor database.
+    def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
+        """Outcome of reserving an event now; see ``preview_all``."""
+        return self.preview_all(spec, [Asked(event, release_id)])[0]
 
-        Args:
-            spec: The account, which need not exist.
-            event: The event of the release.
-            release_id: The release, if known: one that is already charged costs nothing more.
-            settings_digest: What was asked for, as ``reserve`` takes it.
-            again: Likewise.
+    def preview_all(self, spec: AccountSpec, asked: Sequence[Asked]) -> list[Preview]:
+        """Outcomes of reserving several releases, in turn. Creates neither account nor database.
+
+        Each is asked of the account as those before it leave it. One that does not fit takes
+        nothing, as ``reserve`` has it.
 
         Raises:
             AccountMismatch: As ``open``.
             VerificationError: The account's rows, or the chain, were edited.
         """
-        return self.preview_all(spec, [Asked(event, release_id, settings_digest, again)])[0]
-
-    def preview_all(self, spec: AccountSpec, asked: Sequence[Asked]) -> list[Preview]:
-        """Outcomes of reserving several releases, in turn; see ``preview``.
-
-        Each is asked of the account as those before it leave it. One that does not fit takes
-        nothing, as ``reserve`` has it.
-        """
         with self._database.read() as connection:
-            existing = matching(connection, spec) if connection else None
-            if connection and existing:
+            existing = matching(connection, spec)
+            if existing:
                 audit.check_account(connection, spec.name)
             row = existing if existing is not None else balances.new_row(spec)
-            releases = entries.entries_of(connection, spec.name) if connection and existing else []
+            releases = entries.entries_of(connection, spec.name) if existing else []
             on_file = [
                 (
                     entries.find_entry(connection, one.release_id) if one.release_id else None,
                     entries.made_before(connection, spec.name, one.release_id, one.settings_digest),
                 )
-                if connection
-                else (None, None)
                 for one in asked
             ]
         now, outcomes = self._database.clock(), list[Preview]()
@@ -286,7 +235,7 @@ class Accounts:
             BudgetError: The account would not take events of this kind.
         """
         with self._database.read() as connection:
-            if connection is not None and find_account(connection, spec.name) is not None:
+            if find_account(connection, spec.name) is not None:
                 return
         check_kind(spec, event)
         # The row of an empty account: what is refused here must be what ``reserve`` would refuse.
@@ -304,30 +253,33 @@ class Accounts:
         """
         with self._database.read() as connection:
             if account is not None:
-                accounts = [account_row(connection, account)]
+                rows = [account_row(connection, account)]
             else:
-                accounts = [
-                    row
-                    for row in (all_accounts(connection) if connection else [])
-                    if only is None or row["name"] in only
-                ]
-            if connection is None or not accounts:
-                return []
-            # One of many accounts is read without the others' releases.
-            one = accounts[0]["name"] if len(accounts) == 1 else None
-            releases = entries.entries_of(connection, one)
-            refusals = entries.refusals_of(connection, one)
-            decided = list(decisions.of_accounts(connection, one))
+                rows = accounts_by(connection)
+            parts = [
+                (
+                    row,
+                    tuple(entries.entries_of(connection, row["name"])),
+                    tuple(entries.refusals_of(connection, row["name"])),
+                    tuple(decisions.of_account(connection, row["name"])),
+                )
+                for row in rows
+                if only is None or row["name"] in only
+            ]
         now = self._database.clock()
         return [
-            balances.statement(
-                row,
-                [entry for entry in releases if entry.account == row["name"]],
-                [refusal for refusal in refusals if refusal.account == row["name"]],
-                [decision for decision in decided if decision.account == row["name"]],
-                now,
+            Statement(
+                spec=spec_of(row),
+                key_id=row["key_id"],
+                opened_at=moment(row["opened_at"]),
+                balance=balances.balance(row, releases, now),
+                releases=releases,
+                refusals=refusals,
+                decisions=decided,
+                # privacy: whoever shows a statement has no use for the key of the partition
+                row={name: value for name, value in row.items() if name != "partition_key"},
             )
-            for row in accounts
+            for row, releases, refusals, decided in parts
         ]
 
     def _open(self, connection: Connection, spec: AccountSpec) -> None:
@@ -380,8 +332,7 @@ def matching(connection: Connection, spec: AccountSpec) -> Row | None:
         check_terms(spec, opened)
         return row
     # A second account on a dataset would double its cap.
-    other = find_lineage(connection, spec.dataset)
-    if other is not None:
+    for other in accounts_by(connection, dataset=spec.dataset):
         raise AccountMismatch(
             f"account.name={spec.name}: dataset {spec.dataset} already has the account "
             f"{other['name']}, and all its versions share people.",
@@ -403,8 +354,7 @@ def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
                 f"dataset.unit={value}: account {opened.name} was opened with "
                 f"dataset.unit={fixed}. Another column is another unit, and the cap would hold for "
                 "neither.",
-                hint=f"Set dataset.unit back to {fixed}. If the file only calls that column "
-                "something else now, record it with Ledger.accounts.rename_unit_column.",
+                hint=f"Set dataset.unit back to {fixed}, and call the column that in the file.",
             )
         raise AccountMismatch(
             f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
@@ -428,11 +378,11 @@ def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
         )
 
 
-def check_known(connection: Connection | None, account: str, releases: Collection[str]) -> None:
+def check_known(connection: Connection, account: str, releases: Collection[str]) -> None:
     """Refuse a ledger that lacks known releases: its balance would be too high."""
     if not releases:
         return
-    recorded = entries.release_ids(connection, account) if connection else set()
+    recorded = entries.release_ids(connection, account)
     missing = sorted(set(releases) - recorded)
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -107,7 +107,7 @@ class Approvals:
                 self._database.append(connection, account, release_id, change, body)
             )
             terms = Terms.load(account_row(connection, account)["terms"])
-            if approved and terms.two_people and asker in decision.people:
+            if approved and terms.asked.two_people and asker in decision.people:
                 raise ApprovalNeeded(  # and the row is not kept
                     f"{body['name']}: {asker} asked for it, and account.approval.two_people asks "
                     f"for another one to approve it (approver {', '.join(decision.people)}).",
@@ -119,7 +119,7 @@ class Approvals:
         """Who asked for what has a certificate: who made that of a release, or who paid for it."""
         with self._database.read() as connection:
             entry = entry_row(connection, release_id)
-            return _maker(connection, entry, digest) if connection else None
+            return _maker(connection, entry, digest)
 
     def check_publication(self, release_id: str, digest: str, *, name: str) -> Decision | None:
         """The approval to publish what has a certificate; None where none is asked for.
@@ -135,10 +135,8 @@ class Approvals:
         """
         with self._database.read() as connection:
             entry = entry_row(connection, release_id)
-            if connection is None:  # entry_row has refused
-                return None
             terms = Terms.load(account_row(connection, entry.account)["terms"])
-            if not terms.publish:
+            if not terms.asked.publish:
                 return None
             audit.check_account(connection, entry.account)
             return decisions.standing(
@@ -147,7 +145,7 @@ class Approvals:
                 digest,
                 name=name,
                 asker=_maker(connection, entry, digest),
-                two_people=terms.two_people,
+                two_people=terms.asked.two_people,
             )
 
     def check_spend(
@@ -163,18 +161,9 @@ class Approvals:
         Raises:
             ApprovalNeeded: There is none.
         """
-        above = spec.terms.spend_above
-        # The epsilon is priced from the event: what the plan claims cannot keep it below the limit.
-        if above is None or request.epsilon <= above:
-            return None
-        return decisions.standing(
-            decisions.of_release(connection, release_id),
-            What.SPEND,
-            digest,
-            name=release_id,
-            asker=self._database.user,
-            two_people=spec.terms.two_people,
-        )
+        decided = decisions.of_release(connection, release_id)
+        asker = self._database.user
+        return decisions.of_spend(decided, spec.terms, request, digest, release_id, asker)
 
     def due(
         self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
@@ -186,8 +175,8 @@ class Approvals:
         """
         with self._database.read() as connection:
             spec = spec_of(account_row(connection, account))
-            entry = entries.find_entry(connection, release_id) if connection else None
-            if connection is None or (entry is not None and entry.is_charged):
+            entry = entries.find_entry(connection, release_id)
+            if entry is not None and entry.is_charged:
                 return None
             digest = cost_digest(account, release_id, method, dump(event), guarantee)
             request = ReleaseRequest.of(spec, event, method, guarantee)
@@ -200,26 +189,21 @@ class Approvals:
     def decisions(self, release_id: str) -> list[Decision]:
         """What people approved or rejected of a release, oldest first."""
         with self._database.read() as connection:
-            return decisions.of_release(connection, release_id) if connection else []
+            return decisions.of_release(connection, release_id)
 
     def spend_approval(self, release_id: str) -> Decision | None:
         """The approval that the newest reservation of a release had; None without any."""
         with self._database.read() as connection:
-            changes = list(chain.walk(connection, release_id)) if connection else []
-        reserved = [row.seq for row in changes if row.change == State.RESERVED]
-        approvals = [
-            row
-            for row in changes
-            if row.change == chain.APPROVED
-            and row.body["what"] == What.SPEND
-            and row.seq < max(reserved, default=0)
-        ]
-        return Decision.of(approvals[-1]) if approvals else None
+            rows = list(chain.walk(connection, release_id))
+        last = max((row.seq for row in rows if row.change == State.RESERVED), default=0)
+        before = [row for row in rows if row.seq < last and row.change == chain.APPROVED]
+        spends = [one for one in map(Decision.of, before) if one.what is What.SPEND]
+        return spends[-1] if spends else None
 
     def find_request(self, release_id: str) -> Change | None:
         """The newest request to approve the cost of a release, or None."""
         with self._database.read() as connection:
-            return decisions.request_of(connection, release_id) if connection else None
+            return decisions.request_of(connection, release_id)
 
 
 def _subject(
@@ -237,12 +221,8 @@ def _subject(
     entry = entry_row(connection, release_id)
     check_state(entry, State.COMMITTED)
     # Students and further records are published under certificates of their own.
-    made = {
-        row.body["certificate_sha256"]
-        for row in chain.walk(connection, release_id)
-        if row.change == chain.DERIVED
-    }
-    if digest not in {entry.certificate_sha256, *made}:
+    made = chain.walk(connection, release_id, (chain.DERIVED,))
+    if digest not in {entry.certificate_sha256, *(row.body["certificate_sha256"] for row in made)}:
         raise BudgetError(
             f"release {release_id}: no certificate with the SHA-256 {digest} is its own, or of "
             "anything made from it.",
@@ -252,7 +232,7 @@ def _subject(
 
 
 def _maker(connection: Connection, entry: Entry, digest: str) -> str | None:
-    for row in chain.walk(connection, entry.release_id):
-        if row.change == chain.DERIVED and row.body["certificate_sha256"] == digest:
+    for row in chain.walk(connection, entry.release_id, (chain.DERIVED,)):
+        if row.body["certificate_sha256"] == digest:
             return (row.body.get("by") or entry.reserved_by or {}).get("user")
     return (entry.reserved_by or {}).get("user")

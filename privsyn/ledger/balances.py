@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,20 +11,10 @@ from typing import Any
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event, load
 from privsyn.errors import BudgetError, BudgetExceeded
-from privsyn.ledger.caps import (
-    Cap,
-    Charge,
-    Filter,
-    caps_of,
-    charge_again,
-    check_kind,
-    policy_period,
-)
-from privsyn.ledger.chain import canonical
+from privsyn.ledger.caps import Cap, Charge, Limit, check_kind, limits_of
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Entry, Refusal, State, as_plain
-from privsyn.ledger.schema import moment
-from privsyn.ledger.spec import NONE, SHARES, AccountSpec, Row, spec_of
+from privsyn.ledger.entries import Entry, Refusal, State, as_plain, canonical
+from privsyn.ledger.spec import NONE, SETTINGS, AccountSpec, Row, spec_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,20 +45,12 @@ class Fill:
 
     def figures(self) -> dict[str, Any]:
         """Cap, losses and room under the names that plans and certificates give them."""
-        return {
-            "cap": {"epsilon": self.cap.epsilon, "delta": self.cap.delta},
-            "order": self.order,
-            "budget": self.budget,
-            "spent": self.spent,
-            "left": self.left,
-            "share": self.share,
-            "left_epsilon": self.left_epsilon,
-        }
+        return as_plain(self, "account", "entries", "period", "spent_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Fill):
-    """How full the period cap is.
+    """How full the cap of a period is.
 
     Attributes:
         days: Length of the sliding window.
@@ -81,12 +63,12 @@ class Window(Fill):
 
 @dataclass(frozen=True, kw_only=True)
 class Balance(Fill):
-    """How full an account is. ``left_epsilon`` respects the period cap as well.
+    """How full an account is. ``left_epsilon`` respects the caps of periods as well.
 
     Attributes:
         account: Account name.
         entries: Charged releases.
-        period: The period cap, where the account has one.
+        period: The fullest cap of a period, where the account or its policy has one.
     """
 
     account: str
@@ -99,6 +81,26 @@ class Balance(Fill):
 
 
 @dataclass(frozen=True)
+class Filter:
+    """A cap, what is charged to it, and what a release would be charged.
+
+    Attributes:
+        limit: The cap.
+        charges: In the order in which they leave its window.
+        request: Of the release.
+    """
+
+    limit: Limit
+    charges: tuple[Charge, ...]
+    request: Charge
+
+    @property
+    def fits(self) -> bool:
+        """Whether the cap admits the release."""
+        return self.limit.cap.fits(self.charges, self.request)
+
+
+@dataclass(frozen=True)
 class Preview:
     """Outcome of reserving a release now; nothing is written.
 
@@ -108,7 +110,6 @@ class Preview:
         takes: Part of the whole cap it takes, by the filter it weighs least in; the larger part of
             lifetime and period cap.
         fits: Whether ``reserve`` would succeed.
-        exists: Whether the account is in the ledger.
         key_id: Public id of the account's partition key, if it exists.
         entry: The release's own entry, if it is already charged: it then costs nothing more.
         earlier: Another release that is charged for the same settings, if this one is not: an
@@ -120,7 +121,6 @@ class Preview:
     loss: float
     takes: float
     fits: bool
-    exists: bool
     key_id: str | None = None
     entry: Entry | None = None
     filters: tuple[Filter, ...] = field(default=(), repr=False)
@@ -134,15 +134,15 @@ class Preview:
     @property
     def share_after(self) -> float:
         """Spent part of the account, 0 to 1, once it is reserved; of its fullest cap."""
-        request = [one.request for one in self.filters] if self.charges else []
+        more = 1 if self.charges else 0
         return max(
-            one.cap.share((*one.charges, *request[n : n + 1])) for n, one in enumerate(self.filters)
+            one.limit.cap.share((*one.charges, *[one.request] * more)) for one in self.filters
         )
 
     @property
     def room(self) -> float:
         """Epsilon, at the cap's delta, of the largest release of this kind that fits now."""
-        return min(one.cap.room(one.charges, load(one.request.event)) for one in self.filters)
+        return min(one.limit.cap.room(one.charges, load(one.request.event)) for one in self.filters)
 
     @property
     def copies(self) -> int:
@@ -152,9 +152,9 @@ class Preview:
         """
         lifetime = self.filters[0]
         # A release too large for an empty account never fits, whatever is left.
-        if not all(one.cap.fits([], one.request) for one in self.filters):
+        if not all(one.limit.cap.fits([], one.request) for one in self.filters):
             return 0
-        return lifetime.cap.copies(lifetime.charges, lifetime.request)
+        return lifetime.limit.cap.copies(lifetime.charges, lifetime.request)
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,9 @@ class Statement:
 
     def usage(self, most: int) -> list[Step]:
         """How the account was filled: the newest of its charged releases, at most so many."""
-        lifetime, _ = caps_of(self.row)
+        lifetime = limits_of(self.row)[0]
         charged = [entry for entry in self.releases if entry.is_charged]
-        shares = lifetime.shares([Charge.of(entry) for entry in charged])
+        shares = lifetime.cap.shares([lifetime.charge(entry) for entry in charged])
         return list(map(Step, charged, shares[:-1], shares[1:]))[-most:]
 
     def preview(self, event: Event, now: datetime) -> Preview:
@@ -195,12 +195,9 @@ class Statement:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            **as_plain(self, "spec", "row"),
             "account": asdict(self.spec) | {"terms": self.spec.terms.dump()},
-            "key_id": self.key_id,
-            "opened_at": self.opened_at.isoformat(),
-            "balance": self.balance.as_dict(),
             "releases": [entry.as_dict() for entry in self.releases],
-            "refusals": [refusal.as_dict() for refusal in self.refusals],
             "decisions": [decision.as_dict() for decision in self.decisions],
         }
 
@@ -220,38 +217,25 @@ class Step:
     after: float
 
 
-def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
-    """The caps an account of this spec gets at its creation."""
-    lifetime = Cap.of(spec.epsilon, spec.delta, spec.split, spec.rooms)
-    if spec.period_epsilon is None:
-        return lifetime, None
-    return lifetime, Cap.of(spec.period_epsilon, spec.delta, spec.split)
-
-
 def new_row(spec: AccountSpec) -> Row:
-    """An account row as it would be created, without a key."""
-    lifetime, period = new_caps(spec)
-    return {
-        "name": spec.name,
-        "dataset": spec.dataset,
-        "unit": spec.unit,
-        "unit_column": spec.unit_column,
-        "adjacency": spec.adjacency,
-        "epsilon": spec.epsilon,
-        "delta": spec.delta,
+    """An account row as it would be created, without a key.
+
+    Raises:
+        ConfigError: A cap is so extreme that it cannot be computed.
+    """
+    lifetime = Cap.of(spec.epsilon, spec.delta, spec.split, spec.rooms)
+    row = {
+        **{name: getattr(spec, name) for name in SETTINGS},
         "renyi_order": lifetime.order,
         "budget": lifetime.budget,
-        "period_days": spec.period_days,
-        "period_epsilon": spec.period_epsilon,
-        "period_order": period.order if period else None,
-        "period_budget": period.budget if period else None,
-        **(asdict(lifetime.split) if lifetime.split else dict.fromkeys(SHARES)),
+        "split": canonical(asdict(lifetime.split)) if lifetime.split else None,
         "gaussian_budget": lifetime.gaussian_budget,
-        "period_gaussian_budget": period.gaussian_budget if period else None,
         "rooms": canonical(asdict(spec.rooms)) if spec.rooms else None,
         "key_id": None,
         "terms": canonical(spec.terms.dump()) if spec.terms != NONE else None,
     }
+    limits_of(row)
+    return row
 
 
 def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
@@ -260,29 +244,27 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     Args:
         row: The account.
         entries: Its releases, in any state.
-        now: End of the period cap's window.
+        now: End of the windows of periods.
     """
-    lifetime, period = caps_of(row)
-    # RESERVED counts, too: otherwise two reservations could share what one of them needs.
-    charged = [entry for entry in entries if entry.is_charged]
-    fill = _fill(lifetime, [Charge.of(entry) for entry in charged])
-    window = None
-    if period is not None:
-        recent = _recent(row["period_days"], charged, now)
-        window = Window(
-            days=row["period_days"],
-            entries=len(recent),
-            **_fill(period, [Charge.of(entry, period=True) for entry in recent]),
-        )
-        # What is left now is what both caps leave.
-        fill["left_epsilon"] = min(fill["left_epsilon"], window.left_epsilon)
-    return Balance(account=row["name"], entries=len(charged), period=window, **fill)
+    lifetime, *periods = limits_of(row)
+    charges = lifetime.charges(entries, now)
+    fill = _fill(lifetime.cap, charges)
+    windows = [
+        Window(days=one.days or 0, entries=len(inside), **_fill(one.cap, inside))
+        for one in periods
+        for inside in [one.charges(entries, now)]
+    ]
+    # What is left now is what all caps leave.
+    fill["left_epsilon"] = min(one["left_epsilon"] for one in (fill, *map(vars, windows)))
+    period = max(windows, key=lambda one: one.share, default=None)
+    return Balance(account=row["name"], entries=len(charges), period=period, **fill)
 
 
 def lifetime_fill(row: Row, entries: Sequence[Entry]) -> Fill:
     """How full an account's lifetime cap is: the same whenever its releases end."""
-    charges = [Charge.of(entry) for entry in entries if entry.is_charged]
-    return Fill(**_fill(caps_of(row)[0], charges))
+    lifetime = limits_of(row)[0]
+    charges = [lifetime.charge(entry) for entry in entries if entry.is_charged]
+    return Fill(**_fill(lifetime.cap, charges))
 
 
 def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
@@ -299,15 +281,11 @@ def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
     }
 
 
-def _recent(days: int, charged: Sequence[Entry], now: datetime) -> list[Entry]:
-    """The charged releases inside a sliding window, in the order in which they leave it.
-
-    A release draws at any time between its reservation and its end, so it counts all that time and
-    for a window's length after: whatever was drawn within a window is inside when the window ends.
-    """
-    start = now - timedelta(days=days)
-    inside = [entry for entry in charged if entry.open or entry.changed_at > start]
-    return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
+def filters_of(
+    limits: Sequence[Limit], entries: Sequence[Entry], event: Event, now: datetime
+) -> list[Filter]:
+    """What an event asks of each cap of an account: whoever admits a release asks them all."""
+    return [Filter(one, tuple(one.charges(entries, now)), one.cap.charge(event)) for one in limits]
 
 
 def preview(
@@ -325,59 +303,29 @@ def preview(
         entries: Its releases, in any state.
         event: What is asked for.
         entry: The release's own entry, if it has one.
-        now: End of the period's window.
+        now: End of the windows of periods.
         planned: Releases that would be charged before this one, in that order.
     """
     charged_entry = entry if entry is not None and entry.is_charged else None
     filters = [
         replace(one, charges=(*one.charges, *(earlier.filters[n].request for earlier in planned)))
-        for n, one in enumerate(_filters(row, entries, event, now))
+        for n, one in enumerate(filters_of(limits_of(row), entries, event, now))
     ]
+    try:
+        check_kind(spec_of(row), event)
+        fits = charged_entry is not None or all(one.fits for one in filters)
+    except BudgetError:
+        fits = charged_entry is not None
     return Preview(
         balance=balance(row, entries, now),
         loss=filters[0].request.loss,
         # The fullest filter decides how soon the account is used up.
-        takes=max(one.takes for one in filters),
-        fits=charged_entry is not None or _fits(row, filters, event),
-        exists=row["key_id"] is not None,
+        takes=max(one.limit.cap.share([one.request]) for one in filters),
+        fits=fits,
         key_id=row["key_id"],
         entry=charged_entry,
         filters=tuple(filters),
     )
-
-
-def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
-    try:
-        check_kind(spec_of(row), event)
-    except BudgetError:
-        return False
-    return all(one.cap.fits(one.charges, one.request) for one in filters)
-
-
-def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:
-    """The lifetime cap and, where there are such, the period caps of account and policy."""
-    lifetime, period = caps_of(row)
-    charged = [entry for entry in entries if entry.is_charged]
-    charges = tuple(Charge.of(entry) for entry in charged)
-    filters = [Filter(lifetime, charges, lifetime.charge(event))]
-    if period is not None:
-        recent = _recent(row["period_days"], charged, now)
-        inside = tuple(Charge.of(entry, period=True) for entry in recent)
-        request = period.charge(event)
-        filters.append(
-            Filter(period, inside, request, row["period_days"], "account.period.epsilon")
-        )
-    policy = policy_period(row)
-    if policy is not None:
-        days, cap = policy
-        inside = tuple(_charge_of(cap, entry) for entry in _recent(days, charged, now))
-        filters.append(Filter(cap, inside, cap.charge(event), days, "the policy's period.epsilon"))
-    return filters
-
-
-def _charge_of(cap: Cap, entry: Entry) -> Charge:
-    """What an entry takes from a cap that did not exist when it was charged."""
-    return charge_again(cap, canonical(entry.event))
 
 
 def check_fits(
@@ -389,7 +337,7 @@ def check_fits(
     now: datetime,
     late: str = "",
 ) -> None:
-    """Refuse a release that either filter cannot pay.
+    """Refuse a release that a cap cannot pay.
 
     Args:
         row: The account.
@@ -397,33 +345,30 @@ def check_fits(
         release_id: What the release is called in the message.
         event: What it does to the data.
         guarantee: (epsilon, delta) of the release alone.
-        now: End of the period's window. A clock that is behind leaves more in it.
+        now: End of the windows. A clock that is behind leaves more in them.
         late: What to say of a clock that is behind the ledger's time.
 
     Raises:
         BudgetExceeded: Says asked, left and short by, and what would fit.
     """
-    filters = _filters(row, entries, event, now)
     release = f"release {release_id} (epsilon={guarantee.epsilon:.4g}, delta={guarantee.delta:.4g})"
-    for one in filters:
-        if one.cap.fits(one.charges, one.request):
+    for one in filters_of(limits_of(row), entries, event, now):
+        if one.fits:
             continue
-        room = one.cap.room(one.charges, event)
-        if one.days is None:
-            what = f"account {row['name']}"
-            hint = (
-                f"Lower privacy.epsilon to {_floor(room)} or less."
-                if room > 0
-                else "The account is used up; that is final for this dataset."
-            )
+        room, window = one.limit.cap.room(one.charges, event), ""
+        if one.limit.days is not None:
+            window = f" in {one.limit.days} days"
+            hint = f"{_when(one, entries, now)} {late}".strip()
+        elif room > 0:
+            hint = f"Lower privacy.epsilon to {_floor(room)} or less."
         else:
-            what = f"account {row['name']} in {one.days} days"
-            hint = " ".join(filter(None, (_when(one, entries, now), late)))
-        raise _excess_error(one, room, f"{what} cannot pay for {release}", hint)
+            hint = "The account is used up; that is final for this dataset."
+        what = f"account {row['name']}{window} cannot pay for {release}"
+        raise _excess_error(one, room, what, hint)
 
 
 def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
-    """Refuse to begin a reserved release while other drawn releases fill the period cap.
+    """Refuse to begin a reserved release while other drawn releases fill the cap of a period.
 
     ``reserve`` admits no release that could end here, unless the clock was ahead at that time.
     Other reservations draw nothing before they begin, and are checked then.
@@ -431,25 +376,31 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
     Raises:
         BudgetExceeded: As check_fits. The release stays reserved.
     """
-    period = caps_of(row)[1]
-    if period is None:
-        return
-    others = [other for other in entries if other.is_charged and other.state is not State.RESERVED]
-    days = row["period_days"]
-    earlier = tuple(Charge.of(other, period=True) for other in _recent(days, others, now))
-    request = Charge.of(entry, period=True)
-    if not period.fits(earlier, request):
-        one = Filter(period, earlier, request, days, "account.period.epsilon")
-        raise _excess_error(
-            one,
-            period.room_epsilon(earlier),
-            f"account {row['name']} in {days} days has no room to begin release {entry.release_id}",
-            _when(one, others, now),
-        )
+    for one in begins(limits_of(row), entries, entry, now):
+        if not one.fits:
+            raise _excess_error(
+                one,
+                one.limit.cap.room_epsilon(one.charges),
+                f"account {row['name']} in {one.limit.days} days has no room to begin release "
+                f"{entry.release_id}",
+                _when(one, [other for other in entries if other.state is not State.RESERVED], now),
+            )
+
+
+def begins(
+    limits: Sequence[Limit], entries: Iterable[Entry], entry: Entry, now: datetime
+) -> list[Filter]:
+    """What a release that begins asks of the caps of periods, beside all that were drawn."""
+    others = [other for other in entries if other.state is not State.RESERVED]
+    return [
+        Filter(one, tuple(one.charges(others, now)), one.charge(entry))
+        for one in limits
+        if one.days is not None
+    ]
 
 
 def _excess_error(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:
-    cap = one.cap
+    cap = one.limit.cap
     left = max(0.0, cap.budget - cap.total(charge.loss for charge in one.charges))
     short = one.request.loss - left
     unit = "epsilon" if cap.order is None else f"Renyi loss at order {cap.order:.4g}"
@@ -474,16 +425,12 @@ def _floor(value: float) -> str:
 
 def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     """When the window will have room."""
-    days = one.days or 0
+    limit, days = one.limit, one.limit.days or 0
     # Waiting does not help: even an empty window is too small.
-    if not one.cap.fits([], one.request):
-        return f"It is more than the whole of {one.setting}={one.cap.epsilon:g}."
-    recent = _recent(days, [entry for entry in entries if entry.is_charged], now)
-    charges = list(one.charges)  # in the same order as ``recent``: one entry, one charge
-    while recent:
-        first = recent.pop(0)
-        charges.pop(0)
-        if not one.cap.fits(charges, one.request):
+    if not limit.cap.fits([], one.request):
+        return f"It is more than the whole of {limit.setting}={limit.cap.epsilon:g}."
+    for gone, first in enumerate(limit.counted(entries, now), 1):
+        if not limit.cap.fits(one.charges[gone:], one.request):
             continue
         if first.open:
             return (
@@ -493,24 +440,3 @@ def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
         day = first.changed_at + timedelta(days=days)
         return f"It fits from {day:%Y-%m-%d %H:%M} UTC on."
     return ""
-
-
-def statement(
-    row: Row,
-    entries: Sequence[Entry],
-    refusals: Sequence[Refusal],
-    decisions: Sequence[Decision],
-    now: datetime,
-) -> Statement:
-    """An account and its releases."""
-    return Statement(
-        spec=spec_of(row),
-        key_id=row["key_id"],
-        opened_at=moment(row["opened_at"]),
-        balance=balance(row, entries, now),
-        releases=tuple(entries),
-        refusals=tuple(refusals),
-        decisions=tuple(decisions),
-        # privacy: whoever shows a statement has no use for the key of the partition
-        row={name: value for name, value in row.items() if name != "partition_key"},
-    )

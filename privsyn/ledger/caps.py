@@ -25,11 +25,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from itertools import accumulate, islice
+from typing import Any, TypeAlias
 
 from privsyn.dp.accountant import epsilon_at, fixed_epsilon, guarantee, loss_at
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
@@ -52,10 +54,13 @@ from privsyn.dp.filters import (
     gaussian_budget,
     pure_loss,
 )
-from privsyn.dp.rooms import NO_ROOMS, Rooms, Used
+from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, rooms_of, split_of
+
+Meter: TypeAlias = tuple[Sequence[float], float]
+"""What each charge takes of a sum, and the most that the sum may be."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,6 @@ class Charge:
     def chance(self) -> bool:
         """Whether it takes one of the chances to reveal all that the cap's delta pays for."""
         return _takes_chance(self.event)
-
-    @classmethod
-    def of(cls, entry: Entry, *, period: bool = False) -> Charge:
-        """What an entry takes from the lifetime cap, or from the period cap."""
-        loss = (entry.period_loss or 0.0) if period else entry.loss
-        return cls(loss, entry.mu_squared, entry.event)
 
 
 @dataclass(frozen=True)
@@ -117,41 +116,30 @@ class Cap:
             ConfigError: The cap is so extreme that its budget cannot be computed, or the rooms
                 leave nothing of it.
         """
+        split = split or Split()
         try:
-            cap = cls._of(epsilon, delta, split or Split())
-            if rooms:
-                cap = cap._with(rooms)
-            cap.room_epsilon([])
+            if delta == 0:
+                return cls(epsilon, delta, None, filter_budget(epsilon, delta, math.inf))
+            order = filter_order(epsilon, delta * split.renyi)
+            budget = max(filter_budget(epsilon, delta * split.renyi, order), 0.0)
+            gaussian = gaussian_budget(epsilon, delta * split.gaussian) if split.gaussian else None
+            cls(epsilon, delta, order, budget, split, gaussian).room_epsilon([])
         except (ArithmeticError, ValueError):
             raise ConfigError(
                 f"an account's cap of epsilon={epsilon:g} at delta={delta:g} is out of the range "
                 "that can be computed.",
                 hint="Choose account.epsilon, account.delta and account.period less extreme.",
             ) from None
-        return cap
-
-    @classmethod
-    def _of(cls, epsilon: float, delta: float, split: Split) -> Cap:
-        if delta == 0:
-            return cls(epsilon, delta, None, filter_budget(epsilon, delta, math.inf))
-        renyi = delta * split.renyi
-        order = filter_order(epsilon, renyi)
-        budget = filter_budget(epsilon, renyi, order)
-        room = gaussian_budget(epsilon, delta * split.gaussian) if split.gaussian else None
-        return cls(epsilon, delta, order, max(budget, 0.0), split, room)
-
-    def _with(self, rooms: Rooms) -> Cap:
-        """This cap with rooms in its Gaussian filter."""
-        share = self.delta * self.split.gaussian if self.split else 0.0
-        try:
-            room = rooms.budget(self.epsilon, share)
-        except ValueError:
-            raise ConfigError(
-                f"account.rooms: {rooms} leave nothing of epsilon={self.epsilon:g} at "
-                f"delta={self.delta:g}.",
-                hint="Ask for fewer, or raise account.epsilon.",
-            ) from None
-        return replace(self, rooms=rooms, gaussian_budget=room)
+        if rooms:
+            try:
+                gaussian = rooms.budget(epsilon, delta * split.gaussian)
+            except ValueError:
+                raise ConfigError(
+                    f"account.rooms: {rooms} leave nothing of epsilon={epsilon:g} at "
+                    f"delta={delta:g}.",
+                    hint="Ask for fewer, or raise account.epsilon.",
+                ) from None
+        return cls(epsilon, delta, order, budget, split, gaussian, rooms)
 
     def charge(self, event: Event) -> Charge:
         """What an event takes; inf where a filter cannot admit its kind."""
@@ -167,30 +155,31 @@ class Cap:
         """Chance of one release that it reveals more than Gaussian noise does."""
         return self.delta * self.split.chances / MOST_CHANCES if self.split else 0.0
 
-    def _chances_fit(self, charges: Sequence[Charge]) -> bool:
-        """Whether the share of delta for chances pays for those that are charged."""
-        # privacy: the share and the budget are fixed at opening and never traded for each other
-        return not self._chance or self._chances(charges) <= MOST_CHANCES
-
-    def _chances(self, charges: Sequence[Charge]) -> int:
-        """How many of some charges take a chance to reveal all."""
+    def _takes(self, charge: Charge) -> tuple[int, int, int, int]:
+        """Chances, and steps, responses and allocations of the rooms, that a charge takes."""
         if not self.rooms:
-            return sum(charge.chance for charge in charges)
+            return int(charge.chance), 0, 0, 0
+        need = self.rooms.need(load(charge.event))
         # A training in its room is composed exactly, without a chance.
-        rests = [self.rooms.need(load(charge.event)).rest for charge in charges]
-        return sum(rest is not None and _takes_chance(dump(rest)) for rest in rests)
+        chance = need.rest is not None and _takes_chance(dump(need.rest))
+        return int(chance), *need.used
 
-    def _rooms_used(self, charges: Sequence[Charge]) -> Used:
-        """What some charges take of the rooms."""
-        if not self.rooms:
-            return 0, 0, 0
-        used = [self.rooms.need(load(charge.event)).used for charge in charges]
-        steps, responses, allocations = (sum(kind) for kind in zip((0, 0, 0), *used, strict=True))
-        return steps, responses, allocations
+    def _counts(self, charges: Sequence[Charge]) -> list[Meter]:
+        """What charges take of the chances that delta pays for, and of the rooms."""
+        # privacy: the share and the budget are fixed at opening and never traded for each other
+        wholes = (MOST_CHANCES if self._chance else 0, *self.rooms.wholes)
+        takes = list(map(self._takes, charges)) if any(wholes) else []
+        return [([one[n] for one in takes], whole) for n, whole in enumerate(wholes) if whole]
 
-    def _rooms_fit(self, charges: Sequence[Charge]) -> bool:
-        used = zip(self._rooms_used(charges), self.rooms.wholes, strict=True)
-        return all(count <= whole for count, whole in used)
+    def _rules(self, charges: Sequence[Charge]) -> Iterator[tuple[str, list[Meter]]]:
+        """The rules that are sums: each covers charges that are within all of its meters."""
+        yield "renyi" if self.order else "pure", [([one.loss for one in charges], self.budget)]
+        if self.split is None:
+            return
+        if self.gaussian_budget:
+            squares = [_mu_squared(one) for one in charges]
+            yield "gaussian", [(squares, self.gaussian_budget), *self._counts(charges)]
+        yield "pure", [([pure_loss(load(one.event)) for one in charges], self.epsilon)]
 
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
@@ -199,22 +188,14 @@ class Cap:
 
         ``repeats=False`` leaves out the rule for repeated events, which takes up to a second.
         """
+        charges = (*earlier, request)
         # One rule has to cover all charges together: none covers some and another the rest [B16].
-        losses = [charge.loss for charge in (*earlier, request)]
-        if self._within(losses, self.budget):
-            return "renyi" if self.order else "pure"
+        for rule, meters in self._rules(charges):
+            if all(_within(*meter, _EXACT[rule]) for meter in meters):
+                return rule
         if self.split is None:
             return None
-        room = self.gaussian_budget
-        charges = (*earlier, request)
-        squares = [charge.mu_squared for charge in charges]
-        covered = room and self._within(squares, room) and self._chances_fit(charges)
-        if covered and self._rooms_fit(charges):
-            return "gaussian"
         events = [load(charge.event) for charge in charges]
-        pure = [pure_loss(event) for event in events]
-        if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
-            return "pure"
         # The first release was chosen before anything was seen: its own certificate is enough.
         if not earlier:
             return "first" if epsilon_at(events[-1], self.delta) <= self.epsilon else None
@@ -234,27 +215,18 @@ class Cap:
         A lower bound for a sampled Gaussian, whose repeats take seconds to count exactly;
         ``admits`` does so for one request.
         """
-        charges = [*earlier, request]
-        rules = [([charge.loss for charge in charges], self.budget, MOST_COPIES)]
-        if self.gaussian_budget and self._chances_fit(earlier) and self._rooms_fit(earlier):
-            chances = self._chance and self._chances([request])
-            more = MOST_CHANCES - self._chances(earlier) if chances else MOST_COPIES
-            wants = self._rooms_used([request])
-            taken = self._rooms_used(earlier)
-            for whole, used, want in zip(self.rooms.wholes, taken, wants, strict=True):
-                more = min(more, max(0, whole - used) // want if want else more)
-            rules.append(([_mu_squared(charge) for charge in charges], self.gaussian_budget, more))
-        if self.split:
-            losses = [pure_loss(load(charge.event)) for charge in charges]
-            rules.append((losses, self.epsilon, MOST_COPIES))
         most = 1 if self.admits(earlier, request, repeats=not earlier) else 0
-        for losses, budget, limit in rules:
-            if not all(map(math.isfinite, losses)):
-                continue
-            *spent, each = map(self._exact, losses)
-            left = self._exact(budget) - sum(spent, Fraction(0))
-            fitting = limit if each == 0 else math.floor(left / each)
-            most = max(most, min(fitting, limit))
+        for rule, meters in self._rules((*earlier, request)):
+            exact, fitting = _EXACT[rule], [MOST_COPIES]
+            for amounts, whole in meters:
+                if not all(map(math.isfinite, amounts)):
+                    fitting.append(0)
+                    continue
+                *spent, each = map(exact, amounts)
+                left = exact(whole) - sum(spent, Fraction(0))
+                if each or left < 0:
+                    fitting.append(math.floor(left / each) if each else 0)
+            most = max(most, min(fitting))
         return most
 
     def room(self, earlier: Sequence[Charge], event: Event) -> float:
@@ -307,26 +279,16 @@ class Cap:
 
     def shares(self, charges: Sequence[Charge]) -> list[float]:
         """The share before the first charge and after each, in one pass: an account has many."""
-        wholes = (MOST_CHANCES if self._chance else 0, *self.rooms.wholes)
-        spent: Fraction | float = Fraction(0)
-        noise: Fraction | float = Fraction(0)
-        counts = [0] * len(wholes)
-        shares = [0.0]
-        for charge in charges:
-            spent += self._exact(charge.loss) if math.isfinite(charge.loss) else math.inf
-            rules = [float(spent) / self.budget] if self.budget else []
-            if self.gaussian_budget:
-                mu_squared = _mu_squared(charge)
-                noise += Fraction(mu_squared) if math.isfinite(mu_squared) else math.inf
-                takes = (
-                    self._chances([charge]) if self._chance else 0,
-                    *self._rooms_used([charge]),
-                )
-                counts = [count + more for count, more in zip(counts, takes, strict=True)]
-                used = [count / whole for count, whole in zip(counts, wholes, strict=True) if whole]
-                rules.append(max([float(noise) / self.gaussian_budget, *used]))
-            shares.append(min([1.0, *rules]))
-        return shares
+
+        def filled(amounts: Sequence[float], whole: float) -> list[float]:
+            exact = (self._exact(one) if math.isfinite(one) else math.inf for one in amounts)
+            return [float(spent) / whole for spent in accumulate(exact)]
+
+        full = [[1.0] * len(charges)]
+        for _, meters in islice(self._rules(charges), 2 if self.gaussian_budget else 1):
+            if all(whole for _, whole in meters):
+                full.append(list(map(max, zip(*(filled(*one) for one in meters), strict=True))))
+        return [0.0, *map(min, zip(*full, strict=True))]
 
     def spent_epsilon(self, charges: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, that a filter proves of the charges; at most the cap."""
@@ -338,12 +300,13 @@ class Cap:
         bounds = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
         mu_squared = math.fsum(_mu_squared(charge) for charge in charges)
         # privacy: chances beyond those that delta pays for leave no proof to the Gaussian filter
-        if self.split.gaussian and math.isfinite(mu_squared) and self._chances_fit(charges):
+        if self.split.gaussian and math.isfinite(mu_squared) and self._counts_fit(charges):
             delta = self.delta * self.split.gaussian
-            if not self.rooms:
+            if self.rooms:
+                _, *used = map(sum, zip(*map(self._takes, charges), strict=True))
+                bounds.append(self.rooms.epsilon(delta, mu_squared, (used[0], used[1], used[2])))
+            else:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
-            elif self._rooms_fit(charges):
-                bounds.append(self.rooms.epsilon(delta, mu_squared, self._rooms_used(charges)))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
@@ -356,24 +319,26 @@ class Cap:
         if not earlier:
             return self.epsilon
         # Beyond its chances or its rooms the Gaussian filter admits nothing more.
-        admits = self._chances_fit(earlier) and self._rooms_fit(earlier)
-        spent = math.fsum(map(_mu_squared, earlier)) if admits else math.inf
+        spent = math.fsum(map(_mu_squared, earlier)) if self._counts_fit(earlier) else math.inf
         mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
         return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
 
-    def _within(self, losses: Sequence[float | None], budget: float) -> bool:
-        """Whether losses are within a budget, without rounding in their sum."""
-        finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
-        if len(finite) < len(losses):
-            return False
-        # The exact sum, also of decimals, but for its last digit or two.
-        nearly = math.fsum(finite)
-        if abs(nearly - budget) > _NEAR * max(nearly, budget):
-            return nearly < budget
-        return sum(map(self._exact, finite), Fraction(0)) <= self._exact(budget)
+    def _counts_fit(self, charges: Sequence[Charge]) -> bool:
+        return all(_within(*one, Fraction) for one in self._counts(charges))
 
     def _exact(self, value: float) -> Fraction:
         return _decimal(value) if self.order is None else Fraction(value)
+
+
+def _within(amounts: Sequence[float], whole: float, exact: Callable[[float], Fraction]) -> bool:
+    """Whether amounts are within a whole, without rounding in their sum."""
+    if not all(map(math.isfinite, amounts)):
+        return False
+    # The exact sum, also of decimals, but for its last digit or two.
+    nearly = math.fsum(amounts)
+    if abs(nearly - whole) > _NEAR * max(nearly, whole):
+        return nearly < whole
+    return sum(map(exact, amounts), Fraction(0)) <= exact(whole)
 
 
 def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
@@ -432,23 +397,76 @@ def _decimal(value: float) -> Fraction:
     return Fraction(repr(value))
 
 
+_EXACT: Mapping[str, Callable[[float], Fraction]] = {
+    "renyi": Fraction,
+    "gaussian": Fraction,
+    "pure": _decimal,
+}
+"""How a rule reads what is summed."""
+
+
 @lru_cache(maxsize=4096)
-def charge_again(cap: Cap, event: str) -> Charge:
+def _charge_again(cap: Cap, event: str) -> Charge:
     """What an event, as the ledger stores it, takes from a cap; kept in memory."""
     return cap.charge(load(json.loads(event)))
 
 
 @lru_cache(maxsize=64)
-def policy_cap(epsilon: float, delta: float, split: Split | None) -> Cap:
-    """The cap of a policy's period, by the shares of its account; kept in memory."""
+def _period_cap(epsilon: float, delta: float, split: Split | None) -> Cap:
+    """The cap of a period, by the shares of its account; kept in memory."""
     return Cap.of(epsilon, delta, split)
 
 
-def caps_of(row: Row) -> tuple[Cap, Cap | None]:
-    """The lifetime cap and the period cap an account row fixed."""
-    split = split_of(row)
+@dataclass(frozen=True)
+class Limit:
+    """A cap that an account is held to: of its lifetime, or of a sliding window.
+
+    Attributes:
+        cap: The cap. That of a window follows from its epsilon, and is stored nowhere.
+        days: Length of its window; None for the lifetime's.
+        setting: Where its epsilon comes from.
+    """
+
+    cap: Cap
+    days: int | None = None
+    setting: str = "account.epsilon"
+
+    def charge(self, entry: Entry) -> Charge:
+        """What a release takes from it."""
+        if self.days is None:  # as it was charged
+            return Charge(entry.loss, entry.mu_squared, entry.event)
+        return _charge_again(self.cap, entry.event_text)
+
+    def counted(self, entries: Iterable[Entry], now: datetime) -> list[Entry]:
+        """The releases of its account that count now, in the order in which they leave a window.
+
+        A release draws at any time between its reservation and its end, so it counts all that time
+        and for a window's length after: whatever was drawn within a window is inside when the
+        window ends.
+        """
+        # RESERVED counts, too: otherwise two reservations could share what one of them needs.
+        charged = [entry for entry in entries if entry.is_charged]
+        if self.days is None:
+            return charged
+        start = now - timedelta(days=self.days)
+        inside = [entry for entry in charged if entry.open or entry.changed_at > start]
+        return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
+
+    def charges(self, entries: Iterable[Entry], now: datetime) -> list[Charge]:
+        """What is charged to it now, in that order."""
+        return [self.charge(entry) for entry in self.counted(entries, now)]
+
+
+def limits_of(row: Row, slack: float = 0.0) -> list[Limit]:
+    """The caps of an account: of its lifetime, of its period and of its policy's period.
+
+    Args:
+        row: The account.
+        slack: Part by which epsilons may be exceeded: what sums differ by between machines.
+    """
+    split, more = split_of(row), 1 + slack
     lifetime = Cap(
-        row["epsilon"],
+        row["epsilon"] * more,
         row["delta"],
         row["renyi_order"],
         row["budget"],
@@ -456,30 +474,18 @@ def caps_of(row: Row) -> tuple[Cap, Cap | None]:
         row["gaussian_budget"],
         rooms_of(row),
     )
-    if row["period_days"] is None:
-        return lifetime, None
-    period = Cap(
-        row["period_epsilon"],
-        row["delta"],
-        row["period_order"],
-        row["period_budget"],
-        split,
-        row["period_gaussian_budget"],
-    )
-    return lifetime, period
-
-
-def policy_period(row: Row) -> tuple[int, Cap] | None:
-    """Days and cap of the period that an account's policy holds it to; None if its own does."""
-    terms = Terms.load(row["terms"])
-    days, epsilon = terms.period_days, terms.period_epsilon
-    if days is None or epsilon is None:
-        return None
-    if row["period_days"] is not None and (
-        row["period_days"] >= days and row["period_epsilon"] <= epsilon
-    ):
-        return None
-    return days, policy_cap(epsilon, row["delta"], split_of(row))
+    period = Terms.load(row["terms"]).period
+    windows = [(row["period_days"], row["period_epsilon"], "account.period.epsilon")]
+    if period is not None:
+        windows.append((period.days, period.epsilon, "the policy's period.epsilon"))
+    return [
+        Limit(lifetime),
+        *(
+            Limit(_period_cap(epsilon * more, row["delta"], split), days, setting)
+            for days, epsilon, setting in windows
+            if days is not None
+        ),
+    ]
 
 
 _ADD_REMOVE = {SampledGaussian: "sampled Gaussian", RandomAllocation: "random allocation"}
@@ -506,27 +512,3 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
             f"{names[0]} does not hold.",
             hint="Use a dataset and account with add_remove or replace_null.",
         )
-
-
-@dataclass(frozen=True)
-class Filter:
-    """A cap, the charges it holds, and the charge a release asks for.
-
-    Attributes:
-        cap: The cap.
-        charges: What is charged to it, in the order in which it leaves the window.
-        request: What the release would be charged.
-        days: Length of its window; None for the lifetime's.
-        setting: Where its epsilon comes from.
-    """
-
-    cap: Cap
-    charges: tuple[Charge, ...]
-    request: Charge
-    days: int | None = None
-    setting: str = "account.epsilon"
-
-    @property
-    def takes(self) -> float:
-        """Part of the whole cap that the release takes, by the filter it weighs least in."""
-        return self.cap.share([self.request])

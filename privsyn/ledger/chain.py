@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,15 +18,14 @@ from sqlalchemy.engine import Connection
 
 from privsyn.errors import VerificationError
 from privsyn.ledger import schema
-from privsyn.ledger.entries import Change, State
+from privsyn.ledger.entries import Change, State, canonical, source_key
 from privsyn.ledger.schema import moment, stamp
 
 OPENED = "OPENED"
-RENAMED = "RENAMED"
 DERIVED = "DERIVED"
 VALIDATED = "VALIDATED"
 TERMS = "TERMS"
-"""Changes that are no state: an account is opened, its column renamed; a release has offspring;
+"""Changes that are no state: an account is opened; a release has offspring;
 a validation was written; an account got other terms."""
 
 REQUESTED, APPROVED, REJECTED = "REQUESTED", "APPROVED", "REJECTED"
@@ -54,12 +53,6 @@ BEFORE: Mapping[str, tuple[State | None, ...]] = {
 UNBEGUN: Mapping[str, None] = dict.fromkeys(
     ("scratch", "host", "nonce", "artifact_sha256", "certificate_sha256", "reason", "reserved_by")
 )
-
-
-def canonical(value: Any) -> str:
-    """JSON with one spelling: sorted keys, no spaces, ASCII, no NaN."""
-    # Hashes are over this text: a change of spelling would break every chain there is.
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(
@@ -135,12 +128,6 @@ def behind(connection: Connection, clock: datetime) -> str:
     )
 
 
-def _secret(connection: Connection) -> bytes:
-    """The ledger's secret, which is on no certificate and in no row."""
-    query = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == "source")
-    return bytes.fromhex(connection.execute(query).scalar_one())
-
-
 def append(
     connection: Connection,
     at: datetime,
@@ -167,7 +154,11 @@ def append(
     seq += 1
     # privacy: certificates name rows by hash, and a time has few values to try without the secret
     content = canonical({**body, "at": time, "previous": previous, "seq": seq})
-    body["salt"] = hmac.digest(_secret(connection), content.encode(), "sha256")[:SALT_BYTES].hex()
+    secret = source_key(connection)
+    if secret is None:
+        raise broken("its secret is gone")
+    salt = hmac.digest(bytes.fromhex(secret), content.encode(), "sha256")
+    body["salt"] = salt[:SALT_BYTES].hex()
     text = canonical(body)
     made = digest(seq, time, account, release_id, change, text, previous)
     row = Change(seq, time, account, release_id, change, body, previous, made)
@@ -178,7 +169,7 @@ def append(
     if change in (*NOTES, *DECISIONS, REQUESTED):  # charges nothing and changes no table
         return row
     values = project(row)
-    if change in (RENAMED, TERMS):
+    if change == TERMS:
         connection.execute(
             sa.update(schema.accounts).where(schema.accounts.c.name == account).values(values)
         )
@@ -205,8 +196,6 @@ def project(row: Change) -> dict[str, Any]:
         # The table holds the key itself: audit compares the digest with that.
         del body["key_sha256"]
         return {"name": row.account, "opened_at": row.at, "terms": None, **body}
-    if row.change == RENAMED:
-        return {"unit_column": body["unit_column"]}
     if row.change == TERMS:
         return {"terms": canonical(body["terms"])}
     values = {"state": str(row.change), "changed_at": row.at, **body}
@@ -223,12 +212,12 @@ def project(row: Change) -> dict[str, Any]:
 
 
 def walk(
-    connection: Connection, release_id: str | None = None, change: str | None = None
+    connection: Connection, release_id: str | None = None, changes: Collection[str] | None = None
 ) -> Iterator[Change]:
-    """The rows of the history, of a release or a kind of change if given, oldest first."""
+    """The rows of the history, of a release or of some changes if given, oldest first."""
     query = sa.select(schema.history).order_by(schema.history.c.seq)
-    if change is not None:
-        query = query.where(schema.history.c.change == change)
+    if changes is not None:
+        query = query.where(schema.history.c.change.in_(changes))
     if release_id is not None:
         query = query.where(schema.history.c.release_id == release_id)
     for row in connection.execute(query):

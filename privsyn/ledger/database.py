@@ -8,6 +8,7 @@ Waiting is bounded, then ``LedgerUnavailable``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from privsyn.errors import (
     BudgetError,
@@ -34,7 +35,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger import chain, entries, schema
 from privsyn.ledger.entries import ENDED, Change
-from privsyn.ledger.schema import migrate, stamp, version
+from privsyn.ledger.schema import stamp
 
 CONNECT_SECONDS = 5
 SILENT: dict[str, int] = {
@@ -114,28 +115,19 @@ class Database:
             event.listen(self._engine, "begin", self._begin_postgres)
 
     @contextmanager
-    def read(self) -> Iterator[Connection | None]:
-        """A transaction that sees one state of the ledger; None where there is no ledger yet."""
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the ledger; an empty one where there is none yet."""
         with self._translate_errors():
-            if self._missing():
-                yield None
-                return
-            if not self._ready:
+            there = not self._missing()
+            if there and not self._ready:
                 with self._engine.connect() as connection, connection.begin():
-                    number = version(connection)
-                if number == 0:
-                    yield None
-                    return
-                # A question must not fail on an older schema: the columns it reads may be missing.
-                if number < schema.latest():
-                    self._prepare()
-                self._ready = True
+                    there = self._ready = schema.is_there(connection)
+            engine = self._engine if there else _empty()
             # A SQLite transaction sees one state by itself. PostgreSQL needs the level for it.
-            options = {} if self._path else {"isolation_level": "REPEATABLE READ"}
-            with self._engine.connect() as raw:
-                connection = raw.execution_options(**options)
-                with connection.begin():
-                    yield connection
+            if engine.dialect.name == "postgresql":
+                engine = engine.execution_options(isolation_level="REPEATABLE READ")
+            with engine.connect() as connection, connection.begin():
+                yield connection
 
     @contextmanager
     def write(self, *, create: bool = False) -> Iterator[Connection]:
@@ -146,17 +138,9 @@ class Database:
                 never is: an empty ledger in its place would have nothing spent.
         """
         with self._translate_errors():
-            if self._missing():
-                if not create:
-                    raise LedgerUnavailable(
-                        f"ledger {self.where} does not exist.",
-                        hint="Check services.ledger, or restore the file from its backup.",
-                    )
+            if create and self._missing():
                 self._create_file()
-            if not self._ready:
-                self._prepare()
-                self._ready = True
-            with self._write() as connection:
+            with self._connect() as connection, connection.begin():
                 chain.lock(connection)
                 yield connection
 
@@ -221,7 +205,7 @@ class Database:
                     at=stamp(self.clock()),
                     error=type(error).__name__,
                     message=str(error)[: chain.LONGEST_REASON],
-                    refused_by=chain.canonical(who)
+                    refused_by=entries.canonical(who)
                     if (who := self.requester(connection))
                     else None,
                     **request,
@@ -232,24 +216,22 @@ class Database:
         """A connection of its own for a process that writes often, such as at every draw."""
         return OpenConnection(self)
 
-    def connect(self) -> Connection:
-        """A connection to write with; the caller closes it."""
-        with self._translate_errors():
-            if self._missing():
-                raise LedgerUnavailable(f"ledger {self.where} does not exist.")
-            if not self._ready:
-                self._prepare()
-                self._ready = True
-            return self._engine.connect().execution_options(privsyn_write=True)
+    def _connect(self) -> Connection:
+        """A connection to write with, whose ledger has its tables; the caller closes it."""
+        self._refuse_missing()
+        writing = self._engine.execution_options(privsyn_write=True)
+        if not self._ready:
+            with writing.begin() as connection:
+                schema.create(connection)
+            self._ready = True
+        return writing.connect()
 
-    @contextmanager
-    def on(self, connection: Connection) -> Iterator[Connection]:
-        """A durable transaction on such a connection, rolled back on any exception."""
-        with self._translate_errors():
-            if self._missing():
-                raise LedgerUnavailable(f"ledger {self.where} does not exist.")
-            with connection.begin():
-                yield connection
+    def _refuse_missing(self) -> None:
+        if self._missing():
+            raise LedgerUnavailable(
+                f"ledger {self.where} does not exist.",
+                hint="Check services.ledger, or restore the file from its backup.",
+            )
 
     def _missing(self) -> bool:
         """Whether there is no SQLite file yet."""
@@ -264,17 +246,6 @@ class Database:
                 hint="Restore it from its backup: a fresh ledger would forget what is spent.",
             )
         return True
-
-    def _prepare(self) -> None:
-        with self._write() as connection:
-            migrate(connection)
-
-    @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self._engine.connect() as raw:
-            connection = raw.execution_options(privsyn_write=True)
-            with connection.begin():
-                yield connection
 
     def _open_sqlite(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -357,11 +328,14 @@ class OpenConnection:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A durable transaction, rolled back on any exception."""
-        if self._connection is None:
-            self._connection = self._database.connect()
+        database = self._database
         try:
-            with self._database.on(self._connection) as connection:
-                yield connection
+            with database._translate_errors():
+                if self._connection is None:
+                    self._connection = database._connect()
+                database._refuse_missing()
+                with self._connection.begin():
+                    yield self._connection
         except LedgerUnavailable:  # whether it was committed is not known: the next look tells
             self.close()
             raise
@@ -416,6 +390,17 @@ def session_user(connection: Connection) -> dict[str, str]:
     if connection.dialect.name != "postgresql":
         return {}
     return {"db_user": str(connection.exec_driver_sql("SELECT session_user").scalar_one())}
+
+
+@functools.cache
+def _empty() -> sa.Engine:
+    """A ledger in memory that nobody has written in: it answers where there is none."""
+    here = {"check_same_thread": False}
+    engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=here)
+    with engine.begin() as connection:
+        schema.metadata.create_all(connection)
+        connection.execute(sa.insert(schema.head).values(id=1, seq=0, hash=chain.GENESIS))
+    return engine
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import ApprovalNeeded
-from privsyn.ledger import schema
-from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, canonical, walk
-from privsyn.ledger.entries import Change, as_plain
+from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, walk
+from privsyn.ledger.entries import Change, as_plain, canonical
 from privsyn.ledger.schema import moment
+from privsyn.ledger.spec import ReleaseRequest, Terms
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
@@ -89,7 +88,7 @@ class Decision:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return as_plain(self, "people") | {"what": str(self.what)}
+        return as_plain(self, "people")
 
 
 def cost_digest(
@@ -110,27 +109,36 @@ def cost_digest(
 
 def of_release(connection: Connection, release_id: str) -> list[Decision]:
     """The decisions on a release and what was made from it, oldest first."""
-    return [Decision.of(row) for row in walk(connection, release_id) if row.change in DECISIONS]
+    return [Decision.of(row) for row in walk(connection, release_id, DECISIONS)]
 
 
-def of_accounts(connection: Connection, account: str | None) -> Iterator[Decision]:
-    """The decisions of an account, or of all, oldest first."""
-    seqs = sa.select(schema.history.c.release_id).where(schema.history.c.change.in_(DECISIONS))
-    if account is not None:
-        seqs = seqs.where(schema.history.c.account == account)
-    releases = dict.fromkeys(connection.execute(seqs.order_by(schema.history.c.seq)).scalars())
-    decided = [one for release in releases for one in of_release(connection, release)]
-    yield from sorted(decided, key=lambda one: one.seq)
+def of_account(connection: Connection, account: str) -> list[Decision]:
+    """The decisions of an account, oldest first."""
+    rows = walk(connection, changes=DECISIONS)
+    return [Decision.of(row) for row in rows if row.account == account]
 
 
 def request_of(connection: Connection, release_id: str, digest: str | None = None) -> Change | None:
     """The newest request to approve a cost, of a release, or with this digest."""
-    requests = [
-        row
-        for row in walk(connection, release_id)
-        if row.change == REQUESTED and digest in (None, row.body["digest"])
-    ]
+    rows = walk(connection, release_id, (REQUESTED,))
+    requests = [row for row in rows if digest in (None, row.body["digest"])]
     return requests[-1] if requests else None
+
+
+def of_spend(
+    decisions: Sequence[Decision],
+    terms: Terms,
+    request: ReleaseRequest,
+    digest: str,
+    name: str,
+    asker: str | None,
+) -> Decision | None:
+    """The approval of a cost; None where none is asked for. See ``standing``."""
+    above, two_people = terms.asked.spend_above, terms.asked.two_people
+    # The epsilon is priced from the event: what the plan claims cannot keep it below the limit.
+    if above is None or request.epsilon <= above:
+        return None
+    return standing(decisions, What.SPEND, digest, name=name, asker=asker, two_people=two_people)
 
 
 def standing(

@@ -9,8 +9,7 @@ ends it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -58,7 +57,7 @@ class DrawRows:
         """
         with self._connection.write() as connection:
             self._check(connection)
-            return rows_of(connection, self._lease.release_id, self._lease.part)
+            return _rows(connection, self._lease.release_id, self._lease.part)
 
     def append(self, number: int, bodies: Sequence[bytes]) -> None:
         """Write rows, durably, all or none; ``number`` is the first one's.
@@ -111,17 +110,32 @@ class SealedDraws:
             BudgetError: It is not pinned, and has begun or ended.
         """
         with self._database.write() as connection:
-            return pin(connection, release_id, row, self._database.clock())
+            known = _find_pin(connection, release_id)
+            if known is not None:
+                return known
+            # After it began its draws may lie elsewhere: a second place would draw them again.
+            check_state(entry_row(connection, release_id), State.RESERVED)
+            connection.execute(
+                sa.insert(schema.vault).values(
+                    release_id=release_id, made_at=stamp(self._database.clock()), **asdict(row)
+                )
+            )
+            return row
 
     def find_pin(self, release_id: str) -> VaultRow | None:
         """What pins a release to a vault; None where nothing does, or it has ended."""
         with self._database.read() as connection:
-            return find_pin(connection, release_id) if connection else None
+            return _find_pin(connection, release_id)
 
     def create(self, release_id: str, part: str, header: bytes) -> bytes:
         """The sealed header of a part's journal: ``header``, unless there is one."""
         with self._database.write() as connection:
-            return create(connection, release_id, part, header)
+            check_state(entry_row(connection, release_id), State.BEGUN)
+            bodies = _rows(connection, release_id, part)
+            if not bodies:
+                row = {"release_id": release_id, "part": part, "number": 0, "token": 0}
+                connection.execute(sa.insert(schema.draws).values(row | {"body": header}))
+            return bodies[0] if bodies else header
 
     def rows(
         self, release_id: str, part: str, start: int = 0, most: int | None = None
@@ -131,16 +145,14 @@ class SealedDraws:
         Those from number ``start`` on, ``most`` at most.
         """
         with self._database.read() as connection:
-            if connection is None:
-                return []
-            return rows_of(connection, release_id, part, start, most)
+            return _rows(connection, release_id, part, start, most)
 
     def open(self, lease: Lease) -> DrawRows:
         """The rows of a part, to be read and added to by the holder of its lease."""
         return DrawRows(self._database, lease)
 
 
-def rows_of(
+def _rows(
     connection: Connection, release_id: str, part: str, start: int = 0, most: int | None = None
 ) -> list[bytes]:
     """The rows of a part, oldest first: from a number on, so many at most.
@@ -165,18 +177,7 @@ def rows_of(
     return [body for _, body in rows]
 
 
-def create(connection: Connection, release_id: str, part: str, header: bytes) -> bytes:
-    """The header of a part's journal: made if there is none. Inside a ledger's write."""
-    check_state(entry_row(connection, release_id), State.BEGUN)
-    bodies = rows_of(connection, release_id, part)
-    if bodies:
-        return bodies[0]
-    row = {"release_id": release_id, "part": part, "number": 0, "token": 0, "body": header}
-    connection.execute(sa.insert(schema.draws).values(row))
-    return header
-
-
-def find_pin(connection: Connection, release_id: str) -> VaultRow | None:
+def _find_pin(connection: Connection, release_id: str) -> VaultRow | None:
     """What pins a release to the vault, if anything does."""
     table = schema.vault
     query = sa.select(table).where(table.c.release_id == release_id)
@@ -184,23 +185,3 @@ def find_pin(connection: Connection, release_id: str) -> VaultRow | None:
     if row is None:
         return None
     return VaultRow(row["key_id"], bytes(row["wrapped_key"]), row["nonce"], row["shards"])
-
-
-def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -> VaultRow:
-    """Pin a release that has not begun, once: of two processes that start at once one wins."""
-    known = find_pin(connection, release_id)
-    if known is not None:
-        return known
-    # After it began its draws may lie elsewhere: a second place would draw them again.
-    check_state(entry_row(connection, release_id), State.RESERVED)
-    connection.execute(
-        sa.insert(schema.vault).values(
-            release_id=release_id,
-            key_id=row.key_id,
-            wrapped_key=row.wrapped_key,
-            nonce=row.nonce,
-            shards=row.shards,
-            made_at=stamp(now),
-        )
-    )
-    return row

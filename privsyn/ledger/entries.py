@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic_core import to_jsonable_python
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
@@ -35,6 +37,12 @@ class State(StrEnum):
     VOID = "VOID"
 
 
+def canonical(value: Any) -> str:
+    """JSON with one spelling: sorted keys, no spaces, ASCII, no NaN."""
+    # Hashes are over this text: a change of spelling would break every chain there is.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 ENDED = (State.COMMITTED, State.LOST, State.VOID)
 """Of these nothing can be drawn any more: their intermediates are of no use to anybody."""
 
@@ -51,7 +59,6 @@ class Entry:
         state: Where it stands.
         event: The privacy event, as ``privsyn.dp.events.dump`` writes it.
         loss: Renyi loss (nats) at the account's order; pure epsilon where the account's delta is 0.
-        period_loss: Likewise at the order of the period cap; None without one.
         mu_squared: Squared mu of its Gaussian DP; None in an account without such a filter.
         epsilon: Guarantee of this release alone.
         delta: Guarantee of this release alone.
@@ -74,7 +81,6 @@ class Entry:
     state: State
     event: Mapping[str, Any]
     loss: float
-    period_loss: float | None
     epsilon: float
     delta: float
     reserved_at: datetime
@@ -87,6 +93,11 @@ class Entry:
     reason: str | None = None
     mu_squared: float | None = None
     reserved_by: Mapping[str, str] | None = None
+
+    @cached_property
+    def event_text(self) -> str:
+        """The event, as the ledger stores it."""
+        return canonical(self.event)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -121,13 +132,11 @@ class DatasetSource:
         version: The dataset's version.
         fingerprint: Keyed hash of its content, with the ledger's source key.
         same: Whether a file with the content of another version may be paid for again.
-        strict: Whether a file that another account has paid for is refused.
     """
 
     version: str
     fingerprint: str
     same: bool = False
-    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,19 +220,8 @@ class Change:
 
 def as_plain(value: Any, *without: str) -> dict[str, Any]:
     """A dataclass's fields as JSON values."""
-    out: dict[str, Any] = {}
-    for item in fields(value):
-        if item.name in without:
-            continue
-        content = getattr(value, item.name)
-        if isinstance(content, datetime):
-            content = content.isoformat()
-        elif isinstance(content, Mapping):
-            content = dict(content)
-        elif hasattr(content, "__dataclass_fields__"):
-            content = as_plain(content)
-        out[item.name] = content
-    return out
+    plain: dict[str, Any] = to_jsonable_python(value, exclude=set(without))
+    return plain
 
 
 def describe_requester(who: Mapping[str, str] | None) -> str:
@@ -270,22 +268,22 @@ def release_ids(connection: Connection, account: str) -> set[str]:
 
 def entries_of(connection: Connection, account: str | None) -> list[Entry]:
     """The entries of an account, or of all, oldest first."""
-    query = sa.select(schema.entries).order_by(schema.entries.c.number)
-    if account is not None:
-        query = query.where(schema.entries.c.account == account)
-    return [entry_of(dict(row)) for row in connection.execute(query).mappings()]
+    return list(map(entry_of, _rows(connection, schema.entries, account)))
 
 
 def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
     """The refusals of an account, or of all, oldest first."""
-    query = sa.select(schema.refusals).order_by(schema.refusals.c.number)
+    return [
+        Refusal(**row | {"at": moment(row["at"]), "refused_by": _who(row["refused_by"])})
+        for row in _rows(connection, schema.refusals, account)
+    ]
+
+
+def _rows(connection: Connection, table: sa.Table, account: str | None) -> list[dict[str, Any]]:
+    query = sa.select(table).order_by(table.c.number)
     if account is not None:
-        query = query.where(schema.refusals.c.account == account)
-    refusals = []
-    for row in connection.execute(query).mappings():
-        when, who = moment(row["at"]), _who(row["refused_by"])
-        refusals.append(Refusal(**(dict(row) | {"at": when, "refused_by": who})))
-    return refusals
+        query = query.where(table.c.account == account)
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def sources(
@@ -307,10 +305,13 @@ def sources(
     return [Source(*row) for row in connection.execute(query)]
 
 
-def source_key(connection: Connection) -> str:
-    """The secret that sources are hashed with, in hex."""
+def source_key(connection: Connection) -> str | None:
+    """The ledger's secret, in hex: sources are hashed with it; None where there is no ledger.
+
+    It is on no certificate and in no row.
+    """
     query = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == "source")
-    return str(connection.execute(query).scalar_one())
+    return connection.execute(query).scalar()
 
 
 def made_before(
@@ -334,9 +335,9 @@ def made_before(
     return None
 
 
-def entry_row(connection: Connection | None, release_id: str) -> Entry:
+def entry_row(connection: Connection, release_id: str) -> Entry:
     """The entry of a release that must exist."""
-    entry = find_entry(connection, release_id) if connection else None
+    entry = find_entry(connection, release_id)
     if entry is None:
         raise BudgetError(
             f"release {release_id} is not in the ledger.", hint="See: privsyn ledger entries"

@@ -13,7 +13,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +94,7 @@ def _start_time(pid: int) -> int | None:
     return None if state in "ZX" else int(rest[18])  # a zombie draws nothing any more
 
 
+@dataclass(eq=False, repr=False)
 class Lease:
     """The right to draw one part of a release, kept alive by a thread while in a ``with`` block.
 
@@ -104,24 +105,18 @@ class Lease:
         ttl: Seconds it lives after each renewal.
     """
 
-    def __init__(
-        self,
-        release_id: str,
-        part: str,
-        token: int,
-        ttl: float,
-        renew: Callable[[Lease], None],
-        free: Callable[[Lease], None],
-        confirmed: float,
-    ) -> None:
-        self.release_id, self.part, self.token, self.ttl = release_id, part, token, ttl
-        self._renew, self._free = renew, free
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: PrivsynError | None = None
-        self._trouble: LedgerUnavailable | None = None
-        self._confirmed = confirmed
-        self._steps: Callable[[], int] = lambda: 0
+    release_id: str
+    part: str
+    token: int
+    ttl: float
+    _renew: Callable[[Lease], None]
+    _free: Callable[[Lease], None]
+    _confirmed: float
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _failure: PrivsynError | None = None
+    _trouble: LedgerUnavailable | None = None
+    _steps: Callable[[], int] = lambda: 0
 
     @property
     def steps(self) -> int:
@@ -233,7 +228,24 @@ class Leases:
         started = elapsed()
         with self._database.write() as connection:
             check_state(entry_row(connection, release_id), State.BEGUN)
-            token = take(connection, release_id, part, ttl, self._database.clock())
+            row, now = _row(connection, release_id, part), self._database.clock()
+            if row is not None and _live(row, now):
+                raise LeaseHeld(
+                    f"release {release_id}, {part}: process {row['pid']} on {row['host']} is "
+                    "drawing it.",
+                    hint=f"Wait for it, or until its lease runs out at {row['expires_at']}.",
+                )
+            # Never reused, so that a holder that slept through a takeover finds out.
+            token = row["token"] + 1 if row is not None else 1
+            values = asdict(Holder.me()) | {
+                "token": token,
+                "expires_at": stamp(now + timedelta(seconds=ttl)),
+            }
+            if row is None:
+                values |= {"release_id": release_id, "part": part, "steps": 0}
+                connection.execute(sa.insert(leases).values(values))
+            else:
+                connection.execute(sa.update(leases).where(*_key(release_id, part)).values(values))
         return Lease(release_id, part, token, ttl, self.renew, self.release, started)
 
     def renew(self, lease: Lease) -> None:
@@ -248,13 +260,15 @@ class Leases:
             entry = entry_row(connection, lease.release_id)
             if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
                 check_state(entry, State.BEGUN)
-            extend(connection, lease, self._database.clock())
+            check(connection, lease)
+            until = stamp(self._database.clock() + timedelta(seconds=lease.ttl))
+            connection.execute(_update(lease).values(expires_at=until))
         lease.confirm(started)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back; nothing happens if it was overtaken."""
+        """Give a lease back; its token stays used. Nothing happens if it was overtaken."""
         with self._database.write() as connection:
-            free(connection, lease)
+            connection.execute(_update(lease).values(machine=None))
 
     def check_idle(self, release_id: str) -> None:
         """Refuse where another live process draws a part of a release. Holds nothing.
@@ -263,56 +277,22 @@ class Leases:
             LeaseHeld: Names the process and the part.
         """
         with self._database.read() as connection:
-            if connection is not None:
-                check_idle(connection, release_id, self._database.clock(), but_mine=True)
+            check_idle(connection, release_id, self._database.clock(), but_mine=True)
 
     def parts(self, release_id: str) -> dict[str, int]:
         """Every part of a release that a process ever held: the draws it had on file, at least.
 
         A part that is not here was never drawn. See ``acquire`` for when the count is told.
         """
+        query = sa.select(leases.c.part, leases.c.steps).where(leases.c.release_id == release_id)
         with self._database.read() as connection:
-            return parts(connection, release_id) if connection else {}
+            return {row.part: row.steps for row in connection.execute(query)}
 
 
 def elapsed() -> float:
     """Seconds on a clock that is never set, and that counts sleep where the system has such one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux: monotonic() stands still in a sleep
     return time.monotonic() if clock is None else time.clock_gettime(clock)
-
-
-def take(connection: Connection, release_id: str, part: str, ttl: float, now: datetime) -> int:
-    """Hold a part, if nobody alive does.
-
-    Returns:
-        The new token.
-
-    Raises:
-        LeaseHeld: Somebody does.
-    """
-    row = _row(connection, release_id, part)
-    if row is not None and _live(row, now):
-        raise LeaseHeld(
-            f"release {release_id}, {part}: process {row['pid']} on {row['host']} is drawing it.",
-            hint=f"Wait for it, or until its lease runs out at {row['expires_at']}.",
-        )
-    # Never reused, so that a holder that slept through a takeover finds out.
-    token = row["token"] + 1 if row is not None else 1
-    me = Holder.me()
-    values = {
-        "token": token,
-        "machine": me.machine,
-        "host": me.host,
-        "pid": me.pid,
-        "started": me.started,
-        "expires_at": stamp(now + timedelta(seconds=ttl)),
-    }
-    if row is None:
-        values |= {"release_id": release_id, "part": part, "steps": 0}
-        connection.execute(sa.insert(leases).values(values))
-    else:
-        connection.execute(sa.update(leases).where(*_key(release_id, part)).values(values))
-    return token
 
 
 def check(connection: Connection, lease: Lease, *, hold: bool = False) -> None:
@@ -335,34 +315,11 @@ def check(connection: Connection, lease: Lease, *, hold: bool = False) -> None:
         )
 
 
-def extend(connection: Connection, lease: Lease, now: datetime) -> None:
-    """Let a lease live on, if it is its part's newest."""
-    check(connection, lease)
-    connection.execute(
-        sa.update(leases)
-        .where(*_key(lease.release_id, lease.part))
-        .values(expires_at=stamp(now + timedelta(seconds=lease.ttl)), steps=_grown(lease))
-    )
-
-
-def free(connection: Connection, lease: Lease) -> None:
-    """Give a lease back. Its token stays used. Nothing happens if it was overtaken."""
-    connection.execute(
-        sa.update(leases)
-        .where(*_key(lease.release_id, lease.part), leases.c.token == lease.token)
-        .values(machine=None, steps=_grown(lease))
-    )
-
-
-def _grown(lease: Lease) -> sa.ColumnElement[int]:
-    """The count of draws, which never gets less."""
-    return sa.case((leases.c.steps < lease.steps, lease.steps), else_=leases.c.steps)
-
-
-def parts(connection: Connection, release_id: str) -> dict[str, int]:
-    """Every part of a release that was ever leased, with its last reported count of draws."""
-    query = sa.select(leases.c.part, leases.c.steps).where(leases.c.release_id == release_id)
-    return {row.part: row.steps for row in connection.execute(query)}
+def _update(lease: Lease) -> sa.Update:
+    """Of a lease's row, if it is its part's newest; the count of draws never gets less."""
+    steps = sa.case((leases.c.steps < lease.steps, lease.steps), else_=leases.c.steps)
+    newest = leases.c.token == lease.token
+    return sa.update(leases).where(*_key(lease.release_id, lease.part), newest).values(steps=steps)
 
 
 def check_idle(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:

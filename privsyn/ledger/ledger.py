@@ -74,10 +74,10 @@ class Ledger:
     def exists(self) -> bool:
         """Whether there is a ledger at all: something was written in it."""
         with self.database.read() as connection:
-            return connection is not None and chain.length(connection) != 0
+            return chain.length(connection) != 0
 
     def migrate(self) -> None:
-        """Create the ledger's tables, or bring them up to date: as their owner, where roles differ.
+        """Create the ledger's tables: as their owner, where roles differ.
 
         Every write does so by itself where its role may.
         """
@@ -87,12 +87,12 @@ class Ledger:
     def clock_note(self) -> str:
         """What to say of a clock that is well behind the ledger's time; empty where it is not."""
         with self.database.read() as connection:
-            return chain.behind(connection, self.database.clock()) if connection else ""
+            return chain.behind(connection, self.database.clock())
 
     def history(self, release_id: str | None = None) -> list[Change]:
         """Every change of state of a release, or of the whole ledger, oldest first."""
         with self.database.read() as connection:
-            return list(chain.walk(connection, release_id)) if connection else []
+            return list(chain.walk(connection, release_id))
 
     def check(self) -> None:
         """Check what every balance is computed from: the chain, and the tables against it.
@@ -101,8 +101,7 @@ class Ledger:
             VerificationError: Names the row that does not agree.
         """
         with self.database.read() as connection:
-            if connection is not None:
-                audit.check_account(connection, None)
+            audit.check_account(connection, None)
 
     def verify(self) -> LedgerAudit:
         """Check the hash chain, the tables, the cost of every event and the caps.
@@ -111,9 +110,6 @@ class Ledger:
             VerificationError: Names the row that does not agree.
         """
         with self.database.read() as connection:
-            # No file: nothing was spent, and that is in order.
-            if connection is None:
-                return LedgerAudit(rows=0, accounts=0, entries=0, head=chain.GENESIS)
             return audit.verify(connection)
 
 

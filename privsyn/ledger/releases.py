@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from math import isclose, isfinite
+from math import inf, isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -24,10 +24,9 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger import audit, balances, chain, entries, leases, schema
-from privsyn.ledger.accounts import account_of
 from privsyn.ledger.approvals import Approvals
 from privsyn.ledger.balances import Fill
-from privsyn.ledger.caps import caps_of, check_kind
+from privsyn.ledger.caps import check_kind, limits_of
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import cost_digest
@@ -99,7 +98,7 @@ class Releases:
             ApprovalNeeded: It costs more than may be spent unasked, and nobody has approved it;
                 the request is then on record.
             BudgetError: The account does not take events of this kind; or another account has paid
-                for the file, and the source is strict.
+                for the file.
             DataError: The file changed under its version, or is that of another version.
             VerificationError: The release is known with another cost, method or account; or the
                 chain or the account's rows were edited, so that no balance can be trusted.
@@ -107,63 +106,58 @@ class Releases:
         check_name("release id", release_id)
         self._price(account, event, method, guarantee)
         request = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
-        with (
-            self._database.record_refusals(release_id, account, **request),
-            self._requests(account, release_id, event, method=method, guarantee=guarantee),
-            self._database.write() as connection,
-        ):
-            row = account_row(connection, account)
-            # An edited row could make room in the account: nothing is charged on a broken chain.
-            audit.check_account(connection, account)
-            spec = spec_of(row)
-            check_kind(spec, event)
-            lifetime, period = caps_of(row)
-            charge = lifetime.charge(event)
-            loss, period_loss = charge.loss, period.charge(event).loss if period else None
-            entry = entries.find_entry(connection, release_id)
-            if entry is not None:
-                # Retries reserve again. The same id at another cost is another plan.
-                check_entry(entry, account, method, (loss, period_loss))
-                if source is not None and entry.state is not State.BEGUN:
-                    check_source(connection, account, entry, source)
-            elif source is not None:
-                check_source(connection, account, None, source)
-            # Two accounts on one file would each admit a whole cap of the same people's privacy.
-            if source is not None and (
-                entry is None or not counts_for_rules(connection, entry, source)
+        try:
+            with (
+                self._database.record_refusals(release_id, account, **request),
+                self._database.write() as connection,
             ):
-                check_paid_elsewhere(connection, account, source)
-            if entry is not None and entry.is_charged:
+                row = account_row(connection, account)
+                # An edited row could make room: nothing is charged on a broken chain.
+                audit.check_account(connection, account)
+                spec = spec_of(row)
+                check_kind(spec, event)
+                charge = limits_of(row)[0].cap.charge(event)
+                entry = entries.find_entry(connection, release_id)
+                if entry is not None:
+                    # Retries reserve again. The same id at another cost is another plan.
+                    check_entry(entry, account, method, charge.loss)
+                if source is not None and (entry is None or entry.state is not State.BEGUN):
+                    check_source(connection, account, entry, source)
+                if entry is not None and entry.is_charged:
+                    self._note_source(connection, entry, source)
+                    return entry
+                earlier = entries.made_before(connection, account, release_id, settings_digest)
+                if earlier is not None and earlier.release_id != again:
+                    raise paid_before(release_id, earlier)
+                wish = ReleaseRequest.of(spec, event, method, guarantee)
+                # The order of messages: rules of the account before its balance.
+                spec.terms.refuse(account, f"release {release_id}", wish)
+                now = self._database.clock()
+                releases = entries.entries_of(connection, account)
+                late = chain.behind(connection, now)
+                # Read and spent under the head's lock: two that fit alone may not fit together.
+                balances.check_fits(row, releases, release_id, event, guarantee, now, late)
+                digest = cost_digest(account, release_id, method, dump(event), guarantee)
+                self._approvals.check_spend(connection, spec, release_id, wish, digest)
+                # Infinity, which a filter never admits, is none in JSON.
+                mu_squared = inf if charge.mu_squared is None else charge.mu_squared
+                body = {
+                    "method": method,
+                    "event": dump(event),
+                    "loss": charge.loss,
+                    "mu_squared": mu_squared if isfinite(mu_squared) else None,
+                    "epsilon": guarantee.epsilon,
+                    "delta": guarantee.delta,
+                }
+                if settings_digest is not None:
+                    body["settings_digest"] = settings_digest
+                self._database.append(connection, account, release_id, State.RESERVED, body)
+                entry = entry_row(connection, release_id)
                 self._note_source(connection, entry, source)
                 return entry
-            earlier = entries.made_before(connection, account, release_id, settings_digest)
-            if earlier is not None and earlier.release_id != again:
-                raise paid_before(release_id, earlier)
-            wish = ReleaseRequest.of(spec, event, method, guarantee)
-            # The order of checks is the order of messages: rules of the account before its balance.
-            spec.terms.refuse(account, f"release {release_id}", wish)
-            now = self._database.clock()
-            releases = entries.entries_of(connection, account)
-            late = chain.behind(connection, now)
-            # Read and spent under the head's lock: two that fit alone may not fit together.
-            balances.check_fits(row, releases, release_id, event, guarantee, now, late)
-            digest = cost_digest(account, release_id, method, dump(event), guarantee)
-            self._approvals.check_spend(connection, spec, release_id, wish, digest)
-            body = {
-                "method": method,
-                "event": dump(event),
-                "loss": loss,
-                "period_loss": period_loss,
-                "mu_squared": _finite(charge.mu_squared),
-                "epsilon": guarantee.epsilon,
-                "delta": guarantee.delta,
-            }
-            if settings_digest is not None:
-                body["settings_digest"] = settings_digest
-            self._database.append(connection, account, release_id, State.RESERVED, body)
-            entry = entry_row(connection, release_id)
-            self._note_source(connection, entry, source)
-            return entry
+        except ApprovalNeeded:
+            self._approvals.request(account, release_id, event, method=method, guarantee=guarantee)
+            raise
 
     def begin(self, release_id: str, scratch: str, nonce: str) -> Entry:
         """Record, durably, that records are about to be opened: from here the cost stands.
@@ -246,10 +240,7 @@ class Releases:
             entry = entry_row(connection, release_id)
             # A process that died after its commit repeats it: that must succeed.
             if entry.state is State.COMMITTED:
-                if (entry.artifact_sha256, entry.certificate_sha256) != (
-                    artifact_sha256,
-                    certificate_sha256,
-                ):
+                if any(getattr(entry, name) != value for name, value in body.items()):
                     raise VerificationError(
                         f"release {release_id} is committed with another artifact or certificate.",
                         hint=f"Bring the committed one back: privsyn restore {release_id}",
@@ -279,8 +270,8 @@ class Releases:
         with self._database.write() as connection:
             entry = entry_row(connection, release_id)
             check_state(entry, State.COMMITTED)
-            for row in chain.walk(connection, release_id):
-                if row.change == chain.DERIVED and body.items() <= dict(row.body).items():
+            for row in chain.walk(connection, release_id, (chain.DERIVED,)):
+                if body.items() <= row.body.items():
                     return row
             return self._database.append(connection, entry.account, release_id, chain.DERIVED, body)
 
@@ -300,21 +291,15 @@ class Releases:
         Raises:
             BudgetError: The release is not committed.
         """
-        body = {
-            "name": name,
-            "certificate_sha256": certificate_sha256,
-            "reports": dict(reports),
-        }
+        reports = dict(reports)
+        body = {"name": name, "certificate_sha256": certificate_sha256, "reports": reports}
         with self._database.write() as connection:
             entry = entry_row(connection, release_id)
             check_state(entry, State.COMMITTED)
-            notes = [
-                row
-                for row in chain.walk(connection, release_id)
-                if row.change == chain.VALIDATED and row.body["name"] == name
-            ]
+            rows = chain.walk(connection, release_id, (chain.VALIDATED,))
+            notes = [row for row in rows if row.body["name"] == name]
             # Only the newest note counts: a report may change and change back.
-            if notes and body.items() <= dict(notes[-1].body).items():
+            if notes and body.items() <= notes[-1].body.items():
                 return notes[-1]
             return self._database.append(
                 connection, entry.account, release_id, chain.VALIDATED, body
@@ -361,7 +346,7 @@ class Releases:
     def find(self, release_id: str) -> Entry | None:
         """The entry of a release, or None."""
         with self._database.read() as connection:
-            return entries.find_entry(connection, release_id) if connection else None
+            return entries.find_entry(connection, release_id)
 
     def get(self, release_id: str) -> Entry:
         """The entry of a release."""
@@ -371,7 +356,7 @@ class Releases:
     def all(self, account: str | None = None) -> list[Entry]:
         """The releases of an account, or of all, oldest first."""
         with self._database.read() as connection:
-            return entries.entries_of(connection, account) if connection else []
+            return entries.entries_of(connection, account)
 
     def reservation(self, release_id: str) -> tuple[Change, Fill]:
         """The row that set a release's cost aside, and how full its account was with it then.
@@ -382,13 +367,11 @@ class Releases:
         with self._database.read() as connection:
             entry = entry_row(connection, release_id)
             row = account_row(connection, entry.account)
-            history = list(chain.walk(connection)) if connection else []
-        reserved = [
-            one for one in history if (one.release_id, one.change) == (release_id, State.RESERVED)
-        ]
-        if not reserved:
+            history = list(chain.walk(connection))
+        wanted = (release_id, State.RESERVED)
+        last = next((one for one in history[::-1] if (one.release_id, one.change) == wanted), None)
+        if last is None:
             raise chain.broken(f"release {release_id} is in its table and not in the history")
-        last = reserved[-1]
         values: dict[str, dict[str, Any]] = {}
         # Replays the chain up to that row: tables hold the newest values, not those of then.
         for one in history[: last.seq]:
@@ -401,15 +384,13 @@ class Releases:
     def refusals(self, account: str | None = None) -> list[Refusal]:
         """What an account, or any, was asked for and refused, oldest first."""
         with self._database.read() as connection:
-            return entries.refusals_of(connection, account) if connection else []
+            return entries.refusals_of(connection, account)
 
     def sources(
         self, *, account: str | None = None, fingerprint: str | None = None
     ) -> list[Source]:
         """The private files behind charged releases, of an account or with a fingerprint."""
         with self._database.read() as connection:
-            if connection is None:
-                return []
             return entries.sources(connection, account=account, fingerprint=fingerprint)
 
     def source_key(self) -> Private[bytes]:
@@ -419,29 +400,19 @@ class Releases:
             LedgerUnavailable: There is no ledger yet: it comes with its first account.
         """
         with self._database.read() as connection:
-            if connection is None:
-                raise LedgerUnavailable(f"ledger {self._database.where} does not exist.")
-            return Private(bytes.fromhex(entries.source_key(connection)))
+            key = entries.source_key(connection)
+        if key is None:
+            raise LedgerUnavailable(f"ledger {self._database.where} does not exist.")
+        return Private(bytes.fromhex(key))
 
     def _price(self, account: str, event: Event, method: str, guarantee: Guarantee) -> None:
         """What is dear to compute, and kept in memory, before others wait for the lock."""
         # The results are cached. Under the lock every other writer would wait for them.
         with self._database.read() as connection:
-            row = find_account(connection, account) if connection else None
+            row = find_account(connection, account)
         if row is not None:
-            caps_of(row)[0].charge(event)
-            ReleaseRequest.of(account_of(row).spec, event, method, guarantee)
-
-    @contextmanager
-    def _requests(
-        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
-    ) -> Iterator[None]:
-        """Put a cost that nobody has decided on yet on record as asked for."""
-        try:
-            yield
-        except ApprovalNeeded:
-            self._approvals.request(account, release_id, event, method=method, guarantee=guarantee)
-            raise
+            limits_of(row)[0].cap.charge(event)
+            ReleaseRequest.of(spec_of(row), event, method, guarantee)
 
     def _note_source(
         self, connection: Connection, entry: Entry, source: DatasetSource | None
@@ -487,14 +458,7 @@ def _digests(artifact_sha256: str, certificate_sha256: str) -> dict[str, str]:
     return body
 
 
-def _finite(value: float | None) -> float | None:
-    """A number as JSON has it; infinity, which a filter never admits, as none."""
-    return value if value is not None and isfinite(value) else None
-
-
-def check_entry(
-    entry: Entry, account: str, method: str, losses: tuple[float, float | None]
-) -> None:
+def check_entry(entry: Entry, account: str, method: str, loss: float) -> None:
     """Refuse a release whose id is known with another account, method or cost.
 
     Costs are compared and not events, because two machines may solve for a parameter to within a
@@ -503,8 +467,7 @@ def check_entry(
     for name, value, recorded in (
         ("account", account, entry.account),
         ("method", method, entry.method),
-        ("cost", losses[0], entry.loss),
-        ("cost in the period", losses[1], entry.period_loss),
+        ("cost", loss, entry.loss),
     ):
         if value == recorded:
             continue
@@ -519,7 +482,7 @@ def check_entry(
 def check_source(
     connection: Connection, account: str, entry: Entry | None, source: DatasetSource
 ) -> None:
-    """Refuse a private file that its account knows under another version, or as another file.
+    """Refuse a private file that its account knows otherwise, or that another has paid for.
 
     Args:
         connection: A transaction.
@@ -529,7 +492,8 @@ def check_source(
         source: The file and its version.
 
     Raises:
-        DataError: As said.
+        DataError: It is another file under a version, or a version's file under another.
+        BudgetError: Another account has paid for it.
     """
     for earlier in entries.sources(connection, account=account):
         # A version names one file: the ids of its releases rest on that.
@@ -542,10 +506,18 @@ def check_source(
                 hint="Give the new file a dataset.version of its own, which is a new charge, or "
                 "put the earlier file back.",
             )
-    if source.same or (entry is not None and counts_for_rules(connection, entry, source)):
+    if entry is not None and counts_for_rules(connection, entry, source):
         return
-    for earlier in entries.sources(connection, account=account, fingerprint=source.fingerprint):
-        if earlier.version != source.version:
+    for earlier in entries.sources(connection, fingerprint=source.fingerprint):
+        # Two accounts on one file would each admit a whole cap of the same people's privacy.
+        if earlier.account != account:
+            raise BudgetError(
+                f"the private file of account {account} is one that account {earlier.account} has "
+                f"paid for (release {earlier.release_id}): the budgets of both would be spent on "
+                "the same data, and their losses add up.",
+                hint=f"Set account.name={earlier.account} and its dataset.name. Nothing was spent.",
+            )
+        if earlier.version != source.version and not source.same:
             raise DataError(
                 f"dataset.version={source.version}: the private file has the same content as "
                 f"version {earlier.version}, of which release {earlier.release_id} was made.",
@@ -572,38 +544,9 @@ def paid_before(release_id: str, earlier: Entry) -> PaidBefore:
     )
 
 
-def counts_for_rules(connection: Connection, entry: Entry, source: DatasetSource | None) -> bool:
+def counts_for_rules(connection: Connection, entry: Entry, source: DatasetSource) -> bool:
     """Whether a release is charged, and not about to begin with another file than was noted."""
-    if not entry.is_charged or entry.state is not State.RESERVED or source is None:
+    if not entry.is_charged or entry.state is not State.RESERVED:
         return entry.is_charged
     noted = entries.sources(connection, account=entry.account, fingerprint=source.fingerprint)
     return entry.release_id in {earlier.release_id for earlier in noted}
-
-
-def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSource) -> None:
-    """Refuse a private file that another account has paid for, where the source is strict.
-
-    Raises:
-        BudgetError: Names that account.
-    """
-    if not source.strict:
-        return
-    sources = entries.sources(connection, fingerprint=source.fingerprint)
-    others = [earlier for earlier in sources if earlier.account != account]
-    if others:
-        raise BudgetError(
-            f"account.strict=true: {paid_elsewhere(account, others)}.",
-            hint=f"Set account.name={others[-1].account} and its dataset.name; or "
-            "account.strict=false, where you add up the budgets of both yourself. Nothing was "
-            "spent.",
-        )
-
-
-def paid_elsewhere(account: str, others: Sequence[Source]) -> str:
-    """Message about a private file that other accounts have paid for."""
-    names = ", ".join(sorted({other.account for other in others}))
-    return (
-        f"the private file of account {account} is one that account {names} has paid for "
-        f"(release {others[-1].release_id}): the budgets of both are spent on the same data, and "
-        "their losses add up"
-    )

@@ -5,17 +5,16 @@ A policy is the rules of a privacy officer, by name, in a file of their own.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.random_allocation import POINTS, largest_mu
 from privsyn.dp.rooms import Rooms
 from privsyn.errors import ConfigError
-from privsyn.files import LocalPath, OnDisk, Sha256, parse_yaml, read_file
+from privsyn.files import LocalPath, OnDisk, parse_yaml, read_file
 from privsyn.section import NAME, RELEASE, Section, explain, nearest
 
 
@@ -24,17 +23,6 @@ class PeriodConfig(Section):
 
     days: int = Field(ge=1, le=3660, description="Length of the window in days.")
     epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap within the window.")
-
-
-class LimitsConfig(Section):
-    """What no single release may exceed, however much is left. The ledger remembers it."""
-
-    epsilon: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Largest privacy.epsilon of a release."
-    )
-    delta: float | None = Field(
-        default=None, gt=0, lt=1, description="Largest privacy.delta of a release."
-    )
 
 
 class ApprovalConfig(Section):
@@ -136,14 +124,8 @@ class AccountConfig(Section):
         description="Public estimate of how many units there are; a delta is judged by it. Never "
         "counted from the data.",
     )
-    limits: LimitsConfig = Field(
-        default=LimitsConfig(), description="What no single release may exceed."
-    )
     policies: Annotated[LocalPath, OnDisk("file")] | None = Field(
         default=None, description="File of policies, owned by whoever answers for privacy."
-    )
-    policies_digest: Sha256 | None = Field(
-        default=None, description="SHA-256 the file of policies must have; null: any."
     )
     policy: str | None = Field(
         default=None,
@@ -153,27 +135,31 @@ class AccountConfig(Section):
     approval: ApprovalConfig | None = Field(
         default=None, description="What a person must approve, besides what the policy says."
     )
-    strict: bool = Field(
-        default=True,
-        description="Refuse a private file that another account has paid for. False: warn, where "
-        "you add up the budgets of both yourself.",
-    )
     amplification: bool = Field(
         default=True,
         description="Whether a release may cost less because its buckets are filled by a secret "
         "draw (invisible_ink, private_prediction). False: its cost holds whoever knows them. The "
         "ledger remembers false.",
     )
-    methods: tuple[str, ...] = Field(
-        default=(),
-        description="Methods the account is opened for, such as [invisible_ink]. They decide how "
-        "its delta is shared by its filters; every method may use it. Fixed at opening.",
-    )
     rooms: RoomsConfig | None = Field(
         default=None,
         description="Trainings and pure steps that the account sets room aside for, so that more "
-        "of all kinds fit. Fixed at opening.",
+        "of all kinds fit; {}: for Gaussian noise alone. Fixed at opening.",
     )
+
+    @model_validator(mode="after")
+    def _check_rooms(self) -> AccountConfig:
+        rooms = self.rooms
+        if rooms is None:
+            return self
+        if self.delta == 0:
+            raise ValueError("rooms needs account.delta above 0, which is 0")
+        if self.adjacency is Adjacency.REPLACE_ONE and (rooms.trainings or rooms.amplified):
+            raise ValueError(
+                "rooms.trainings and rooms.amplified need account.adjacency add_remove or "
+                "replace_null, not replace_one: set both to null"
+            )
+        return self
 
 
 class PrivacyConfig(Section):
@@ -230,28 +216,25 @@ class PolicyConfig(Section):
     )
 
 
-def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str | None]:
-    """The policy an account names, and the SHA-256 of its file; an empty one where it names none.
+def read_policy(account: AccountConfig, root: Path) -> PolicyConfig:
+    """The policy an account names; an empty one where it names none.
 
     Args:
         account: Names policy and file.
         root: The project folder, which the file's path is relative to.
 
     Raises:
-        ConfigError: The file is missing, is not what ``account.policies_digest`` says, is not
-            well formed, or has no policy of that name.
+        ConfigError: The file is missing or not well formed, or has no policy of that name.
     """
     name = account.policy
     if name is None:
-        return PolicyConfig(), None
+        return PolicyConfig()
     if account.policies is None:
         raise ConfigError(
             f"account.policy={name} needs account.policies: the file that says what it allows."
         )
-    file = root / account.policies
     try:
-        content = read_file(file)
-        raw = parse_yaml(content)
+        raw = parse_yaml(read_file(root / account.policies))
     except OSError as error:
         raise ConfigError(
             f"account.policies={account.policies} cannot be read: {error.strerror}.",
@@ -259,14 +242,6 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
         ) from None
     except ValueError as error:
         raise ConfigError(f"account.policies={account.policies} {error}") from None
-    digest = hashlib.sha256(content).hexdigest()
-    # Whoever can edit the file could weaken the rules: the digest is in the config under review.
-    if account.policies_digest not in (None, digest):
-        raise ConfigError(
-            f"account.policies={account.policies} has the SHA-256 {digest}, and "
-            f"account.policies_digest={account.policies_digest}: the policies were changed.",
-            hint="Look at what changed, and pin the new digest.",
-        )
     policies = raw.get("policies") if isinstance(raw, dict) else None
     if not isinstance(policies, dict) or set(raw) != {"policies"}:
         raise ConfigError(
@@ -281,26 +256,19 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
             hint=f"Did you mean {near}?" if near else "",
         )
     try:
-        return PolicyConfig.model_validate(policies[name] or {}), digest
+        return PolicyConfig.model_validate(policies[name] or {})
     except ValidationError as error:
         problem = explain(PolicyConfig, error, f"policies.{name}.")
         raise ConfigError(f"account.policies={account.policies}: {problem}") from None
 
 
-def approval_of(account: AccountConfig, policy: PolicyConfig) -> ApprovalConfig:
-    """What a person must approve: the stricter of account and policy in each."""
-    rules = [one for one in (account.approval, policy.approval) if one is not None]
-    if not rules:
-        return ApprovalConfig()
+def approval_of(account: AccountConfig, root: Path) -> ApprovalConfig:
+    """What a person must approve: the stricter of account and policy in each. See read_policy."""
+    rules = [one for one in (account.approval, read_policy(account, root).approval) if one]
     above = [one.spend_above for one in rules if one.spend_above is not None]
     return ApprovalConfig(
         spend_above=min(above, default=None),
         publish=any(one.publish for one in rules),
         two_people=any(one.two_people for one in rules),
-        hours=min(one.hours for one in rules),
+        hours=min((one.hours for one in rules), default=ApprovalConfig().hours),
     )
-
-
-def asks_approval(account: AccountConfig, root: Path) -> ApprovalConfig:
-    """What a person must approve, by account and policy. See read_policy."""
-    return approval_of(account, read_policy(account, root)[0])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -23,7 +23,13 @@ from privsyn.dp.events import Event
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import schema
-from privsyn.ledger.settings import AccountConfig, approval_of, read_policy
+from privsyn.ledger.settings import (
+    AccountConfig,
+    ApprovalConfig,
+    PolicyConfig,
+    approval_of,
+    read_policy,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,103 +94,87 @@ class ReleaseRequest:
         return replace(self, epsilon=epsilon, at=delta if delta < self.delta else None)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """Rules of an account, besides its cap. What is None or as by default is no rule.
+class Terms(PolicyConfig):
+    """Rules of an account, besides its cap: of its policy and of the account itself.
 
     Attributes:
         policy: Name of the policy they are from.
-        epsilon: Most that one release may ask.
-        delta: Most that one release may ask.
-        period_days: Length of the policy's sliding window, in days.
-        period_epsilon: Cap within the window, at the account's delta.
-        methods: Those that are allowed.
-        adjacencies: Those that are allowed.
-        units: Those that are allowed.
-        internal_metrics: Whether releases may be measured beside held-out records.
-        amplification: Whether costs may count on the secret draw of buckets.
-        spend_above: Epsilon from above which a person must approve that it is spent.
-        publish: Whether a person must approve what is published.
-        two_people: Whether that must be another one than who request.
-        file: SHA-256 of the file of policies they were read from.
-        size_rule: How ``delta`` follows from the public size, where it does.
+        public_size: Of the account, where the policy judges delta by it.
     """
 
     policy: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    period_days: int | None = None
-    period_epsilon: float | None = None
-    methods: tuple[str, ...] | None = None
-    adjacencies: tuple[str, ...] | None = None
-    units: tuple[str, ...] | None = None
-    internal_metrics: bool = True
-    amplification: bool = True
-    spend_above: float | None = None
-    publish: bool = False
-    two_people: bool = False
-    file: str | None = field(default=None, compare=False)
-    size_rule: str | None = field(default=None, compare=False)
+    public_size: int | None = None
 
     def dump(self) -> dict[str, Any]:
         """Those that are set, for JSON."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        rules = {name: value for name, value in values.items() if value != getattr(NONE, name)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in rules.items()
-        }
+        return self.model_dump(mode="json", exclude_defaults=True)
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any] | str | None) -> Terms:
         """The inverse of ``dump``, also from its JSON; no terms from None."""
-        rules = json.loads(dumped) if isinstance(dumped, str) else dict(dumped or {})
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in rules.items()
-        }
-        return cls(**values)
-
-    @property
-    def limits_epsilon(self) -> bool:
-        """Whether a rule is about a release's epsilon."""
-        rules = (self.epsilon, self.period_epsilon, self.spend_above)
-        return any(rule is not None for rule in rules)
+        if isinstance(dumped, str):
+            return cls.model_validate_json(dumped)
+        return cls.model_validate(dumped or {})
 
     @property
     def source(self) -> str:
         """Where a person finds the rules."""
-        return f"policy {self.policy}" if self.policy else "account.limits"
+        return f"policy {self.policy}" if self.policy else "its own rules"
+
+    @property
+    def asked(self) -> ApprovalConfig:
+        """What a person must approve."""
+        return self.approval or ApprovalConfig()
+
+    @property
+    def most_delta(self) -> float | None:
+        """Most that one release may ask."""
+        if self.delta_exponent is None or self.public_size is None:
+            return self.delta
+        # Of a public estimate: the true count is private.
+        by_size = float(self.public_size**-self.delta_exponent)
+        return by_size if self.delta is None else min(self.delta, by_size)
+
+    @property
+    def limits_epsilon(self) -> bool:
+        """Whether a rule is about a release's epsilon."""
+        rules = (self.epsilon, self.period, self.asked.spend_above)
+        return any(rule is not None for rule in rules)
 
     def broken_by(self, request: ReleaseRequest) -> list[str]:
         """Every rule that a release breaks: value, limit, next step."""
-        broken = []
         at = ""
         if request.at is not None:
             at = f", at account.delta={request.at:g} and not privacy.delta={request.delta:g},"
-        for name, value, most, why, note in (
-            ("epsilon", request.epsilon, self.epsilon, None, at),
-            ("delta", request.delta, self.delta, self.size_rule, ""),
-        ):
-            if most is not None and value > most:
-                broken.append(
-                    f"privacy.{name}={value:g}{note} is above {most:g}"
-                    f"{f' = {why}' if why else ''}, the most that one release may ask: lower it to "
-                    f"{most:g} or less"
-                )
-        if self.period_epsilon is not None and request.epsilon > self.period_epsilon:
-            broken.append(
-                f"privacy.epsilon={request.epsilon:g}{at} is above {self.period_epsilon:g}, the "
-                f"most for all releases of any {self.period_days} days: lower it"
-            )
-        for setting, named, allowed in (
+        epsilon, delta = f"privacy.epsilon={request.epsilon:g}{at}", self.most_delta
+        by_size = f" = account.public_size={self.public_size} ** -{self.delta_exponent or 0:g}"
+        why = "" if delta == self.delta else by_size
+        window, days = (self.period.epsilon, self.period.days) if self.period else (None, 0)
+        ceilings = (
+            (epsilon, request.epsilon, self.epsilon, ", the most that one release may ask"),
+            (
+                f"privacy.delta={request.delta:g}",
+                request.delta,
+                delta,
+                f"{why}, the most that one release may ask",
+            ),
+            (epsilon, request.epsilon, window, f", the most for all releases of any {days} days"),
+        )
+        choices = (
             ("method", request.method, self.methods),
             ("account.adjacency", request.adjacency, self.adjacencies),
             ("account.unit", request.unit, self.units),
-        ):
-            if allowed is not None and named not in allowed:
-                broken.append(
-                    f"{setting}={named} is not allowed: use {' or '.join(allowed) or 'none'}"
-                )
+        )
+        broken = [
+            f"{what} is above {most:g}{note}: lower it to {most:g} or less"
+            for what, value, most, note in ceilings
+            if most is not None and value > most
+        ]
+        broken += [
+            f"{setting}={named} is not allowed: use {' or '.join(allowed) or 'none'}"
+            for setting, named, allowed in choices
+            if allowed is not None and named not in allowed
+        ]
         if request.internal_metrics and not self.internal_metrics:
             broken.append(
                 "evaluate.enabled=true measures releases beside held-out records, which is not "
@@ -213,39 +203,44 @@ class Terms:
 
     def laxer_than(self, other: Terms) -> list[str]:
         """Every rule of ``other`` that is weaker here, or missing."""
-        laxer = []
-        for name in ("epsilon", "delta", "spend_above"):
-            value, was = getattr(self, name), getattr(other, name)
-            if was is not None and (value is None or value > was):
-                laxer.append(f"{name} {_limit(value)}, was {was:g}")
-        if other.period_epsilon is not None and (
-            self.period_epsilon is None
-            or self.period_epsilon > other.period_epsilon
-            or (self.period_days or 0) < (other.period_days or 0)
-        ):
-            period = f"{_limit(self.period_epsilon)} in {self.period_days or 'no'} days"
-            laxer.append(f"period {period}, was {other.period_epsilon:g} in {other.period_days}")
-        for name in ("methods", "adjacencies", "units"):
-            value, was = getattr(self, name), getattr(other, name)
-            if was is not None and (value is None or not set(value) <= set(was)):
-                allowed = "any" if value is None else ", ".join(value)
-                laxer.append(f"{name} {allowed}, was {', '.join(was) or 'none'}")
-        if self.internal_metrics and not other.internal_metrics:
-            laxer.append("internal_metrics allowed, was forbidden")
-        if self.amplification and not other.amplification:
-            laxer.append("amplification allowed, was forbidden")
-        for name in ("publish", "two_people"):
-            if getattr(other, name) and not getattr(self, name):
-                laxer.append(f"approval.{name} not asked for, was asked for")
+        laxer = [
+            f"{name} {'without limit' if most is None else f'{most:g}'}, was {was:g}"
+            for name, most, was in (
+                ("epsilon", self.epsilon, other.epsilon),
+                ("delta", self.most_delta, other.most_delta),
+                ("spend_above", self.asked.spend_above, other.asked.spend_above),
+            )
+            if was is not None and (most is None or most > was)
+        ]
+        now, then = self.period, other.period
+        if then and (now is None or now.epsilon > then.epsilon or now.days < then.days):
+            period = f"{now.epsilon:g} in {now.days} days" if now else "without limit"
+            laxer.append(f"period {period}, was {then.epsilon:g} in {then.days}")
+        laxer += [
+            f"{name} {'any' if allowed is None else ', '.join(allowed)}, was "
+            f"{', '.join(was) or 'none'}"
+            for name, allowed, was in (
+                ("methods", self.methods, other.methods),
+                ("adjacencies", self.adjacencies, other.adjacencies),
+                ("units", self.units, other.units),
+            )
+            if was is not None and (allowed is None or not set(allowed) <= set(was))
+        ]
+        laxer += [
+            f"{name} allowed, was forbidden"
+            for name in ("internal_metrics", "amplification")
+            if getattr(self, name) and not getattr(other, name)
+        ]
+        laxer += [
+            f"approval.{name} not asked for, was asked for"
+            for name in ("publish", "two_people")
+            if getattr(other.asked, name) and not getattr(self.asked, name)
+        ]
         return laxer
 
 
 NONE = Terms()
 """Of an account without any."""
-
-
-def _limit(value: float | None) -> str:
-    return "without limit" if value is None else f"{value:g}"
 
 
 @lru_cache(maxsize=1024)
@@ -283,37 +278,19 @@ class Split:
             raise ValueError("renyi=0: no filter would be left for a mixture of releases")
 
     @classmethod
-    def for_methods(
-        cls, kinds: Collection[Kind], *, chances: bool = False, rooms: bool = False
-    ) -> Split:
-        """The split for the methods that an account is opened for.
+    def of(cls, *, rooms: bool, chances: bool) -> Split:
+        """The split of a new account.
 
         Args:
-            kinds: The kind of each method; empty: all methods.
-            chances: Whether a release may have a chance to reveal all: a trained model or a random
-                allocation, which the adjacency replace_one refuses.
             rooms: Whether the account has rooms: they are part of the Gaussian filter, which then
                 has nearly all of delta.
+            chances: Whether a release may have a chance to reveal all: a trained model or a random
+                allocation, which the adjacency replace_one refuses.
         """
+        # What chances take costs Gaussian noise under 1% of its room.
         if rooms:
-            gaussian, part = (0.94, 0.04) if chances else (0.98, 0.0)
-            return cls(renyi=0.02, gaussian=gaussian, repeats=0.0, chances=part)
-        named = {"whole" if kind == "places" and not chances else kind for kind in kinds}
-        split = cls(*_SPLITS[named.pop()]) if len(named) == 1 else cls()
-        if not chances or split.gaussian < split.renyi:  # repeats hold trainings without a chance
-            return split
-        part = split.gaussian / 8  # costs Gaussian noise under 1% of its room
-        return replace(split, gaussian=split.gaussian - part, chances=part)
-
-
-Kind = Literal["whole", "places", "sampled"]
-"""How a method uses the records: all of them, those of a bucket, or a sample."""
-_SPLITS: Mapping[Kind, tuple[float, float, float]] = {
-    "whole": (0.08, 0.9, 0.02),  # by Gaussian noise
-    "places": (0.08, 0.46, 0.46),  # exactly, if all are alike, and else by Gaussian noise
-    "sampled": (0.08, 0.02, 0.9),  # exactly
-}
-"""Shares for accounts of methods of one kind: renyi, gaussian, repeats."""
+            return cls(0.02, 0.94, 0.0, 0.04) if chances else cls(0.02, 0.98, 0.0)
+        return cls(gaussian=0.35, chances=0.05) if chances else cls()
 
 
 @dataclass(frozen=True)
@@ -350,49 +327,9 @@ class AccountSpec:
     split: Split | None = field(default=None, compare=False)
     terms: Terms = field(default=NONE, compare=False)
 
-    def __post_init__(self) -> None:
-        for key in ("name", "dataset", "unit", "adjacency", "unit_column"):
-            if getattr(self, key) == "":
-                raise ConfigError(f"{SETTINGS[key]} must not be empty.")
-        object.__setattr__(self, "adjacency", str(self.adjacency))
-        if not 0 < self.epsilon < math.inf:
-            raise ConfigError(f"account.epsilon={self.epsilon} must be above 0 and finite.")
-        if not 0 <= self.delta < 1:
-            raise ConfigError(f"account.delta={self.delta} must be at least 0 and below 1.")
-        if (self.period_days is None) != (self.period_epsilon is None):
-            raise ConfigError("account.period needs both days and epsilon.")
-        if self.period_days is not None and self.period_days < 1:
-            raise ConfigError(f"account.period.days={self.period_days} must be at least 1.")
-        if self.period_epsilon is not None and not 0 < self.period_epsilon < math.inf:
-            raise ConfigError(
-                f"account.period.epsilon={self.period_epsilon} must be above 0 and finite."
-            )
-        if not self.rooms:
-            return
-        # privacy: a charge holds one squared mu, of what lies beside the rooms of the lifetime cap
-        if self.period_days is not None:
-            raise ConfigError(
-                "account.rooms and account.period cannot be combined.", hint="Set one to null."
-            )
-        if self.delta == 0:
-            raise ConfigError("account.rooms needs account.delta above 0, which is 0.")
-        kind = "trainings" if self.rooms.steps else "amplified" if self.rooms.allocations else None
-        if kind and self.adjacency == Adjacency.REPLACE_ONE:
-            raise ConfigError(
-                f"account.rooms.{kind} needs account.adjacency add_remove or replace_null, not "
-                "replace_one.",
-                hint=f"Set account.rooms.{kind}=null.",
-            )
-
     @classmethod
-    def of(cls, config: Config, kinds: Collection[Kind] = (), terms: Terms = NONE) -> AccountSpec:
-        """The spec a config asks for.
-
-        Args:
-            config: The project's.
-            kinds: The kind of each of account.methods.
-            terms: Of its policy, limits and approvals.
-        """
+    def of(cls, config: Config, terms: Terms = NONE) -> AccountSpec:
+        """The spec a config asks for, with the terms of its policy and approvals."""
         account, period = config.account, config.account.period
         return cls(
             name=account.name,
@@ -405,26 +342,23 @@ class AccountSpec:
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
             rooms=account.rooms.to_rooms(account.delta) if account.rooms else NO_ROOMS,
-            split=Split.for_methods(
-                kinds,
-                chances=account.adjacency is not Adjacency.REPLACE_ONE,
+            split=Split.of(
                 rooms=account.rooms is not None,
+                chances=account.adjacency is not Adjacency.REPLACE_ONE,
             ),
             terms=terms,
         )
 
 
 SETTINGS: Mapping[str, str] = {
-    "name": "account.name",
     "dataset": "dataset.name",
-    "unit": "account.unit",
-    "adjacency": "account.adjacency",
-    "epsilon": "account.epsilon",
-    "delta": "account.delta",
+    "unit_column": "dataset.unit",
     "period_days": "account.period.days",
     "period_epsilon": "account.period.epsilon",
-    "unit_column": "dataset.unit",
-    "rooms": "account.rooms",
+    **{
+        name: f"account.{name}"
+        for name in ("name", "unit", "adjacency", "epsilon", "delta", "rooms")
+    },
 }
 """Field of a spec -> the setting a user knows it by."""
 
@@ -439,60 +373,27 @@ def terms_of(account: AccountConfig, root: Path) -> Terms:
     Raises:
         ConfigError: See read_policy; or the policy judges delta by a size that is not set.
     """
-    policy, digest = read_policy(account, root)
-    approval, limits = approval_of(account, policy), account.limits
-    by_size = None
-    if policy.delta_exponent is not None:
-        if account.public_size is None:
-            raise ConfigError(
-                f"account.policy={account.policy} judges delta by account.public_size, which is "
-                "not set.",
-                hint="Set it to a public estimate of how many units there are.",
-            )
-        # Of a public estimate: the true count is private.
-        by_size = account.public_size**-policy.delta_exponent
-    deltas = [one for one in (limits.delta, policy.delta, by_size) if one is not None]
-    epsilons = [one for one in (limits.epsilon, policy.epsilon) if one is not None]
-    delta = min(deltas, default=None)
+    policy = read_policy(account, root)
+    if policy.delta_exponent is not None and account.public_size is None:
+        raise ConfigError(
+            f"account.policy={account.policy} judges delta by account.public_size, which is not "
+            "set.",
+            hint="Set it to a public estimate of how many units there are.",
+        )
+    asked = approval_of(account, root).model_dump(exclude={"hours"}, exclude_defaults=True)
     return Terms(
+        **policy.model_dump(exclude={"approval", "amplification"}),
         policy=account.policy,
-        epsilon=min(epsilons, default=None),
-        delta=delta,
-        period_days=policy.period.days if policy.period else None,
-        period_epsilon=policy.period.epsilon if policy.period else None,
-        methods=policy.methods,
-        adjacencies=None
-        if policy.adjacencies is None
-        else tuple(one.value for one in policy.adjacencies),
-        units=policy.units,
-        internal_metrics=policy.internal_metrics,
+        public_size=None if policy.delta_exponent is None else account.public_size,
         amplification=policy.amplification and account.amplification,
-        spend_above=approval.spend_above,
-        publish=approval.publish,
-        two_people=approval.two_people,
-        file=digest,
-        size_rule=f"account.public_size={account.public_size} ** -{policy.delta_exponent:g}"
-        if by_size is not None and delta == by_size
-        else None,
+        approval=ApprovalConfig(**asked) if asked else None,
     )
-
-
-SHARES = tuple(item.name for item in fields(Split))
-"""Columns of an account that hold its split."""
 
 
 def spec_of(row: Row) -> AccountSpec:
     """The spec an account row holds."""
     return AccountSpec(
-        name=row["name"],
-        dataset=row["dataset"],
-        unit=row["unit"],
-        adjacency=row["adjacency"],
-        epsilon=row["epsilon"],
-        delta=row["delta"],
-        period_days=row["period_days"],
-        period_epsilon=row["period_epsilon"],
-        unit_column=row["unit_column"],
+        **{name: row[name] for name in SETTINGS if name != "rooms"},
         rooms=rooms_of(row),
         split=split_of(row),
         terms=Terms.load(row["terms"]),
@@ -501,9 +402,7 @@ def spec_of(row: Row) -> AccountSpec:
 
 def split_of(row: Row) -> Split | None:
     """How an account shares its delta; None where that is 0."""
-    if row["renyi"] is None:
-        return None
-    return Split(**{name: row[name] for name in SHARES})
+    return Split(**json.loads(row["split"])) if row["split"] else None
 
 
 def rooms_of(row: Row) -> Rooms:
@@ -511,29 +410,20 @@ def rooms_of(row: Row) -> Rooms:
     return Rooms(**json.loads(row["rooms"])) if row["rooms"] else NO_ROOMS
 
 
-def all_accounts(connection: Connection) -> list[Row]:
-    """The rows of all accounts, by name."""
-    query = sa.select(schema.accounts).order_by(schema.accounts.c.name)
+def accounts_by(connection: Connection, **only: str) -> list[Row]:
+    """The rows of all accounts, or of those of a name or dataset; by name."""
+    query = sa.select(schema.accounts).filter_by(**only).order_by(schema.accounts.c.name)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def find_account(connection: Connection, name: str) -> Row | None:
     """The row of an account."""
-    query = sa.select(schema.accounts).where(schema.accounts.c.name == name)
-    row = connection.execute(query).mappings().one_or_none()
-    return dict(row) if row else None
+    return next(iter(accounts_by(connection, name=name)), None)
 
 
-def find_lineage(connection: Connection, dataset: str) -> Row | None:
-    """The row of a dataset's account."""
-    query = sa.select(schema.accounts).where(schema.accounts.c.dataset == dataset)
-    row = connection.execute(query).mappings().one_or_none()
-    return dict(row) if row else None
-
-
-def account_row(connection: Connection | None, name: str) -> Mapping[str, Any]:
+def account_row(connection: Connection, name: str) -> Mapping[str, Any]:
     """The row of an account that must exist."""
-    row = find_account(connection, name) if connection else None
+    row = find_account(connection, name)
     if row is None:
         raise BudgetError(f"account {name} is not in the ledger.", hint="See: privsyn ledger show")
     return row

@@ -1,7 +1,7 @@
 """What a guarantee means in words, cautions where it is weak, and advice on sizes and prompts.
 
 Public settings are all that is read. A caution is advice: what an account must not exceed is its
-policy, with ``account.limits``. Conditions and sentences are in ``templates/cautions.yaml``.
+policy. Conditions and sentences are in ``templates/cautions.yaml``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from privsyn.dp.accountant import Guarantee, format_epsilon, percent
 from privsyn.dp.events import Event, load
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
+from privsyn.ledger.accounts import Asked
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, describe_requester
 from privsyn.ledger.spec import AccountSpec
@@ -71,14 +72,8 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     )
     if due is None:
         return None
-    seen = ctx.ledger.accounts.preview(
-        _paying(ctx, plan.account),
-        event,
-        plan.id,
-        settings_digest=plan.settings_digest,
-        again=ctx.config.privacy.again,
-    )
-    if not seen.fits:
+    asked = Asked(event, plan.id, plan.settings_digest, ctx.config.privacy.again)
+    if not ctx.ledger.accounts.preview_all(_paying(ctx, plan.account), [asked])[0].fits:
         return None
     request = ctx.ledger.approvals.request(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
@@ -105,7 +100,7 @@ def _spending(ctx: Context, request: Change) -> Question:
     body, event = request.body, load(request.body["event"])
     spec = _paying(ctx, request.account)
     preview = ctx.ledger.accounts.preview(spec, event, request.release_id)
-    after = max(one.cap.share([*one.charges, one.request]) for one in preview.filters[:1])
+    after = max(one.limit.cap.share([*one.charges, one.request]) for one in preview.filters[:1])
     facts = _cost_lines(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
         "balance before": f"{percent(preview.balance.share)} of the cap spent",
@@ -175,7 +170,7 @@ def _hold_to_config(ctx: Context) -> None:
     no attempt to weaken them.
     """
     spec = ctx.account
-    if spec.terms.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
+    if spec.terms.asked.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
         ctx.open_account()
 
 

@@ -155,15 +155,7 @@ class Context:
     @property
     def account(self) -> AccountSpec:
         """The account the config names."""
-        methods = [load_method(name) for name in self.config.account.methods]
-        return AccountSpec.of(
-            self.config,
-            [
-                "sampled" if method.samples else "whole" if method.whole else "places"
-                for method in methods
-            ],
-            terms_of(self.config.account, self.workspace.root),
-        )
+        return AccountSpec.of(self.config, terms_of(self.config.account, self.workspace.root))
 
     def open_account(self) -> Account:
         """The account the config names, opened if it is new.

@@ -22,7 +22,7 @@ from privsyn.dp.accountant import Guarantee, epsilon_without_secret, guarantee, 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
-from privsyn.errors import ConfigError
+from privsyn.errors import BudgetExceeded, ConfigError
 from privsyn.ledger.accounts import Account, Asked
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.spec import ReleaseRequest
@@ -42,6 +42,7 @@ from privsyn.models.images.image_folders import check_encoder, refuse_unknown_la
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import ModelIdentity, locate, size_in_words
 from privsyn.models.references import PACKAGED, ModelReference
+from privsyn.progress import under_way
 from privsyn.release.advice import (
     of_accuracy,
     of_sizes,
@@ -83,7 +84,7 @@ def plan(
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
         BudgetExceeded: ``open_account``, and a new account could not pay for it: it is not opened.
-        PolicyBroken: The account's policy or limits do not allow it; names every rule.
+        PolicyBroken: The account's policy does not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
     config, method = ctx.config, load_method(method_name)
@@ -484,6 +485,57 @@ def preview_all(ctx: Context, plans: Sequence[Plan]) -> list[Preview]:
         for planned in plans
     ]
     return ctx.ledger.accounts.preview_all(ctx.account, asked)
+
+
+def plan_pipeline(ctx: Context, names: Sequence[str]) -> list[tuple[Plan, Preview]]:
+    """Plans of several releases, and what each would meet, charged in this order. Writes nothing.
+
+    Args:
+        ctx: Config and ledger.
+        names: Their methods.
+    """
+    plans = []
+    for name in names:
+        with under_way(ctx.on_progress, f"plan {name}: noise and cost"):
+            plans.append(plan(ctx, name))
+    return list(zip(plans, preview_all(ctx, plans), strict=True))
+
+
+def refuse_pipeline(ctx: Context, method: str, *, scheduled: bool = False) -> None:
+    """Refuse a release of a pipeline that its account cannot pay whole, before any of it is paid.
+
+    Nothing is said of a method that ``pipeline`` does not name, or names alone.
+
+    Args:
+        ctx: Config and ledger.
+        method: Of the release that is planned.
+        scheduled: Whether only the methods that Airflow runs by themselves count.
+
+    Raises:
+        BudgetExceeded: Names the first release that does not fit.
+    """
+    names = [
+        name
+        for name in ctx.config.pipeline
+        if name in METHODS
+        and (not scheduled or ((one := ctx.config.schedule.get(name)) and (one.cron or one.asset)))
+    ]
+    if method not in names or len(names) == 1:
+        return
+    for planned, account in plan_pipeline(ctx, names):
+        # One that was paid before under another id says so itself, where it is reserved.
+        if account.fits or account.earlier is not None:
+            continue
+        left = account.balance.left
+        raise BudgetExceeded(
+            f"pipeline={names}: account {planned.account} cannot pay for all of it; "
+            f"{planned.method} (epsilon={planned.epsilon:.4g}, delta={planned.delta:g}) is the "
+            "first that does not fit. Nothing was spent.",
+            asked=account.loss,
+            left=left,
+            short=account.loss - left,
+            hint="Name fewer methods in pipeline, or lower privacy.epsilon.",
+        )
 
 
 def of_other_accounts(ctx: Context) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from privsyn.address import Source
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, DatasetSource, Entry
-from privsyn.ledger.releases import paid_elsewhere
 from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
 from privsyn.release.certificate import agree
@@ -73,7 +70,6 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         if isinstance(method, TrainsModel):
             method.check_models(release.settings, ctx.config.models)
         check_source(release.source)
-        warn_paid_elsewhere(ctx, release.source.path)
     entry = ctx.ledger.releases.reserve(
         plan.account,
         plan.id,
@@ -101,12 +97,7 @@ def _note_source(ctx: Context, source: DatasetConfig, known: Entry | None) -> Da
     # A release that began was noted with its file; a resumed run must not need the file again.
     if known is not None and (known.state in ("BEGUN", "LOST") or not there(source.path)):
         return None
-    return DatasetSource(
-        source.version,
-        ctx.fingerprint(source.path),
-        source.same_source,
-        ctx.config.account.strict,
-    )
+    return DatasetSource(source.version, ctx.fingerprint(source.path), source.same_source)
 
 
 def settle(ctx: Context, plan: Plan) -> str:
@@ -165,27 +156,6 @@ def lost(plan: Plan) -> ReleaseLost:
         f"release {plan.id} is LOST: its budget is spent and its draws cannot be used.",
         hint=f"A fresh draw is a new charge: set privacy.draw={plan.draw + 1}.",
     )
-
-
-log = logging.getLogger(__name__)
-
-
-def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
-    """Warn where the same people may be charged to two budgets, as ``account.strict`` is off.
-
-    A guarantee holds for all releases of one account together. The same file under another dataset
-    and account opens a fresh budget, and what both give out adds up, which no account says.
-
-    Args:
-        ctx: Its account must be open.
-        path: The private file.
-    """
-    account = ctx.config.account
-    known = ctx.ledger.releases.sources(fingerprint=ctx.fingerprint(path))
-    others = [entry for entry in known if entry.account != account.name]
-    if others and not account.strict:
-        warning = paid_elsewhere(account.name, others)
-        log.warning("%s. Without account.strict=false this is refused.", warning)
 
 
 def unfinished_releases(ctx: Context, *, hours: float = 0) -> list[Entry]:

@@ -15,14 +15,12 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     from privsyn.airflow.factory import method_dag
     from privsyn.airflow.params import form
 
-    limits = {"limits": {"epsilon": 25, "delta": 1e-2}, "public_size": 400}
-    params = project(tmp_path, account=limits)
+    params = project(tmp_path, account={"public_size": 400})
     config = parse_config(json.loads(params.read_text()))
     shown = form(config, "invisible_ink")
     assert "1 is strong, 10 weak, 40 none" in shown["privacy.epsilon"].description
     assert "Below 0.00025" in shown["privacy.delta"].description
-    assert shown["privacy.epsilon"].schema["maximum"] == 25
-    assert shown["privacy.delta"].schema["maximum"] == 1e-2
+    assert shown["privacy.epsilon"].schema["maximum"] == config.account.epsilon
     assert shown["privacy.epsilon"].resolve() == 20
     monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
     page = " ".join(method_dag("invisible_ink").doc_md.split())

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from privsyn import errors
-from privsyn.errors import ConfigError, PrivsynError
+from privsyn.errors import BudgetExceeded, ConfigError, PrivsynError
 
 pytestmark = pytest.mark.airflow
 SECRET = "MRN-000001 of Jane Roe"
@@ -220,3 +220,15 @@ def test_pinned_settings_that_are_no_list_are_a_config_error(monkeypatch):
     monkeypatch.setenv(OVERRIDES, "privacy.epsilon=3")
     with pytest.raises(ConfigError, match="JSON list"):
         environment_overrides()
+
+
+def test_plan_asks_for_the_whole_pipeline_before_it_opens_the_account(tmp_path):
+    from privsyn.airflow.budget import PlanOperator
+    from privsyn.stages.base import open_context
+    from tests.unit.stages.test_plan import BOTH, two_releases
+
+    schedule = {name: {"cron": "0 0 1 * *"} for name in BOTH}
+    ctx = open_context(two_releases(tmp_path, 4.5, schedule=schedule))
+    with pytest.raises(BudgetExceeded, match="is the first that does not fit"):
+        PlanOperator(task_id="plan", method=BOTH[0]).run_stage(ctx, {})
+    assert not ctx.ledger.exists()

@@ -129,7 +129,7 @@ def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
     before = ledger.accounts.balance(account.spec.name)
     assert before.spent == pytest.approx(sum(entry.loss for entry in ledger.releases.all()))
     preview = ledger.accounts.preview(account.spec, Gaussian(3.0))
-    assert preview.exists
+    assert preview.key_id
     assert preview.fits
 
 

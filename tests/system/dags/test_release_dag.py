@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,7 +20,6 @@ PARTITIONED = [
     "dataset={name: versions, path: 'private.{version}.jsonl', label: label, "
     "labels: [Billing, Symptoms], unit: unit, holdout: 0.25, same_source: true}",
     "account.name=versions",
-    "account.strict=false",
 ]
 """Of a dataset of its own, whose versions have a file each; the same people, for the test."""
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/train_on_release.py"
@@ -43,7 +41,10 @@ def runs(project):
         {"file": str(EXAMPLE), "conf": {"release": "the first"}},
     ]
     for month in ("2026-09", "2026-10"):
-        shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
+        # another account's file is one more record away: the same file is refused
+        records = (project.root / "private.jsonl").read_text()
+        more = json.dumps({"unit": "u-more", "label": "Billing", "text": "of versions"})
+        (project.root / f"private.{month}.jsonl").write_text(f"{records}{more}\n")
     return project.run("run_dag.py", json.dumps(orders), "pages")
 
 

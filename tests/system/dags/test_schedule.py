@@ -104,11 +104,11 @@ def settings(of, name, schedule, version="v1", **account):
     params = copy.deepcopy(of)
     params["dataset"] |= {
         "name": name,
-        "path": "private.{version}.jsonl",
+        "path": f"private.{name}.{{version}}.jsonl",  # no two accounts pay for one file
         "version": version,
         "same_source": True,
     }
-    params["account"] |= {"name": name, "strict": False, **account}  # they share one file here
+    params["account"] |= {"name": name, **account}
     params["evaluate"] = {"enabled": False}
     params["performance"]["shards"] = 1
     params["schedule"] = {"invisible_ink": {"retries": 0, **schedule}}
@@ -137,8 +137,11 @@ def project(tmp_path_factory):
     made["parts"] = made["parts"].replace("epsilon: 20.0", "epsilon: 40.0")
     for name, text in made.items():
         (place / f"{name}.yaml").write_text(text)
-    for version in (*MONTHS, *YEARS):
-        shutil.copy(root / "private.jsonl", place / f"private.{version}.jsonl")
+    for name in made:
+        more = json.dumps({"unit": f"u-{name}", "label": "Billing", "text": f"of {name}"})
+        for version in (*MONTHS, *YEARS):
+            records = (root / "private.jsonl").read_text()
+            (place / f"private.{name}.{version}.jsonl").write_text(f"{records}{more}\n")
     shutil.copytree(root / ".dvc", place / ".dvc")
     for file, *names in (
         ("repository/parts.py", "parts"),

@@ -16,7 +16,7 @@ from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.ledger import Ledger
-from privsyn.ledger.spec import AccountSpec, Split
+from privsyn.ledger.spec import AccountSpec, Split, Terms
 
 PURE = AccountSpec(
     "clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0, unit_column="patient_id"
@@ -27,6 +27,17 @@ RENYI = dataclasses.replace(PURE, delta=1e-6, split=Split(renyi=1, gaussian=0, r
 # forks from a server that has the imports: eight interpreters would take the tests' whole time
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["pytest", "privsyn.ledger", "privsyn.dp.accountant"])
+
+
+def terms(**rules: Any) -> Terms:
+    """Terms by the names of their rules, those of a period and of approvals among them."""
+    period = {name: rules.pop(f"period_{name}", None) for name in ("days", "epsilon")}
+    asked = {
+        name: rules.pop(name) for name in ("spend_above", "publish", "two_people") if name in rules
+    }
+    if period["days"]:
+        rules["period"] = period
+    return Terms(**rules, approval=asked or None)
 
 
 class Clock:

@@ -9,6 +9,7 @@ from functools import cache, partial
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at, fixed_epsilon
@@ -31,17 +32,17 @@ from privsyn.dp.filters import covering_mu_squared, fixed_parts, gaussian_mu_squ
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
 from privsyn.ledger import balances, caps, entries, schema
-from privsyn.ledger.caps import Cap, Charge, caps_of, policy_period
+from privsyn.ledger.caps import Cap, Charge, limits_of
 from privsyn.ledger.chain import canonical
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig
-from privsyn.ledger.spec import Split, Terms
-from tests.unit.ledger.ledger_cases import PURE, finish, reserve
+from privsyn.ledger.spec import Split
+from tests.unit.ledger.ledger_cases import PURE, finish, reserve, terms
 
 DELTA = 1e-6
 DEFAULT = dataclasses.replace(PURE, epsilon=10.0, delta=DELTA, split=Split())
-TOKENS = Split.for_methods(["whole"])
-TRAINED = Split.for_methods(["sampled"])
+TOKENS = Split(0.08, 0.9, 0.02)
+TRAINED = Split(0.08, 0.02, 0.9)
 
 
 @cache
@@ -264,15 +265,6 @@ def test_delta_is_shared_and_not_doubled():
     )
 
 
-def test_an_account_from_before_keeps_its_filter():
-    cap = Cap.of(10.0, DELTA, Split(1, 0, 0))
-    old = Cap(cap.epsilon, cap.delta, cap.order, cap.budget)
-    event = trained(10.0)
-    assert cap.admits([], cap.charge(event)) == "first"
-    assert old.admits([], old.charge(event)) is None
-    assert old.charge(event).mu_squared is None
-
-
 def test_mixed_releases_are_covered_by_what_covers_all_of_them():
     cap = Cap.of(10.0, DELTA, Split())
     held = [cap.charge(kind(1.0)) for kind in (draws, votes, phrases)]
@@ -307,9 +299,8 @@ def test_a_charge_of_many_draws_is_of_all_of_them(count: int):
 
 def test_a_charge_is_read_back_as_it_was_made(lite: Ledger):
     lite.accounts.open(DEFAULT)
-    cap, event = Cap.of(10.0, DELTA, Split()), draws(1.0)
-    entry = reserve(lite, "r", event)
-    assert Charge.of(entry) == cap.charge(event)
+    limit, event = limits_of(balances.new_row(DEFAULT))[0], draws(1.0)
+    assert limit.charge(reserve(lite, "r", event)) == limit.cap.charge(event)
 
 
 def test_repeats_pay_the_sampler_once_a_release(monkeypatch):
@@ -332,7 +323,7 @@ def test_a_first_release_just_above_the_cap_is_refused(
     reserve(lite, "within", event(3.0))
 
 
-SECRET = Split.for_methods([], chances=True)
+SECRET = Split.of(rooms=False, chances=True)
 
 
 @cache
@@ -348,7 +339,6 @@ def allocated(epsilon: float, places: int = 20) -> Event:
 def test_a_share_of_delta_is_set_aside_for_secret_buckets_and_no_more_is_given_out():
     assert SECRET.chances == pytest.approx(0.05)
     assert SECRET.gaussian + SECRET.chances == pytest.approx(Split().gaussian)
-    assert Split.for_methods(["sampled"], chances=True).chances == 0  # repeats have all of it
     with pytest.raises(ValueError, match="at most 1"):
         Split(renyi=0.5, gaussian=0.4, repeats=0.1, chances=0.01)
     plain, shared = Cap.of(10.0, DELTA, Split()), Cap.of(10.0, DELTA, SECRET)
@@ -419,13 +409,13 @@ def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
         entry = entries.find_entry(connection, "r0")
         assert entry is not None
         body = {"method": "toy", "event": dict(entry.event), "loss": entry.loss, "epsilon": 1.0}
-        body |= {"delta": DELTA, "period_loss": None, "mu_squared": 0.9 * (entry.mu_squared or 0)}
+        body |= {"delta": DELTA, "mu_squared": 0.9 * (entry.mu_squared or 0)}
         lite.database.append(connection, "clinic", "r9", "RESERVED", body)
     with pytest.raises(VerificationError, match="is charged a squared mu of"):
         lite.verify()
 
 
-ROOMS = Split.for_methods([], chances=True, rooms=True)
+ROOMS = Split.of(rooms=True, chances=True)
 
 
 def rooms(trainings: int, responses: int = 0) -> Rooms:
@@ -537,11 +527,11 @@ def test_rooms_that_leave_nothing_are_refused():
     for asked in (rooms(90), rooms(0, 10)):
         with pytest.raises(ConfigError, match=r"leave nothing of epsilon=10"):
             Cap.of(10.0, DELTA, ROOMS, asked)
+    account = {"name": "a", "adjacency": "add_remove", "epsilon": 10.0, "delta": DELTA}
+    account["rooms"] = {"amplified": {"buckets": 20, "epsilon": 1.0, "times": 3}}
     for change in ({"delta": 0.0}, {"adjacency": "replace_one"}):
-        with pytest.raises(ConfigError, match=r"account.rooms"):
-            dataclasses.replace(DEFAULT, rooms=rooms(2), **change)
-    with pytest.raises(ConfigError, match=r"account.rooms and account.period"):
-        dataclasses.replace(DEFAULT, rooms=rooms(2), period_days=3, period_epsilon=2.0)
+        with pytest.raises(ValidationError, match=r"rooms"):
+            AccountConfig.model_validate(account | change)
 
 
 def test_an_account_keeps_the_rooms_it_was_opened_with(lite: Ledger):
@@ -572,8 +562,8 @@ def test_rooms_that_were_edited_are_found(lite: Ledger):
 
 def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger):
     """A charge holds the squared mu of what lies beside the rooms: here 0."""
-    terms = Terms(period_days=30, period_epsilon=2.0)
-    spec = dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(20), terms=terms)
+    month = terms(period_days=30, period_epsilon=2.0)
+    spec = dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(20), terms=month)
     lite.accounts.open(spec)
     number = 0
     while number < 4 and lite.accounts.preview(spec, trained(1.0)).fits:
@@ -597,12 +587,11 @@ def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monke
 
 def test_a_policy_s_period_is_priced_at_its_own_order(lite: Ledger, monkeypatch):
     """A loss at the lifetime's order is smaller: by it more would fit than the policy allows."""
-    terms = Terms(period_days=30, period_epsilon=2.0)
-    spec = dataclasses.replace(DEFAULT, split=Split(1.0, 0.0, 0.0), terms=terms)
+    month = terms(period_days=30, period_epsilon=2.0)
+    spec = dataclasses.replace(DEFAULT, split=Split(1.0, 0.0, 0.0), terms=month)
     lite.accounts.open(spec)
     event = ZCDP(0.01)
-    row = balances.new_row(spec)
-    lifetime, (_, period) = caps_of(row)[0], policy_period(row)
+    lifetime, period = (one.cap for one in limits_of(balances.new_row(spec)))
     assert lifetime.charge(event).loss < 0.5 * period.charge(event).loss
     fitting = math.floor(period.budget / period.charge(event).loss)
     for number in range(fitting):
@@ -616,7 +605,7 @@ def test_a_policy_s_period_is_priced_at_its_own_order(lite: Ledger, monkeypatch)
     with pytest.raises(BudgetExceeded, match="in 30 days cannot pay"):
         reserve(lite, "more", event)
     assert lite.verify().entries == fitting
-    monkeypatch.setattr(balances, "policy_period", lambda row: None)
+    monkeypatch.setattr(balances, "limits_of", lambda row: limits_of(row)[:1])
     finish(lite, "more", event)
     monkeypatch.undo()
     with pytest.raises(VerificationError, match=r"more does not fit the policy's period"):

@@ -37,7 +37,6 @@ def of(
     content: str,
     *,
     same: bool = False,
-    strict: bool = False,
     account: str = "clinic",
 ) -> Entry:
     """Reserve a release made from a file."""
@@ -47,7 +46,7 @@ def of(
         Pure(0.1),
         method="toy",
         guarantee=Guarantee(0.1, 0.0),
-        source=DatasetSource(version, content, same, strict),
+        source=DatasetSource(version, content, same),
     )
 
 
@@ -208,14 +207,14 @@ def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledg
     ledger.accounts.open(PURE)
     ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "theirs", "v1", "bb")
-    of(ledger, "r", "v1", "aa", account="labs", strict=True)
+    of(ledger, "r", "v1", "aa", account="labs")
     for again in range(2):
-        with pytest.raises(BudgetError, match=r"account\.strict=true: .* account clinic has paid"):
-            of(ledger, "r", "v1", "bb", account="labs", strict=True)
+        with pytest.raises(BudgetError, match="account clinic has paid"):
+            of(ledger, "r", "v1", "bb", account="labs")
         assert [held.fingerprint for held in ledger.releases.sources(account="labs")] == ["aa"], (
             again
         )
-    assert of(ledger, "r", "v1", "cc", account="labs", strict=True).state is State.RESERVED
+    assert of(ledger, "r", "v1", "cc", account="labs").state is State.RESERVED
 
     of(ledger, "s", "v2", "dd", account="labs")
     with pytest.raises(DataError, match="same content as version v1"):
@@ -223,7 +222,7 @@ def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledg
     assert of(ledger, "s", "v2", "cc", account="labs", same=True).state is State.RESERVED
 
     ledger.releases.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
-    assert of(ledger, "r", "v1", "bb", account="labs", strict=True).state is State.BEGUN
+    assert of(ledger, "r", "v1", "bb", account="labs").state is State.BEGUN
 
 
 def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
@@ -235,26 +234,7 @@ def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
     guarantee = Guarantee(0.1, 0.0)
     ledger.releases.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
     with pytest.raises(BudgetError, match="account clinic has paid"):
-        of(ledger, "r", "v1", "bb", account="labs", strict=True)
-
-
-def test_sources_of_all_accounts_can_be_compared(ledger: Ledger) -> None:
-    ledger.accounts.open(PURE)
-    ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
-    of(ledger, "r", "v1", "aa")
-    ledger.releases.reserve(  # another account: that is for the caller to judge
-        "labs",
-        "s",
-        Pure(0.1),
-        method="toy",
-        guarantee=Guarantee(0.1, 0.0),
-        source=DatasetSource("v1", "aa"),
-    )
-    assert [held.account for held in ledger.releases.sources(fingerprint="aa")] == [
-        "clinic",
-        "labs",
-    ]
-    assert [held.account for held in ledger.releases.sources(account="labs")] == ["labs"]
+        of(ledger, "r", "v1", "bb", account="labs")
 
 
 def test_no_fingerprint_comes_into_what_is_hashed_and_published(lite: Ledger) -> None:
@@ -307,7 +287,7 @@ def test_a_finished_release_keeps_its_counts(lite: Ledger) -> None:
     assert lite.leases.parts("r") == {}
 
 
-def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
+def test_a_file_is_paid_for_by_one_account(url: str) -> None:
     """Two accounts ask for one file at the same time: both look, one of them pays."""
     names = [f"clinic{i}" for i in range(4)]
     for name in names:
@@ -324,7 +304,7 @@ def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
                 Pure(0.1),
                 method="toy",
                 guarantee=Guarantee(0.1, 0.0),
-                source=DatasetSource("v1", "aa", strict=True),
+                source=DatasetSource("v1", "aa"),
             )
         except BudgetError as error:
             return str(error)

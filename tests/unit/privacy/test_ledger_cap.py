@@ -301,7 +301,7 @@ SECRET = Rooms(0.2, 1.2, 1, 0.3, 1, mu=0.7, places=4, allocations=2)
 def test_releases_in_and_outside_rooms_stay_within_the_cap(
     rooms: Rooms, menu: tuple[Asked, ...], epsilon: float
 ) -> None:
-    cap = Cap.of(epsilon, 0.02, Split.for_methods([], chances=True, rooms=True), rooms)
+    cap = Cap.of(epsilon, 0.02, Split.of(rooms=True, chances=True), rooms)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
 
@@ -316,11 +316,11 @@ def test_releases_in_and_outside_rooms_stay_within_the_cap(
 def test_rooms_that_are_not_counted_are_beaten(
     menu: Asked, one: Rooms, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = Split.for_methods([], chances=True, rooms=True)
+    split = Split.of(rooms=True, chances=True)
     delta = 0.02 if one.responses else 0.1
     cap = Cap.of(epsilon, delta, split, one)
     assert max(most_delta(cap, (menu,), 5, with_unit=way) for way in (True, False)) <= delta
-    monkeypatch.setattr(Cap, "_rooms_fit", lambda self, charges: True)
+    monkeypatch.setattr(Cap, "_counts", lambda self, charges: [])
     broken = Cap.of(epsilon, delta, split, one)
     assert max(most_delta(broken, (menu,), 5, with_unit=way) for way in (True, False)) > delta
 
@@ -361,6 +361,6 @@ def test_a_chance_that_delta_does_not_pay_for_is_beaten(
     cap = Cap.of(0.3, 0.02, WITH_CHANCES)
     assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta
     monkeypatch.setattr(Cap, "_chance", 0.3)
-    monkeypatch.setattr(Cap, "_chances_fit", lambda self, charges: True)
+    monkeypatch.setattr(Cap, "_counts", lambda self, charges: [])
     broken = Cap.of(0.3, 0.02, WITH_CHANCES)
     assert max(most_delta(broken, menu, 5, with_unit=way) for way in (True, False)) > cap.delta
