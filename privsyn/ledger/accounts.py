@@ -107,7 +107,9 @@ class Accounts:
                 if matching(connection, spec) is None:
                     self._open(connection, spec)
                 # Only stricter terms get here: ``matching`` refuses laxer ones.
-                self._hold_to(connection, spec.name, spec.terms)
+                if Terms.load(account_row(connection, spec.name)["terms"]) != spec.terms:
+                    body = {"terms": spec.terms.dump()}
+                    self._database.append(connection, spec.name, None, chain.TERMS, body)
                 return account_of(account_row(connection, spec.name))
 
     def find(self, name: str, *, known_releases: Collection[str] = ()) -> Account | None:
@@ -292,12 +294,6 @@ class Accounts:
         # The key is in this table alone: the history holds its digest.
         values = chain.project(change) | {"partition_key": key.hex()}
         connection.execute(sa.insert(schema.accounts).values(values))
-
-    def _hold_to(self, connection: Connection, name: str, terms: Terms) -> None:
-        """Record terms that are not the account's, which ``matching`` found to be no laxer."""
-        row = account_row(connection, name)
-        if Terms.load(row["terms"]) != terms:
-            self._database.append(connection, name, None, chain.TERMS, {"terms": terms.dump()})
 
 
 def account_of(row: Row) -> Account:

@@ -32,6 +32,8 @@ class Fill:
             delta; not the sum of the releases' epsilons.
         left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
             fits now.
+        entries: Charged releases that count.
+        days: Length of its sliding window; None for the lifetime's cap.
     """
 
     cap: Guarantee
@@ -42,23 +44,12 @@ class Fill:
     share: float
     spent_epsilon: float
     left_epsilon: float
+    entries: int
+    days: int | None = None
 
     def figures(self) -> dict[str, Any]:
         """Cap, losses and room under the names that plans and certificates give them."""
-        return as_plain(self, "account", "entries", "period", "spent_epsilon")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Window(Fill):
-    """How full the cap of a period is.
-
-    Attributes:
-        days: Length of the sliding window.
-        entries: Charged releases inside it.
-    """
-
-    days: int
-    entries: int
+        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +58,11 @@ class Balance(Fill):
 
     Attributes:
         account: Account name.
-        entries: Charged releases.
         period: The fullest cap of a period, where the account or its policy has one.
     """
 
     account: str
-    entries: int
-    period: Window | None = None
+    period: Fill | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -246,28 +235,22 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
         entries: Its releases, in any state.
         now: End of the windows of periods.
     """
-    lifetime, *periods = limits_of(row)
-    charges = lifetime.charges(entries, now)
-    fill = _fill(lifetime.cap, charges)
-    windows = [
-        Window(days=one.days or 0, entries=len(inside), **_fill(one.cap, inside))
-        for one in periods
-        for inside in [one.charges(entries, now)]
-    ]
+    lifetime, *periods = (_fill(one, one.charges(entries, now)) for one in limits_of(row))
     # What is left now is what all caps leave.
-    fill["left_epsilon"] = min(one["left_epsilon"] for one in (fill, *map(vars, windows)))
-    period = max(windows, key=lambda one: one.share, default=None)
-    return Balance(account=row["name"], entries=len(charges), period=period, **fill)
+    lifetime["left_epsilon"] = min(one["left_epsilon"] for one in (lifetime, *periods))
+    period = max((Fill(**one) for one in periods), key=lambda one: one.share, default=None)
+    return Balance(account=row["name"], period=period, **lifetime)
 
 
 def lifetime_fill(row: Row, entries: Sequence[Entry]) -> Fill:
     """How full an account's lifetime cap is: the same whenever its releases end."""
     lifetime = limits_of(row)[0]
     charges = [lifetime.charge(entry) for entry in entries if entry.is_charged]
-    return Fill(**_fill(lifetime.cap, charges))
+    return Fill(**_fill(lifetime, charges))
 
 
-def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
+def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
+    cap = limit.cap
     spent = cap.total(charge.loss for charge in charges)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),
@@ -278,6 +261,8 @@ def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
         "share": cap.share(charges),
         "spent_epsilon": cap.spent_epsilon(charges),
         "left_epsilon": cap.room_epsilon(charges),
+        "entries": len(charges),
+        "days": limit.days,
     }
 
 

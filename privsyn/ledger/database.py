@@ -398,7 +398,7 @@ def _empty() -> sa.Engine:
     here = {"check_same_thread": False}
     engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=here)
     with engine.begin() as connection:
-        schema.metadata.create_all(connection)
+        schema.metadata.create_all(connection, checkfirst=False)
         connection.execute(sa.insert(schema.head).values(id=1, seq=0, hash=chain.GENESIS))
     return engine
 

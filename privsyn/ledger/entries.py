@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -140,23 +140,6 @@ class DatasetSource:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A fingerprint the ledger holds. Internal.
-
-    Attributes:
-        release_id: The release it was noted with.
-        account: The account that pays.
-        version: The dataset's version.
-        fingerprint: Keyed hash of the file's content.
-    """
-
-    release_id: str
-    account: str
-    version: str
-    fingerprint: str
-
-
-@dataclass(frozen=True)
 class Refusal:
     """A release that was asked for and refused. Nothing was spent.
 
@@ -288,8 +271,12 @@ def _rows(connection: Connection, table: sa.Table, account: str | None) -> list[
 
 def sources(
     connection: Connection, *, account: str | None = None, fingerprint: str | None = None
-) -> list[Source]:
-    """The files behind charged releases: of an account, with a fingerprint, or all."""
+) -> Sequence[sa.Row[Any]]:
+    """The files behind charged releases: of an account, with a fingerprint, or all. Internal.
+
+    A row has the ``release_id`` that it was noted with, its ``account``, the dataset's ``version``
+    and the ``fingerprint``.
+    """
     columns, entries = schema.sources.c, schema.entries.c
     query = (
         sa.select(columns.release_id, columns.account, columns.version, columns.fingerprint)
@@ -302,7 +289,7 @@ def sources(
         query = query.where(columns.account == account)
     if fingerprint is not None:
         query = query.where(columns.fingerprint == fingerprint)
-    return [Source(*row) for row in connection.execute(query)]
+    return connection.execute(query).all()
 
 
 def source_key(connection: Connection) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isclose, isfinite
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,6 @@ from privsyn.ledger.entries import (
     DatasetSource,
     Entry,
     Refusal,
-    Source,
     State,
     check_name,
     check_state,
@@ -388,7 +387,7 @@ class Releases:
 
     def sources(
         self, *, account: str | None = None, fingerprint: str | None = None
-    ) -> list[Source]:
+    ) -> Sequence[sa.Row[Any]]:
         """The private files behind charged releases, of an account or with a fingerprint."""
         with self._database.read() as connection:
             return entries.sources(connection, account=account, fingerprint=fingerprint)

@@ -105,7 +105,7 @@ def test_without_begin_immediate_both_would_spend(
     lite.accounts.open(PURE)
     sa.event.remove(lite.database._engine, "begin", database._begin_sqlite)
     assert meet_before_writing(lite, monkeypatch, patience=300) == ["in", "in"]
-    with pytest.raises(VerificationError, match="does not fit the cap"):
+    with pytest.raises(VerificationError, match=r"does not fit account"):
         lite.verify()
 
 

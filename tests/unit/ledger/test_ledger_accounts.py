@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 import yaml
-from scipy.integrate import quad
 
 from privsyn.config import parse_config
 from privsyn.dp.accountant import Guarantee, guarantee
@@ -86,11 +85,11 @@ def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
 
 def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
     ledger.accounts.open(RENYI)
-    second = dataclasses.replace(RENYI, name="clinic-2")
-    with pytest.raises(AccountMismatch, match=r"portal already has the account clinic.*Set acc"):
-        ledger.accounts.open(second)
-    with pytest.raises(AccountMismatch):
-        ledger.accounts.preview(second, Pure(0.1))
+    for change in ({"name": "clinic-2"}, {"name": "Clinic"}, {"name": "b", "epsilon": 0.1}):
+        second = dataclasses.replace(RENYI, **change)
+        for call in (ledger.accounts.open, lambda spec: ledger.accounts.preview(spec, Pure(0.1))):
+            with pytest.raises(AccountMismatch, match="portal already has the account clinic"):
+                call(second)
     assert len(ledger.accounts.all()) == 1
 
 
@@ -136,20 +135,6 @@ def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
     assert after.spent_epsilon == pytest.approx(3.0, abs=1e-4)
 
 
-def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
-    lite.accounts.open(RENYI)
-    reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
-    with pytest.raises(BudgetExceeded) as refused:
-        reserve(lite, "second", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
-    text = str(refused.value)
-    assert all(word in text for word in ("asked", "left", "short by", "Nothing was spent"))
-    assert "\n" not in text
-    named = float(text.partition("privacy.epsilon to ")[2].split()[0])
-    reserve(lite, "third", ZCDP(calibrate_rho(Guarantee(named, 1e-6))))
-    with pytest.raises(BudgetExceeded):
-        reserve(lite, "fourth", ZCDP(calibrate_rho(Guarantee(0.2, 1e-6))))
-
-
 def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
     lite.accounts.open(dataclasses.replace(PURE, epsilon=0.3))
     for number in range(3):
@@ -189,7 +174,6 @@ def test_preview_creates_nothing(tmp_path: Path) -> None:
     seen = ledger.accounts.preview(RENYI, ZCDP(rho))
     assert seen.fits
     assert seen.key_id is None
-    assert seen.key_id is None
     assert not ledger.accounts.preview(RENYI, ZCDP(rho * 1.01)).fits
     assert ledger.releases.find("r") is None
     assert (
@@ -204,25 +188,6 @@ def test_preview_creates_nothing(tmp_path: Path) -> None:
         with pytest.raises(BudgetError, match="not in the ledger"):
             call("clinic")
     assert not path.parent.parent.exists()
-
-
-def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
-    account = ledger.accounts.open(RENYI)
-    event = ZCDP(calibrate_rho(Guarantee(2.5, 1e-6)))
-    before = ledger.accounts.preview(RENYI, event, "r1")
-    assert before.fits
-    assert before.key_id
-    assert before.key_id == account.key_id
-    entry = reserve(ledger, "r1", event)
-    assert entry.loss == before.loss
-    known = ledger.accounts.preview(RENYI, event, "r1")
-    assert known.fits  # a charged release costs nothing more
-    assert known.entry == entry
-    other = ledger.accounts.preview(RENYI, event, "r2")
-    assert not other.fits
-    assert other.balance == ledger.accounts.balance("clinic")
-    with pytest.raises(BudgetExceeded):
-        reserve(ledger, "r2", event)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -323,18 +288,6 @@ def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock)
     ledger.verify()
 
 
-def test_the_period_has_an_order_of_its_own(lite: Ledger) -> None:
-    lite.accounts.open(dataclasses.replace(RENYI, period_days=7, period_epsilon=0.5))
-    rho = calibrate_rho(Guarantee(0.5, 1e-6))
-    reserve(lite, "r1", ZCDP(rho))  # the whole period cap in one release
-    balance = lite.accounts.balance("clinic")
-    assert balance.period.order > 2 * balance.order
-    assert balance.period.spent == pytest.approx(rho * balance.period.order)
-    assert balance.period.share == pytest.approx(1)
-    assert balance.share < 0.1
-    lite.verify()
-
-
 def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock) -> None:
     ledger.accounts.open(RENYI)
     ledger.accounts.open(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
@@ -361,19 +314,15 @@ def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock)
     assert key not in repr([vars(clinic), vars(labs)])
 
 
-MIXED = Composed((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
 LOSSES = [
     Pure(0.7),
-    Gaussian(4.0),
     DiscreteGaussian(5.0, 3),
-    SampledGaussian(0.05, 1.6, 20),
-    MIXED,
-    Disjoint((Composed((Pure(0.2), ZCDP(0.01))),), 3),
+    Disjoint((Composed((Pure(0.3), Gaussian(9.0, 2), ZCDP(0.01))),), 3),
 ]
 
 
 def renyi_loss(event: Event, order: float) -> float:
-    """The loss at an order, from the formulas alone; a sampled Gaussian by quadrature."""
+    """The loss at an order, from the formulas alone."""
     match event:
         case Pure(epsilon=e):
             top = math.log(math.exp(order * e) + math.exp((1 - order) * e))
@@ -382,14 +331,6 @@ def renyi_loss(event: Event, order: float) -> float:
             return n * order / (2 * s * s)
         case ZCDP(rho=r, count=n):
             return n * order * r
-        case SampledGaussian(rate=q, noise_multiplier=s, steps=n):
-
-            def density(x: float) -> float:
-                plain = math.exp(-((x / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
-                return plain * (1 - q + q * math.exp((2 * x - 1) / (2 * s * s))) ** order
-
-            moment, _ = quad(density, -15 * s, 15 * s + order, limit=500, epsabs=0, epsrel=1e-11)
-            return n * math.log(moment) / (order - 1)
         case Composed(events=events):
             return sum(renyi_loss(one, order) for one in events)
         case Disjoint(events=events):
@@ -407,7 +348,7 @@ def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
     order = lite.accounts.balance("clinic").order
     assert order == pytest.approx(8.93, abs=0.01)
     exact = renyi_loss(event, order)
-    assert exact * (1 - 1e-9) <= entry.loss <= exact * 1.002 + 1e-6
+    assert entry.loss == pytest.approx(exact, rel=1e-9)
     finish(lite, "s", event)
     assert lite.accounts.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
 

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
-from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
+from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import chain, schema
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
@@ -89,6 +89,8 @@ def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
         ("UPDATE ledger_entry SET state = 'VOID' WHERE release_id = 'gone'", "release gone"),
         ("UPDATE ledger_entry SET account = 'labs' WHERE release_id = 'new'", "release new"),
         ("UPDATE ledger_entry SET event = '{}' WHERE release_id = 'new'", "release new"),
+        ("UPDATE ledger_entry SET changed_at = '2026' WHERE release_id = 'done'", "release done"),
+        ("UPDATE ledger_entry SET reserved_by = '{}' WHERE release_id = 'new'", "reserved_by"),
         (
             "UPDATE ledger_entry SET artifact_sha256 = 'x' WHERE release_id = 'done'",
             "release done was edited, artifact",
@@ -97,8 +99,10 @@ def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
         ("DELETE FROM ledger_entry WHERE release_id = 'done'", "release done is missing"),
         ("UPDATE ledger_entry SET release_id = 'x' WHERE release_id = 'done'", "release (done|x)"),
         ("UPDATE ledger_account SET budget = 99 WHERE name = 'clinic'", "account clinic .*budget"),
-        ("UPDATE ledger_account SET epsilon = 99 WHERE name = 'clinic'", "account clinic"),
+        ("UPDATE ledger_account SET epsilon = 3.0000001 WHERE name = 'clinic'", "account clinic"),
         ("UPDATE ledger_account SET period_days = 1 WHERE name = 'clinic'", "account clinic"),
+        ("UPDATE ledger_account SET rooms = '{}' WHERE name = 'clinic'", "clinic .*rooms"),
+        ("UPDATE ledger_account SET split = '{}' WHERE name = 'clinic'", "clinic .*split"),
         ("DELETE FROM ledger_account WHERE name = 'labs'", "account labs is missing"),
         (
             "UPDATE ledger_account SET partition_key = 'abcd' WHERE name = 'clinic'",
@@ -111,35 +115,15 @@ def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
         ),
     ],
 )
-def test_an_edit_is_found_and_its_row_named(full: Ledger, statement: str, named: str) -> None:
+def test_an_edit_is_found_and_nothing_is_spent(full: Ledger, statement: str, named: str) -> None:
     tamper(full, statement)
     with pytest.raises(VerificationError) as found:
         full.verify()
     assert re.search(named, found.value.message.rstrip(".")), found.value.message
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE ledger_entry SET loss = 0 WHERE account = 'clinic'",
-        "UPDATE ledger_entry SET state = 'VOID' WHERE release_id = 'gone'",
-        "UPDATE ledger_entry SET changed_at = reserved_at WHERE release_id = 'done'",
-        "UPDATE ledger_entry SET account = 'labs' WHERE release_id = 'done'",
-        "UPDATE ledger_entry SET nonce = 'm' WHERE release_id = 'begun'",
-        "DELETE FROM ledger_entry WHERE release_id = 'done'",
-        "UPDATE ledger_account SET budget = 99 WHERE name = 'clinic'",
-        "UPDATE ledger_account SET epsilon = 3.0000001 WHERE name = 'clinic'",
-        "UPDATE ledger_account SET period_days = 1 WHERE name = 'clinic'",
-        "DELETE FROM ledger_history WHERE seq = 3",
-        "DELETE FROM ledger_history WHERE seq = 13",
-        "UPDATE ledger_history SET body = '{}' WHERE seq = 3",
-        "UPDATE ledger_history SET change = 'VOID' WHERE seq = 11",
-        "UPDATE ledger_head SET seq = 12",
-        "DELETE FROM ledger_head",
-    ],
-)
-def test_nothing_is_spent_on_an_edited_ledger(full: Ledger, tmp_path: Path, statement: str) -> None:
-    tamper(full, statement)
+    with pytest.raises(VerificationError):
+        full.check()
+    if named.startswith("account labs"):  # another account goes on
+        return
     before = dump_of(full)
     for call in (
         lambda: reserve(full, "another", ZCDP(0.001)),
@@ -149,13 +133,7 @@ def test_nothing_is_spent_on_an_edited_ledger(full: Ledger, tmp_path: Path, stat
     ):
         with pytest.raises(VerificationError, match="Restore the ledger from a backup"):
             call()
-    if "epsilon = 3.0000001" not in statement:  # params.yaml that goes along is no help either
-        spec = dataclasses.replace(RENYI, period_days=30, period_epsilon=2.5)
-        with pytest.raises(PrivsynError):
-            full.accounts.preview(spec, ZCDP(0.001))
     assert dump_of(full) == before
-    with pytest.raises(VerificationError):
-        full.check()
 
 
 def test_an_edited_account_does_not_stop_the_others(full: Ledger) -> None:

@@ -239,20 +239,6 @@ def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> 
         ledger.accounts.open(dataclasses.replace(PURE, epsilon=9.0), known_releases=["r1"])
 
 
-def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:
-    ledger.accounts.open(PURE)
-    with ledger.database.read() as connection:
-        found = sa.inspect(connection)
-        for table in schema.metadata.sorted_tables:
-            columns = {column["name"]: column for column in found.get_columns(table.name)}
-            assert list(columns) == [column.name for column in table.columns]
-            for column in table.columns:
-                if not column.primary_key:
-                    assert columns[column.name]["nullable"] == column.nullable, column
-            key = found.get_pk_constraint(table.name)["constrained_columns"]
-            assert key == [column.name for column in table.primary_key.columns]
-
-
 @pytest.mark.parametrize("number", [99, 1])
 def test_a_ledger_of_another_build_is_refused(url: str, number: int) -> None:
     Ledger(url).accounts.open(PURE)

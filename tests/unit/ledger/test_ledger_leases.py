@@ -84,13 +84,6 @@ def test_a_silent_holder_elsewhere_counts_until_its_time_is_up(
     begun.leases.renew(new)  # the committer's own heartbeat may still come in
 
 
-def test_a_late_holder_may_renew_if_nobody_came(begun: Ledger, clock: Clock) -> None:
-    lease = begun.leases.acquire("r", "shard-0", ttl=60)
-    clock.pass_(hours=1)
-    begun.leases.renew(lease)
-    assert begun.releases.commit("r", A, B, lease=lease).state == "COMMITTED"
-
-
 def test_commit_and_begin_wait_for_a_live_holder(
     begun: Ledger, clock: Clock, elsewhere: pytest.MonkeyPatch
 ) -> None:
@@ -215,12 +208,6 @@ def test_the_heartbeat_notices_a_lost_release(begun: Ledger) -> None:
     with pytest.raises(ReleaseLost), begun.leases.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
         begun.releases.lose("r", "another shard failed")
         lose_it(lease)
-
-
-def test_a_lost_lease_is_told_at_the_end_of_the_block(begun: Ledger) -> None:
-    with pytest.raises(ReleaseLost), begun.leases.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
-        begun.releases.lose("r", "another shard failed")
-        lease._thread.join(timeout=300)
 
 
 def test_the_error_in_the_block_goes_first(begun: Ledger) -> None:

@@ -28,7 +28,7 @@ from privsyn.dp.events import (
 )
 from privsyn.dp.filters import filter_budget, filter_order, fixed_parts
 from privsyn.dp.rooms import Rooms
-from privsyn.errors import AccountMismatch, BudgetExceeded
+from privsyn.errors import BudgetExceeded
 from privsyn.ledger.caps import Cap, Charge
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec, Split
@@ -160,14 +160,6 @@ def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: f
         )
         balance = ledger.accounts.balance("a")
         assert (balance.order, balance.budget) == (fixed.order, fixed.budget)
-
-
-def test_a_second_account_on_a_lineage_is_refused(make: Callable[[], Ledger]) -> None:
-    ledger = make()
-    for name, epsilon in (("b", EPSILON), ("b", 0.1), ("A", EPSILON)):
-        with pytest.raises(AccountMismatch, match="dataset d already has the account a"):
-            ledger.accounts.open(AccountSpec(name, "d", "person", "add_remove", epsilon, DELTA))
-    assert len(ledger.accounts.all()) == 1
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
