@@ -246,7 +246,7 @@ class BudgetExceeded(BudgetError):
         self, message: str, *, asked: float, left: float, short: float, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
-        self.asked, self.left, self.short = asked, left, short
+        self.approvals, self.left, self.short = asked, left, short
 
 
 class PolicyBroken(BudgetError):

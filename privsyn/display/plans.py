@@ -180,10 +180,10 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> str:
     """What a person has to approve of a release."""
     steps = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
-    above = terms.asked.spend_above
+    above = terms.approvals.spend_above
     if account.entry is None and above is not None and _judged_epsilon(plan, account) > above:
         steps.append(f"its cost is reserved (epsilon above {above:g})")
-    if terms.asked.publish:
+    if terms.approvals.publish:
         steps.append("it is published")
     return f"a person must approve, before {' and before '.join(steps)}" if steps else ""
 

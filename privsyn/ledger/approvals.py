@@ -107,7 +107,7 @@ class Approvals:
                 self._database.append(connection, account, release_id, change, body)
             )
             terms = Terms.load(account_row(connection, account)["terms"])
-            if approved and terms.asked.two_people and asker in decision.people:
+            if approved and terms.approvals.two_people and asker in decision.people:
                 raise ApprovalNeeded(  # and the row is not kept
                     f"{body['name']}: {asker} asked for it, and account.approval.two_people asks "
                     f"for another one to approve it (approver {', '.join(decision.people)}).",
@@ -136,7 +136,7 @@ class Approvals:
         with self._database.read() as connection:
             entry = entry_row(connection, release_id)
             terms = Terms.load(account_row(connection, entry.account)["terms"])
-            if not terms.asked.publish:
+            if not terms.approvals.publish:
                 return None
             audit.check_account(connection, entry.account)
             return decisions.standing(
@@ -145,7 +145,7 @@ class Approvals:
                 digest,
                 name=name,
                 asker=_maker(connection, entry, digest),
-                two_people=terms.asked.two_people,
+                two_people=terms.approvals.two_people,
             )
 
     def check_spend(

@@ -414,7 +414,7 @@ def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     # Waiting does not help: even an empty window is too small.
     if not limit.cap.fits([], one.request):
         return f"It is more than the whole of {limit.setting}={limit.cap.epsilon:g}."
-    for gone, first in enumerate(limit.counted(entries, now), 1):
+    for gone, first in enumerate(limit.inside(entries, now), 1):
         if not limit.cap.fits(one.charges[gone:], one.request):
             continue
         if first.open:

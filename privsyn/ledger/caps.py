@@ -437,7 +437,7 @@ class Limit:
             return Charge(entry.loss, entry.mu_squared, entry.event)
         return _charge_again(self.cap, entry.event_text)
 
-    def counted(self, entries: Iterable[Entry], now: datetime) -> list[Entry]:
+    def inside(self, entries: Iterable[Entry], now: datetime) -> list[Entry]:
         """The releases of its account that count now, in the order in which they leave a window.
 
         A release draws at any time between its reservation and its end, so it counts all that time
@@ -454,7 +454,7 @@ class Limit:
 
     def charges(self, entries: Iterable[Entry], now: datetime) -> list[Charge]:
         """What is charged to it now, in that order."""
-        return [self.charge(entry) for entry in self.counted(entries, now)]
+        return [self.charge(entry) for entry in self.inside(entries, now)]
 
 
 def limits_of(row: Row, slack: float = 0.0) -> list[Limit]:

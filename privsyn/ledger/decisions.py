@@ -131,7 +131,7 @@ def of_spend(
     asker: str | None,
 ) -> Decision | None:
     """The approval of a cost; None where none is asked for. See ``standing``."""
-    above, two_people = terms.asked.spend_above, terms.asked.two_people
+    above, two_people = terms.approvals.spend_above, terms.approvals.two_people
     # The epsilon is priced from the event: what the plan claims cannot keep it below the limit.
     if above is None or request.epsilon <= above:
         return None

@@ -122,7 +122,7 @@ class Terms(PolicyConfig):
         return f"policy {self.policy}" if self.policy else "its own rules"
 
     @property
-    def asked(self) -> ApprovalConfig:
+    def approvals(self) -> ApprovalConfig:
         """What a person must approve."""
         return self.approval or ApprovalConfig()
 
@@ -138,7 +138,7 @@ class Terms(PolicyConfig):
     @property
     def limits_epsilon(self) -> bool:
         """Whether a rule is about a release's epsilon."""
-        rules = (self.epsilon, self.period, self.asked.spend_above)
+        rules = (self.epsilon, self.period, self.approvals.spend_above)
         return any(rule is not None for rule in rules)
 
     def broken_by(self, request: ReleaseRequest) -> list[str]:
@@ -208,7 +208,7 @@ class Terms(PolicyConfig):
             for name, most, was in (
                 ("epsilon", self.epsilon, other.epsilon),
                 ("delta", self.most_delta, other.most_delta),
-                ("spend_above", self.asked.spend_above, other.asked.spend_above),
+                ("spend_above", self.approvals.spend_above, other.approvals.spend_above),
             )
             if was is not None and (most is None or most > was)
         ]
@@ -234,7 +234,7 @@ class Terms(PolicyConfig):
         laxer += [
             f"approval.{name} not asked for, was asked for"
             for name in ("publish", "two_people")
-            if getattr(other.asked, name) and not getattr(self.asked, name)
+            if getattr(other.approvals, name) and not getattr(self.approvals, name)
         ]
         return laxer
 

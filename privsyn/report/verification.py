@@ -630,6 +630,6 @@ def _approvals(
     # Decisions can be revoked: the last one on exactly this certificate counts.
     if about:
         checks.append(_check("approval to publish", about[-1].approved or None, last=about[-1]))
-    elif terms.asked.publish:
+    elif terms.approvals.publish:
         checks.append(_check("approval to publish", None, last=None))
     return checks

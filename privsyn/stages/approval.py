@@ -170,7 +170,7 @@ def _hold_to_config(ctx: Context) -> None:
     no attempt to weaken them.
     """
     spec = ctx.account
-    if spec.terms.asked.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
+    if spec.terms.approvals.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
         ctx.open_account()
 
 
