@@ -251,7 +251,7 @@ class VariationAPI(Protocol[T]):
 
 @runtime_checkable
 class OwnClasses(Protocol[T]):
-    """A VariationAPI that makes each sample of a class, or by a prompt, of its own.
+    """A VariationAPI that makes each sample of a class of its own.
 
     Classes are public: no label and no record decides them. A sample keeps its class through all
     its variations. Source: Lin et al. 2024, appendix I.

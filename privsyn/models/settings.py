@@ -112,24 +112,16 @@ class ModelsConfig(Section):
         le=1000,
         description="Denoising steps of a fresh image. Null: the model folder's own.",
     )
-    image_guidance: float | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        allow_inf_nan=False,
-        description="Weight of the class or prompt; 1: no guidance. Null: the model folder's own.",
-    )
     image_class: Literal["label", "any"] = Field(
         default="label",
         description="What the classes of a class-conditional generator are. label: the labels of "
         "the dataset. any: nothing that the labels name; each fresh image is of a class drawn at "
         "random, and its variations are of the same class.",
     )
-    image_prompt: tuple[str, ...] = Field(
-        default=("{label}",),
+    image_prompt: str = Field(
+        default="{label}",
         min_length=1,
-        description="Prompt of a text-to-image model; {label} is replaced by the label. Of a list, "
-        "each fresh image follows one at random, and its variations the same.",
+        description="Prompt of a text-to-image model; {label} is replaced by the label.",
     )
     image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
         default="builtin",
@@ -139,18 +131,6 @@ class ModelsConfig(Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
     )
-
-    @field_validator("image_prompt", mode="before")
-    @classmethod
-    def _one_prompt_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("image_prompt")
-    @classmethod
-    def _prompts_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(value) or len(set(value)) != len(value):
-            raise ValueError("must be a prompt, or a list of different prompts; none is empty")
-        return value
 
 
 class PerformanceConfig(Section):

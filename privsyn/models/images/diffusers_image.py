@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privsyn.errors import ModelError
-from privsyn.models.images.image_folders import ImageFacts, refuse_unknown_label
+from privsyn.models.images.image_folders import ImageFacts, as_pair, refuse_unknown_label
 
 Pixels = NDArray[np.uint8]
 
@@ -186,7 +186,7 @@ class DiffusionImages:
         grid = np.linspace(top, 0, max(1, round(degree * self._facts.steps)) + 1)
         times = [*(round(t) - 1 for t in grid[:-1]), -1]
         device, config = self._unet.device, self._unet.config
-        shape = (rows, config.in_channels, *_pair(config.sample_size))
+        shape = (rows, config.in_channels, *as_pair(config.sample_size))
         noise = self._rng.standard_normal(shape, dtype=np.float32)
         # (rows, channels, height, width); noise from the CPU, so that every device draws the same.
         x = torch.from_numpy(noise).to(device, memory_format=torch.channels_last)
@@ -254,8 +254,7 @@ class PromptedImages:
         text_to_image: The pipeline, as ``AutoPipelineForText2Image`` makes it.
         image_to_image: Its twin over the same weights.
         facts: Size, steps and guidance.
-        prompts: The label replaces ``{label}``; without a label it is dropped. Of several, each
-            fresh image follows one at random, its class, which its variations keep.
+        prompt: The label replaces ``{label}``; without a label it is dropped.
         revision: Digest of files and settings.
         rows_per_pass: Images per call of the pipeline.
         rng: Public randomness; by default from the operating system.
@@ -267,42 +266,28 @@ class PromptedImages:
         image_to_image: Any,
         facts: ImageFacts,
         *,
-        prompts: Sequence[str],
+        prompt: str,
         revision: str,
         rows_per_pass: int,
         rng: np.random.Generator | None = None,
     ) -> None:
         self.revision = revision
         self._fresh, self._again, self._facts = text_to_image, image_to_image, facts
-        self._prompts, self._rows = tuple(prompts), rows_per_pass
+        self._prompt, self._rows = prompt, rows_per_pass
         self._rng = rng or np.random.default_rng()  # public randomness
 
     def random(self, count: int, label: str | None) -> list[Pixels]:
         """``count`` fresh images of a label."""
-        return self.random_of(self._any(count), label)
+        height, width = self._facts.size
+        options = {"height": height, "width": width, "num_inference_steps": self._facts.steps}
+        images: list[Pixels] = []
+        for start in range(0, count, self._rows):
+            rows = min(self._rows, count - start)
+            images += self._run(self._fresh, rows, label, options)
+        return images
 
     def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
         """One variation of each image, by image-to-image at strength ``degree``."""
-        return self.vary_of(samples, self._any(len(samples)), label, degree)
-
-    def classes(self, count: int, label: str | None) -> list[str] | None:
-        """A random prompt for each of ``count`` images; None where there is only one."""
-        return self._any(count) if len(self._prompts) > 1 else None
-
-    def random_of(self, classes: Sequence[str], label: str | None) -> list[Pixels]:
-        """One fresh image by each prompt."""
-        images: list[Pixels] = []
-        height, width = self._facts.size
-        for start in range(0, len(classes), self._rows):
-            part = classes[start : start + self._rows]
-            options = {"height": height, "width": width, "num_inference_steps": self._facts.steps}
-            images += self._run(self._fresh, part, label, options)
-        return images
-
-    def vary_of(
-        self, samples: Sequence[Pixels], classes: Sequence[str], label: str | None, degree: float
-    ) -> list[Pixels]:
-        """One variation of each image by its prompt; at degree 1 a fresh image by its prompt."""
         from PIL import Image
 
         if not 0 <= degree <= 1:
@@ -310,18 +295,16 @@ class PromptedImages:
         if degree == 0:
             return [sample.copy() for sample in samples]
         if degree == 1:
-            return self.random_of(classes, label)
+            return self.random(len(samples), label)
+        # A pipeline runs int(steps * strength) steps and fails at 0: keep at least one.
+        most = int(self._again.scheduler.config.get("num_train_timesteps", 1000))
+        steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
+        options = {"strength": max(degree, 1.001 / steps), "num_inference_steps": steps}
         images: list[Pixels] = []
         for start in range(0, len(samples), self._rows):
             part = samples[start : start + self._rows]
             given = [Image.fromarray(sample).convert("RGB") for sample in part]
-            # A pipeline runs int(steps * strength) steps and fails at 0: keep at least one.
-            most = int(self._again.scheduler.config.get("num_train_timesteps", 1000))
-            steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
-            strength = max(degree, 1.001 / steps)
-            options = {"image": given, "strength": strength, "num_inference_steps": steps}
-            by = classes[start : start + self._rows]
-            images += self._run(self._again, by, label, options)
+            images += self._run(self._again, len(part), label, {"image": given, **options})
         return images
 
     def with_steps(self, steps: int) -> Self:
@@ -330,17 +313,10 @@ class PromptedImages:
         other._facts = replace(self._facts, steps=steps)
         return other
 
-    def _any(self, count: int) -> list[str]:
-        if len(self._prompts) == 1:
-            return [*self._prompts] * count
-        return [self._prompts[i] for i in self._rng.integers(0, len(self._prompts), count)]
-
-    def _run(
-        self, pipeline: Any, prompts: Sequence[str], label: str | None, options: Any
-    ) -> list[Pixels]:
+    def _run(self, pipeline: Any, count: int, label: str | None, options: Any) -> list[Pixels]:
         seed = int(self._rng.integers(2**63))
         made = pipeline(
-            prompt=[prompt.replace("{label}", label or "").strip() for prompt in prompts],
+            prompt=[self._prompt.replace("{label}", label or "").strip()] * count,
             guidance_scale=self._facts.guidance,
             generator=torch.Generator().manual_seed(seed),
             output_type="np",
@@ -349,8 +325,3 @@ class PromptedImages:
         return [
             (np.nan_to_num(image) * 255).round().clip(0, 255).astype(np.uint8) for image in made
         ]
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    return int(height), int(width)

@@ -180,9 +180,7 @@ class ImageEmbedder:
             )
 
 
-def encoder_embedder(
-    encoder: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
-) -> ImageEmbedder:
+def encoder_embedder(encoder: Any, device: Any, **common: Any) -> ImageEmbedder:
     """An embedder over an ImageEncoder on its device. Other arguments: those of ImageEmbedder."""
     side = (encoder.size, encoder.size)
 
@@ -193,12 +191,7 @@ def encoder_embedder(
         return vectors
 
     return ImageEmbedder(
-        run,
-        lambda sample: as_pixels(sample, side, "L"),
-        width=encoder.width,
-        source=source,
-        revision=revision,
-        rows_per_pass=rows_per_pass,
+        run, lambda sample: as_pixels(sample, side, "L"), width=encoder.width, **common
     )
 
 
@@ -208,9 +201,8 @@ def transformers_embedder(
     device: Any,
     *,
     source: str,
-    revision: str,
-    rows_per_pass: int,
     unit: bool = True,
+    **common: Any,
 ) -> ImageEmbedder:
     """An embedder over a model of transformers. Other arguments: those of ImageEmbedder.
 
@@ -251,14 +243,7 @@ def transformers_embedder(
             f"{source}: not an image encoder ({type(error).__name__}).",
             hint="Name a folder of CLIP, ViT, ResNet or timm, or use builtin.",
         ) from None
-    return ImageEmbedder(
-        run,
-        prepare,
-        width=width,
-        source=source,
-        revision=revision,
-        rows_per_pass=rows_per_pass,
-    )
+    return ImageEmbedder(run, prepare, width=width, source=source, **common)
 
 
 SIDE = 224
@@ -398,7 +383,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def efficientnet_embedder(
-    network: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
+    network: Any, device: Any, *, rows_per_pass: int, **common: Any
 ) -> ImageEmbedder:
     """An embedder over the network on its device. Other arguments: those of ImageEmbedder."""
 
@@ -413,7 +398,6 @@ def efficientnet_embedder(
         run,
         lambda sample: as_pixels(sample, (SIDE, SIDE), "RGB"),
         width=WIDTH,
-        source=source,
-        revision=revision,
+        **common,
         rows_per_pass=min(rows_per_pass, ROW_MULTIPLE),  # large images: more are no faster
     )

@@ -8,9 +8,8 @@ folder of the embedded encoder or of EfficientNet-Lite0, or a CLIP or ViT folder
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +74,7 @@ class ImageFacts:
         if self.any_class:
             text += "+class=any"
         if self.prompted:
-            prompts = cfg.image_prompt
-            whole = prompts[0] if len(prompts) == 1 else json.dumps(prompts)
-            prompt = hashlib.sha256(whole.encode()).hexdigest()[:16]
+            prompt = hashlib.sha256(cfg.image_prompt.encode()).hexdigest()[:16]
             text += f"+prompt={prompt}+{cfg.dtype}"
         return text
 
@@ -135,12 +132,10 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
             f"{where}: the folder's config files do not fit together ({type(error).__name__}).",
             hint="Copy or download the model again.",
         ) from None
-    steps = cfg.image_steps or facts.steps
-    guidance = facts.guidance if cfg.image_guidance is None else cfg.image_guidance
-    if not facts.prompted and guidance != 1 and facts.null_class is None:
+    if not facts.prompted and facts.guidance != 1 and facts.null_class is None:
         raise ModelError(
-            f"models.image_guidance={guidance:g}: {where} has no null class to guide away from.",
-            hint="Set it to null or 1.",
+            f"{where}: {SETTINGS} says guidance={facts.guidance:g} and names no null_class.",
+            hint="Name the class to guide away from there, or set guidance to 1.",
         )
     if cfg.image_class == "any" and not facts.classes:
         raise ModelError(
@@ -149,9 +144,8 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
             if facts.prompted
             else "Set it to label: a model without classes draws every label alike.",
         )
-    chosen = {"steps": steps, "guidance": guidance, "any_class": cfg.image_class == "any"}
-    fields = {**facts.__dict__, **chosen}
-    return ImageFacts(**fields)
+    steps = cfg.image_steps or facts.steps
+    return replace(facts, steps=steps, any_class=cfg.image_class == "any")
 
 
 def refuse_unknown_label(
@@ -182,7 +176,7 @@ def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
             f"{block} pixels; known are gray (1) and RGB (3).",
             hint="Name a model of gray or RGB images.",
         )
-    height, width = _pair(unet["sample_size"])
+    height, width = as_pair(unet["sample_size"])
     classes = int(unet.get("num_class_embeds") or 0)
     null = settings.get("null_class")
     real = classes - (null is not None)
@@ -215,7 +209,7 @@ def _of_pixels(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
 
 def _of_prompt(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts:
     part = "unet" if (folder / "unet").is_dir() else "transformer"
-    height, width = _pair(read_json(folder / part / "config.json", where)["sample_size"])
+    height, width = as_pair(read_json(folder / part / "config.json", where)["sample_size"])
     stages = read_json(folder / "vae" / "config.json", where)["block_out_channels"]
     scale = int(2 ** (len(stages) - 1))
     return ImageFacts(
@@ -231,8 +225,9 @@ def _of_prompt(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
     )
 
 
-def _pair(size: Any) -> tuple[int, int]:
-    height, width = size if isinstance(size, list) else (size, size)
+def as_pair(size: Any) -> tuple[int, int]:
+    """Height and width, where a config of diffusers has one number for both."""
+    height, width = size if isinstance(size, list | tuple) else (size, size)
     return int(height), int(width)
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,28 +94,6 @@ _COLUMN_MULTIPLE = 16
 """Prompts are padded to a multiple: float32 attention kernels round odd lengths differently."""
 
 
-class ScoresRows(Protocol):
-    """The model interface that a session needs."""
-
-    network: Any
-    eos: int
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens it gives logits for."""
-
-    def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
-        """Hidden state after the last of ``ids``, shape (rows, hidden)."""
-
-    def read_prefix(self, tokens: tuple[int, ...]) -> Any:
-        """Cache of one row with the tokens that begin every prompt."""
-
-    def score(
-        self, states: Any, slots: int, columns: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
-        """Logits of rows as ``forward`` returned them, shape (rows, columns)."""
-
-
 @dataclass
 class _Pass:
     """A micro-batch: the session's row in each slot (-1: a dummy), and its cache.
@@ -150,7 +128,7 @@ class HFSession:
 
     def __init__(
         self,
-        model: ScoresRows,
+        model: HFLogitModel,
         rows: Sequence[Sequence[int]],
         prefix: Sequence[int],
         width: int,

@@ -22,6 +22,7 @@ from privsyn.models.language.answers import as_text, is_thought
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.protocols import Sampling
 from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
 
 _SHARED = 16
@@ -49,8 +50,6 @@ class HFTextModel:
         revision: Digest that enters the release id.
         rows_per_pass: Prompts decoded together at most.
         cache_bytes: Memory for their keys and values; it limits the prompts decoded together.
-        top_k: Sample among this many likeliest tokens. None: among all.
-        top_p: Sample among the likeliest tokens that hold this much probability.
         generator: Public randomness, on the model's device. None: seeded from OS entropy.
 
     Raises:
@@ -68,8 +67,6 @@ class HFTextModel:
         revision: str,
         rows_per_pass: int,
         cache_bytes: float = rowwise.CACHE_BYTES,
-        top_k: int | None = None,
-        top_p: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> None:
         if tokenizer.eos_token_id is None:
@@ -87,7 +84,7 @@ class HFTextModel:
         self._cache_argument = cache_argument
         self.revision = revision
         self.network, self._tokenizer, self._source = model, tokenizer, source
-        self._rows, self._top_k, self._top_p = rows_per_pass, top_k, top_p
+        self._rows = rows_per_pass
         self._tokens_held = cache_bytes / _bytes_per_token(model)
         self._prompts = PromptEncoder(tokenizer, source)
         self._context = context_length(model.config.get_text_config())
@@ -144,8 +141,7 @@ class HFTextModel:
         answers = self.continue_rows(
             rows,
             max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
+            sampling=Sampling(temperature, top_p=top_p),
             ran_out=self._over,
             until=until or (),
             log_ratios=log_ratios,
@@ -172,8 +168,7 @@ class HFTextModel:
         rows: Sequence[Sequence[int]],
         *,
         max_tokens: int,
-        temperature: float,
-        top_p: float = 1.0,
+        sampling: Sampling,
         ran_out: Callable[[str], str] = str,
         until: Sequence[str] = (),
         log_ratios: Mapping[int, float] | None = None,
@@ -183,8 +178,7 @@ class HFTextModel:
         Args:
             rows: At least one token per row; with ``max_tokens`` they must fit the context.
             max_tokens: Longest text, in tokens.
-            temperature: Of sampling; 0 takes the likeliest token.
-            top_p: Sample among the likeliest tokens that hold this much probability.
+            sampling: How tokens are sampled.
             ran_out: Shortens a text that ran out of tokens.
             until: A text ends before the first of these strings, each with a line break in it.
             log_ratios: What is added to the logits of some tokens.
@@ -201,9 +195,7 @@ class HFTextModel:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
-            drawn = self._decode(
-                [rows[i] for i in numbers], max_tokens, temperature, top_p, until, added
-            )
+            drawn = self._decode([rows[i] for i in numbers], max_tokens, sampling, until, added)
             for i, tokens in zip(numbers, drawn, strict=True):
                 text = self._text(tokens)
                 if ends := [place for stop in until if (place := text.find(stop)) >= 0]:
@@ -234,8 +226,7 @@ class HFTextModel:
         self,
         prompts: Sequence[Sequence[int]],
         max_tokens: int,
-        temperature: float,
-        top_p: float,
+        sampling: Sampling,
         until: Sequence[str],
         added: tuple[Tensor, Tensor] | None,
     ) -> list[list[int]]:
@@ -270,7 +261,7 @@ class HFTextModel:
             logits = self._forward(cache, fed, seen[:, : width + step])
             if added is not None:
                 logits = logits.float().index_add(1, added[0], added[1].expand(len(logits), -1))
-            tokens = self._sample(logits, temperature, top_p)
+            tokens = self._sample(logits, sampling)
             # tokens: (rows,)
             alive &= ~torch.isin(tokens, ends)
             going = alive.tolist()
@@ -321,16 +312,16 @@ class HFTextModel:
         ).logits[:, -1]
         return logits
 
-    def _sample(self, logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
+    def _sample(self, logits: Tensor, sampling: Sampling) -> Tensor:
         """One token per row, shape (rows,)."""
         logits = torch.nan_to_num(logits.float(), nan=torch.finfo(torch.float32).min)
-        if temperature == 0:
+        if sampling.temperature == 0:
             return logits.argmax(-1)
-        scores = (logits - logits.amax(-1, keepdim=True)) / temperature
+        scores = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
         columns = None
-        if self._top_k is not None:
-            scores, columns = scores.topk(min(self._top_k, scores.shape[-1]), dim=-1)
-        drawn = self._draw(scores, min(top_p, self._top_p))
+        if sampling.top_k is not None:
+            scores, columns = scores.topk(min(sampling.top_k, scores.shape[-1]), dim=-1)
+        drawn = self._draw(scores, sampling.top_p)
         return drawn if columns is None else columns.gather(-1, drawn[:, None])[:, 0]
 
     def _draw(self, scores: Tensor, top_p: float) -> Tensor:

@@ -628,8 +628,6 @@ class LoraModel:
             source=self._source,
             revision=self.revision,
             rows_per_pass=self._rows,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
         )
         return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, sampling)
 
@@ -669,7 +667,7 @@ class LoraWriter:
         texts = self._model.continue_rows(
             rows,
             max_tokens=most,
-            temperature=self._sampling.temperature,
+            sampling=self._sampling,
             ran_out=Ending().trim_unfinished if self._sampling.whole_sentences else str,
         )
         return [as_text(text).strip() for text in texts]

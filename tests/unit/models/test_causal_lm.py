@@ -144,7 +144,7 @@ def test_a_student_reads_as_the_adapters_trainer_does(tmp_path):
         target_modules=None,
     )
     read = student.read_tokenizer(folder)
-    trainer = LoraTrainer(student.read_model(folder), read, training, "tiny", False)
+    trainer = LoraTrainer(student.read_model(folder), read, training, "tiny")
     for text in ("late", " my bill is ready ", "the visit was late and my bill is ready", ""):
         (mine,) = student.encode(read, template, [("bill", text)], 6)
         assert (list(mine.tokens), mine.start) == trainer.encode("bill", text)

@@ -160,9 +160,11 @@ def test_a_label_has_its_own_class(labeled: Path) -> None:
     assert len(without.vary(without.random(3, None), None, 0.5)) == 3
 
 
-def test_an_image_keeps_its_class(labeled: Path) -> None:
+def test_an_image_keeps_its_class(tmp_path: Path) -> None:
+    plain = save_unet(tmp_path, classes=3, own=LABELED | {"guidance": 1})
+
     def model(**settings: Any) -> Any:
-        return load(labeled, image_guidance=1, image_steps=10, **settings)
+        return load(plain, image_steps=10, **settings)
 
     names = ["dog", "cat", "cat", "dog", "dog", "cat"]
     by_class = model().random_of(names, None)
@@ -238,9 +240,8 @@ def test_what_shapes_an_image_is_in_the_revision(labeled: Path, prompted: Path) 
         return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
 
     base = revision(labeled)
-    assert base == revision(labeled, image_steps=4, image_guidance=1.5), "the folder's own"
-    others = [{"image_steps": 5}, {"image_guidance": 2.0}]
-    assert len({base, *(revision(labeled, **other) for other in others)}) == 3
+    assert base == revision(labeled, image_steps=4), "the folder's own"
+    assert base != revision(labeled, image_steps=5)
     assert revision(prompted) != revision(prompted, image_prompt="a drawing of {label}")
     assert load(labeled).revision == base
 
@@ -266,7 +267,7 @@ def test_native_size_and_mode(labeled: Path, colors: Path, prompted: Path) -> No
     assert natives == [(8, 8, "L"), (8, 8, "RGB"), (16, 16, "RGB"), (28, 28, "L")]
 
 
-def _break(folder: Path, what: str) -> dict[str, Any]:
+def _break(folder: Path, what: str) -> None:
     weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
     if what == "weights cut":
         weights.write_bytes(weights.read_bytes()[:-9])
@@ -282,7 +283,8 @@ def _break(folder: Path, what: str) -> dict[str, Any]:
         (folder / "unet" / "config.json").write_text("{}")
     elif what == "block":
         (folder / "privsyn.json").write_text(json.dumps({"pixels_per_block": 2}))
-    return {"image_guidance": 2.0} if what == "guidance" else {}
+    elif what == "guidance":
+        (folder / "privsyn.json").write_text(json.dumps({"guidance": 2.0}))
 
 
 @pytest.mark.parametrize(
@@ -295,14 +297,14 @@ def _break(folder: Path, what: str) -> dict[str, Any]:
         ("null class", "null_class=0"),
         ("unet config", "do not fit together"),
         ("block", "channels in blocks"),
-        ("guidance", "image_guidance=2"),
+        ("guidance", "guidance=2 and names no null_class"),
     ],
 )
 def test_a_bad_folder_is_refused_in_one_line(what: str, says: str, tmp_path: Path) -> None:
     folder = save_unet(tmp_path / "m", classes=3)
-    settings = _break(folder, what)
+    _break(folder, what)
     with pytest.raises(ModelError, match=says) as refused:
-        describe_role(ModelsConfig(image=str(folder), **settings), "image")
+        describe_role(ModelsConfig(image=str(folder)), "image")
     assert "\n" not in str(refused.value)
 
 
@@ -324,34 +326,6 @@ def test_stable_diffusion_follows_the_contract(prompted: Path) -> None:
     same = [load(prompted, image_steps=3).random(2, label) for label in ("x", "x", "y")]
     assert np.array_equal(same[0], same[1])
     assert not np.array_equal(same[0], same[2]), "the label is in the prompt"
-
-
-def test_an_image_keeps_its_prompt(prompted: Path) -> None:
-    prompts = ["a cat, {label}", "ein Hund"]
-    model = load(prompted, image_steps=3, image_prompt=prompts)
-    assert set(model.classes(50, "x")) == set(prompts)
-    assert load(prompted).classes(50, "x") is None, "one prompt is every image's"
-    images = load(prompted, image_steps=3, image_prompt=prompts).random_of([prompts[0]] * 2, "x")
-    one = load(prompted, image_steps=3, image_prompt="a cat, x").random(2, None)
-    assert all(map(np.array_equal, images, one))
-    seen: list[str] = []
-    run = model._again
-    model._again = type(run)(**run.components, requires_safety_checker=False)
-    model._again.set_progress_bar_config(disable=True)
-    encode = model._again.encode_prompt
-    model._again.encode_prompt = lambda prompt, *args, **kw: (
-        seen.extend(prompt) or encode(prompt, *args, **kw)
-    )
-    assert len(model.vary_of(images, prompts[::-1], "x", 0.5)) == 2
-    assert seen == ["ein Hund", "a cat, x"]
-    digests = {
-        describe_role(ModelsConfig(image=str(prompted), image_prompt=prompt), "image").revision
-        for prompt in (prompts, prompts[::-1], prompts[0])
-    }
-    assert len(digests) == 3
-    for wrong in ([], ["a", "a"], ["a", ""]):
-        with pytest.raises(ValueError, match="image_prompt"):
-            ModelsConfig(image_prompt=wrong)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import whole_words
 from privsyn.models.language.prompts import PromptTemplate
 from privsyn.models.loading import describe_role, load_language_model, load_role
+from privsyn.models.protocols import Sampling
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
@@ -163,12 +164,12 @@ def test_tokens_are_drawn_in_proportion() -> None:
 
     model = HFTextModel.__new__(HFTextModel)
     model._generator = torch.Generator().manual_seed(3)
-    model._top_k, model._top_p = None, 1.0
     logits = torch.tensor([0.0, 2.0, -torch.inf, 1.0, 3.0])
     rows = logits.repeat(20_000, 1)
 
-    def counts(temperature: float) -> Any:
-        return np.bincount(model._sample(rows, temperature).numpy(), minlength=5)
+    def counts(temperature: float, **settings: Any) -> Any:
+        drawn = model._sample(rows, Sampling(temperature, **settings))
+        return np.bincount(drawn.numpy(), minlength=5)
 
     for temperature in (1.0, 2.0):
         found = counts(temperature)
@@ -181,14 +182,11 @@ def test_tokens_are_drawn_in_proportion() -> None:
         wrong = torch.softmax(logits / (temperature * 1.2), 0).double().numpy()[held]
         assert chisquare(found[held], wrong / wrong.sum() * len(rows)).pvalue < 1e-9
     assert counts(0)[4] == counts(1e-9)[4] == len(rows)
-    model._top_k = 2
-    assert set(np.flatnonzero(counts(1.0))) == {1, 4}
-    model._top_k, model._top_p = None, 0.7  # 3: .644, 2: .237
-    assert set(np.flatnonzero(counts(1.0))) == {1, 4}
-    model._top_p = 0.6
-    assert set(np.flatnonzero(counts(1.0))) == {4}
+    assert set(np.flatnonzero(counts(1.0, top_k=2))) == {1, 4}
+    assert set(np.flatnonzero(counts(1.0, top_p=0.7))) == {1, 4}  # 3: .644, 2: .237
+    assert set(np.flatnonzero(counts(1.0, top_p=0.6))) == {4}
     broken = torch.tensor([[torch.nan] * 3, [torch.inf, torch.nan, 0.0]])
-    assert model._sample(broken, 1.0).max() < 3
+    assert model._sample(broken, Sampling()).max() < 3
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])
@@ -225,12 +223,12 @@ def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
 
     model = HFTextModel.__new__(HFTextModel)
     model._generator = torch.Generator().manual_seed(3)
-    model._top_k, model._top_p = None, 1.0
     row = torch.randn(300, generator=torch.Generator().manual_seed(5)) * spread
     order = row.sort(descending=True)
     shares = order.values.double().softmax(-1)
     nucleus = order.indices[shares.cumsum(-1) - shares < 0.9].numpy()
-    counts = np.bincount(model._sample(row.repeat(100_000, 1), 1.0, 0.9).numpy(), minlength=300)
+    drawn = model._sample(row.repeat(100_000, 1), Sampling(top_p=0.9))
+    counts = np.bincount(drawn.numpy(), minlength=300)
     assert set(np.flatnonzero(counts)) <= set(nucleus)
     expected = shares[: len(nucleus)].numpy()
     expected = expected / expected.sum() * counts.sum()
@@ -472,13 +470,3 @@ def test_tokens_of_a_text_are_distinct_and_say_something(load: Load, name: str) 
     assert model.tokens("late 2024 \n  7") == model.tokens("late")
     assert set(model.tokens("my bill")) > set(model.tokens("bill"))
     assert model.tokens(" late ") == model.tokens("late")
-
-
-def test_a_call_may_sample_among_fewer_tokens_than_the_model(load):
-    import torch
-
-    model = seeded(load("llama"), 3)
-    rows = torch.log(torch.tensor([[0.6, 0.3, 0.05, 0.05]])).repeat(400, 1)
-    assert set(model._sample(rows, 1.0, 0.5).tolist()) == {0}
-    assert set(model._sample(rows, 1.0, 0.8).tolist()) == {0, 1}
-    assert set(model._sample(rows, 1.0).tolist()) == {0, 1, 2, 3}
