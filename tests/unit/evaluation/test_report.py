@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from privsyn.evaluation.classifiers import TAKEN_FOR
+from privsyn.evaluation.metrics import GRADES
 from privsyn.evaluation.report import Availability, inside, sections
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, Number, ReportSection
+from privsyn.sentences import fill, worth
 
 ABOUT = Availability(
     texts=True, held_out=True, labeled=True, models=True, rows=40, tuning_hint="the dial"
@@ -202,23 +206,6 @@ def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
 
 
 @pytest.mark.parametrize(
-    ("about", "why"),
-    [
-        ({"encoder": "It is not here. Fetch it."}, "since It is not here. Fetch it."),
-        ({"enabled": False, "encoder": "It is not here."}, "evaluate.enabled is off"),
-        ({"held_out": False}, "no real records are held out"),
-        ({"measured": False}, "was cut off"),
-        ({"models": False}, "evaluate.models is off"),
-        ({}, "fewer than 20 images"),
-    ],
-)
-def test_what_no_encoder_measured_says_why(about, why):
-    found = of_images(about)
-    assert (found.grade, found.advice) == (None, "Not measured.")
-    assert why in " ".join(items(found, "missing"))
-
-
-@pytest.mark.parametrize(
     ("accuracy", "low", "real", "grade", "said"),
     [
         (0.9, 0.8, 0.95, "good", "30 real records (as many of each label) is right about 95%."),
@@ -285,60 +272,6 @@ def about(**changes: object) -> Availability:
 
 
 @pytest.mark.parametrize(
-    ("values", "nothing_to_buy"),
-    [
-        ({"vectors.public": 0.75}, True),
-        ({"vectors.public": 0.8}, True),
-        ({"vectors.public": 0.96, "vectors.real": 0.98}, True),
-        ({"vectors.public": 0.7}, False),
-        # nothing is taught by anybody
-        ({"vectors.public": 0.75, "vectors.chance": 0.74}, False),
-    ],
-)
-def test_where_the_public_model_teaches_as_much_as_real_records_there_is_nothing_to_buy(
-    values, nothing_to_buy
-):
-    lost = {"vectors.gain_low": -0.05, "words.gain_low": -0.05}
-    _, found, *_ = sections(measured(**lost | values), ABOUT)
-    assert found.grade == "poor"
-    assert ("no epsilon is needed" in found.advice) == nothing_to_buy
-    assert ("the dial" in found.advice) != nothing_to_buy
-    assert "ake what costs nothing" in found.advice
-
-
-@pytest.mark.parametrize(
-    ("shift", "said"),
-    [
-        (-12, "shorter than real ones, by 12 words in the median: raise methods.m.max_tokens"),
-        (3.5, "longer than real ones, by 3.5 words in the median: lower methods.m.max_tokens"),
-        (0, "differ, but not their median: look at methods.m.max_tokens"),
-        (-0.5, "differ, but not their median: look at methods.m.max_tokens"),
-        (None, "Lengths differ: look at methods.m.max_tokens"),
-    ],
-)
-def test_it_is_said_which_way_lengths_differ(shift, said):
-    metrics = measured(length_ks=0.4, length_shift=shift)
-    _, _, found, *_ = sections(metrics, about(longest="methods.m.max_tokens"))
-    assert said in found.advice
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"models": False}, "evaluate.models is off"),
-        ({"rows": 7}, "holds 7 records, fewer than 20"),
-        ({"reader": False}, "models.server is set"),
-        ({}, "fewer than 20 real records are held out"),
-        ({"enabled": False}, "evaluate.enabled is off"),
-    ],
-)
-def test_why_the_public_model_read_nothing_is_told_as_far_as_it_is_known(changes, why):
-    *_, found = sections([], about(**changes))
-    (line,) = items(found, "missing")
-    assert why in line
-
-
-@pytest.mark.parametrize(
     ("gain", "low", "grade", "said"),
     [
         (0.30, 0.2, "good", "The records added to what is free (nearness: yes)."),
@@ -377,3 +310,19 @@ def test_what_helps_before_epsilon_is_said_before_it_and_once():
     assert said == [found[1].advice]
     assert found[1].advice.startswith("First: dataset.document is not set. No gain")
     assert "dataset.document" not in sections(measured(), first)[0].advice
+
+
+@pytest.mark.parametrize("table", ["useful", "added", "lines", "reading", "lengths", "images"])
+def test_every_row_of_a_table_can_be_filled(table):
+    """A misspelled fact in grades.yaml fails here, and not in a release that comes to its row."""
+    facts = {
+        "ruler": SimpleNamespace(name="words", labeled=True), "words": "words", "value": 0.5,
+        "low": 0.4, "chance": 0.1, "real": 0.6, "real_records": "30", "best": "b", "free": 0.3,
+        "gain": 0.2, "gain_low": 0.1, "gain_high": 0.3, "levers": "l", "ref": 0.6, "reached": 0.7,
+        "reference": "r", "deciding": ["words"], "every": False, "complete": True, "some": True,
+        "halfway": True, "aspects": "a", "shift": 3.0, "longest": "m", "gap": 0.1, "high": 0.2,
+        "about": ABOUT, "fid_note": None, "voted": False, "fewest": 20,
+    }  # fmt: skip
+    for row in GRADES._tables[table]:
+        worth(row.get("when", "true"), facts)
+        assert fill({"says": row["says"], "do": row.get("do", "")}, facts)["says"] is not None
