@@ -91,13 +91,10 @@ def _decide(table: str, facts: Mapping[str, Any]) -> Decided:
     return row.get("grade"), tuple(row[part] for part in ("says", "do") if part in row)
 
 
-def _advice(decided: Decided, about: Availability, *more: str) -> str:
-    """What a grade means, what to do, and what else may be the reason."""
+def _advice(decided: Decided, *more: str) -> str:
+    """What a grade means and what to do; of one that is not good, more."""
     grade, sentences = decided
-    if grade in (None, "good"):
-        return " ".join(sentences)
-    aside = f"And {about.aside}." if about.aside else ""
-    return " ".join(filter(None, [*sentences, *more, aside]))
+    return " ".join(filter(None, sentences if grade in (None, "good") else [*sentences, *more]))
 
 
 # --- what it teaches, and what the records added --------------------------------------------------
@@ -226,10 +223,14 @@ def sections(metrics: Metrics, about: Availability) -> list[ReportSection]:
         _likeness(value, metrics, about),
         *([_reading(value, metrics, about)] if about.texts else []),
     ]
-    # What helps before all else is said once, where the first grade is not good.
+    # What helps before all else, and what else may be the reason, is said once: where the first
+    # grade is not good.
     for place, one in enumerate(graded):
-        if about.first and one.grade in ("fair", "poor"):
-            graded[place] = replace(one, advice=f"First: {about.first}. {one.advice}")
+        if one.grade in ("fair", "poor"):
+            first = f"First: {about.first}." if about.first else ""
+            aside = f"And {about.aside}." if about.aside else ""
+            advice = " ".join(filter(None, [first, one.advice, aside]))
+            graded[place] = replace(one, advice=advice)
             break
     return graded
 
@@ -281,7 +282,7 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
         "useful",
         "How useful is it?",
         decided[0],
-        _advice(decided, about, _least_found(recalls, metrics)),
+        _advice(decided, _least_found(recalls, metrics)),
         () if measured else _why_unmeasured(about),
         *(_bars(scores, ruler, free=False) for ruler in scores.rulers),
         block,
@@ -311,7 +312,7 @@ def _added_section(scores: Scores, style: float | None, about: Availability) -> 
         "added",
         "Did your records add to what is free?",
         decided[0],
-        _advice(decided, about, *GRADES.says("coded", coded=is_coded(scores))),
+        _advice(decided, *GRADES.says("coded", coded=is_coded(scores))),
         missing,
         *(_bars(scores, one, free=True) for one in scores.rulers if (one.name, GAIN) in scores),
         Block("numbers", *numbers),
@@ -369,7 +370,7 @@ def _likeness(value: Mapping[str, float], metrics: Metrics, about: Availability)
         names = ", ".join(_display_name(row["name"]) for row in weak)
         steps = [row["says"].strip() for row in weak]
         decided = (worst, (f"The weakest numbers: {names}.", *steps))
-    return graded_section("likeness", title, worst, _advice(decided, about), missing, numbers)
+    return graded_section("likeness", title, worst, _advice(decided), missing, numbers)
 
 
 def _alike(row: Mapping[str, Any], value: Mapping[str, float]) -> Grade:

@@ -7,7 +7,6 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -236,8 +235,8 @@ def _stored_texts(file: Path, count: int) -> list[str] | None:
 _AT_ONCE = 512
 """Tokens that the language model reads at once."""
 _MOST = 2000
-"""Most texts or images a side that an encoder reads: a paper's figures take more, at its own
-price."""
+"""Most texts or images a side that an encoder reads. FID of so many is higher than that of the
+50,000 images that papers take."""
 _ALONE_NAME = "public model alone"
 Labeled = tuple[Sequence[str], Sequence[str | None]]
 """Texts, and the label of each."""
@@ -266,55 +265,29 @@ class Failures:
             )
 
 
-@dataclass(frozen=True)
-class _Encoders:
-    """Encoders of texts.
+def _encoders(
+    ctx: Context, plan: Plan, backends: Backends | None
+) -> tuple[EmbeddedOnce, EmbeddedOnce | None, str]:
+    """The encoders of a release, loaded whether there is a record to measure or not.
 
-    Attributes:
-        voter: The sentence embedder, which compares texts of the public model with label words.
-        judge: One that took no part in the release; None where there is none.
-        took_part: Whether the embedder did.
-        called: What the judge is called.
+    Returns:
+        The sentence embedder, which compares texts of the public model with label words; the judge,
+        which took no part in the release, or None where there is none; what the judge is called.
     """
-
-    voter: EmbeddedOnce
-    judge: EmbeddedOnce | None
-    took_part: bool
-    called: str
-
-
-def _encoders(ctx: Context, plan: Plan, backends: Backends | None) -> _Encoders:
-    """The encoders of a release, loaded whether there is a record to measure or not."""
     config, cache = ctx.config, ctx.workspace.cache
     load = partial(load_embedder, config.models, config.performance, cache)
     voter = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
     voter.load()
-    called = f"models.embedder={config.models.embedder}"
+    name, called = config.evaluate.encoder, f"models.embedder={config.models.embedder}"
     if backends is not None:  # handed in: as for images, whoever does it vouches for them
-        return _Encoders(voter, voter, False, called)
-    took_part, name = _TEXT_VOTER in plan.models, config.evaluate.encoder
+        return voter, voter, called
     if why_no_judge(ctx, plan) is not None:
-        return _Encoders(voter, None, took_part, "")
+        return voter, None, ""
     if name is None and not is_installed(embed_e5.PACKAGE):
-        return _Encoders(voter, voter, False, called)
+        return voter, voter, called
     judge = EmbeddedOnce(partial(load_measuring_encoder, name, config.performance, cache))
     judge.load()
-    return _Encoders(voter, judge, took_part, name or embed_e5.NAME)
-
-
-def _tools(ctx: Context, encoders: _Encoders) -> dict[str, object]:
-    """What rulers measure with, by their names. A new ruler that needs a model has a line here."""
-    tools: dict[str, object] = {}
-    if encoders.judge is not None:
-        tools |= {ENCODER: encoders.judge.embed, NEARNESS: encoders.judge.embed}
-    if encoders.took_part:
-        tools[VOTER] = encoders.voter.embed
-    if (name := ctx.config.evaluate.classifier) is not None:
-        from privsyn.models.training.text_classifier import predict_fine_tuned
-
-        folder = _classifier_folder(name)
-        tools[CLASSIFIER] = partial(predict_fine_tuned, folder, ctx.config.performance)
-    return tools
+    return voter, judge, name or embed_e5.NAME
 
 
 def _texts(
@@ -341,7 +314,9 @@ def _texts(
         encoders = _encoders(ctx, plan, backends)
         parts |= {
             "perplexity": lambda: _by_reading(synthetic[0], theirs[0], model),
-            "beside what is free": lambda: _beside(ctx, plan, synthetic, theirs, public, encoders),
+            "beside what is free": lambda: _beside(
+                ctx, plan, synthetic, theirs, public, backends, *encoders
+            ),
         }
     metrics: list[Metric] = []
     for name, part in parts.items():
@@ -374,7 +349,10 @@ def _beside(
     synthetic: Labeled,
     real: Labeled,
     public: _Public,
-    encoders: _Encoders,
+    backends: Backends | None,
+    voter: EmbeddedOnce,
+    judged: EmbeddedOnce | None,
+    called: str,
 ) -> list[Metric]:
     """The release beside its rivals, and MAUVE. See evaluation.judge.
 
@@ -398,17 +376,27 @@ def _beside(
         dict(plan.dataset.subject.descriptions),
         plan.dataset.document,
     )
+    # What rulers measure with, by their names: a new one that needs a model has a line here.
+    tools: dict[str, object] = {}
+    if judged is not None:
+        tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
+    if backends is None and _TEXT_VOTER in plan.models:
+        tools[VOTER] = voter.embed
+    if (name := ctx.config.evaluate.classifier) is not None:
+        from privsyn.models.training.text_classifier import predict_fine_tuned
+
+        folder = _classifier_folder(name)
+        tools[CLASSIFIER] = partial(predict_fine_tuned, folder, ctx.config.performance)
     side = min(len(ours), len(theirs)) if labeled else min(len(ours), len(theirs) // 2)
     scores = Scores({})
     if side >= (FEWEST if labeled else FEWEST_A_SIDE):
-        scores = judge(case, _tools(ctx, encoders), chooser=encoders.voter.embed)
-    called = {
-        ENCODER: f"logistic regression over vectors of {encoders.called}",
-        NEARNESS: f"vectors of {encoders.called}",
+        scores = judge(case, tools, chooser=voter.embed)
+    words = {
+        ENCODER: f"logistic regression over vectors of {called}",
+        NEARNESS: f"vectors of {called}",
     }
-    judged = encoders.judge
     metrics = [
-        *scores.metrics(called),
+        *scores.metrics(words),
         *likeness_metrics(likeness(case, None if judged is None else judged.embed)),
     ]
     side = min(len(ours), len(case.tested))
@@ -418,7 +406,7 @@ def _beside(
         judged.embed([text for text, _ in evenly_spaced(part, side)])
         for part in (ours, case.tested)
     ]
-    return [*metrics, *compare_embeddings(vectors[0], vectors[1], encoders.called)]
+    return [*metrics, *compare_embeddings(vectors[0], vectors[1], called)]
 
 
 def _invented(ctx: Context, plan: Plan, *, labeled: bool) -> list[tuple[str, str]]:
