@@ -172,19 +172,11 @@ def test_labels_that_hardly_differ_are_named():
             1500,
             "expected_batch=128 at sampling_rate=0.04 suit some 3200 records",
         ),
-        ("dp_lora", {"expected_batch": 48, "sampling_rate": 0.04}, 1500, None),
         (
             "private_evolution",
             {"modality": "text", "population": 20, "expansion": 20},
             300,
             "population=20 with expansion=20 suit some 400 records",
-        ),
-        ("private_evolution", {"modality": "text", "population": 20, "expansion": 5}, 300, None),
-        (
-            "private_evolution",
-            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
-            1500,
-            "noise of 40 votes on each of 100 candidates suit some 2000 records",
         ),
         (
             "private_evolution",

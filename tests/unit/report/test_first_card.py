@@ -117,27 +117,6 @@ def test_a_cost_that_counts_on_a_secret_says_so_and_what_it_is_without():
 
 
 @pytest.mark.parametrize(
-    ("field", "said", "bad"),
-    [
-        ("curators", "who publishes it", True),
-        ("contact", "whom to ask", True),
-        ("license", "its license", False),
-        ("intended_use", "what it is meant for", False),
-    ],
-)
-def test_what_nobody_stated_is_named(field, said, bad):
-    stated = {name: text for name, text in STATED.items() if name != field}
-    answer = card(stated=stated)["Who answers for it?"]
-    assert f"Not stated: {said}." in answer.answer
-    assert (answer.tone == "bad") == bad
-    assert f"{said}: not stated. Its owner can state it for free: by `deployment`" in decided(
-        stated=stated
-    )
-    assert "`privsyn stage validate --plan RELEASE`" in decided(stated=stated)  # a whole command
-    assert "not stated" not in decided()
-
-
-@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"signer": ""}, "who made it: no signing key was set"),
