@@ -155,7 +155,7 @@ for stage in ("reserve", "generate"):
 
 
 def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RACER, str(tmp_path)]
+    command = [python(), "-c", RACER, str(tmp_path)]
     racers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(2)]
     for racer in racers:
         _, stderr = racer.communicate(timeout=600)
