@@ -277,13 +277,6 @@ _MOST = 4
 """Most settings of one name that are listed."""
 
 
-def settings_ending_in(
-    model: type[BaseModel], name: str, further: Mapping[str, type[BaseModel]]
-) -> str:
-    """Settings of all sections that end in a name, in words; empty if there is no such setting."""
-    return _endings(model, (name,), further) or ""
-
-
 def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:
     """Paths of all fields with this name, in a model or below it."""
     matches = [[name]] if name in model.model_fields else []

@@ -416,20 +416,9 @@ def word_of(column: str) -> str:
     >>> [word_of(name) for name in ("customer_id", "patientId", "Patient no.", "userid", "uid")]
     ['customer', 'patient', 'patient', 'user', 'unit']
     """
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column)
-    words = [word.lower() for word in re.split(r"[^A-Za-z0-9\u00c0-\uffff]+", spaced) if word]
-    while words and words[-1] in _MARKS:
-        words.pop()
-    word = "-".join(words)
-    if run_together := re.fullmatch(f"{PEOPLE}(id|no|nr)", word):
-        word = run_together[1]
-    return word if re.fullmatch(r"[a-z][a-z0-9-]{2,63}", word) else "unit"
-
-
-_MARKS = frozenset(
-    "id ids uid uids uuid guid pid sid no nr num number key code hash ref pk name".split()
-)
-"""Last words of a column's name that say that it holds ids, and not whose."""
+    people = re.search(PEOPLE, column.lower())
+    word = people[0] if people else re.sub(r"[\W_]*(id|no|nr|key)?\W*$", "", column.lower())
+    return word if re.fullmatch(r"[a-z][a-z0-9-]{3,63}", word) else "unit"
 
 
 def label_list(text: str) -> tuple[str, ...]:

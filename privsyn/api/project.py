@@ -16,7 +16,7 @@ from privsyn.address import is_address
 from privsyn.api import frames, new_project
 from privsyn.api.guard import guard, refuse_unknown
 from privsyn.api.released import Release
-from privsyn.config import as_overrides, environment_overrides
+from privsyn.config import Config, as_overrides, environment_overrides
 from privsyn.display.accounts import Statements
 from privsyn.display.plans import Planned
 from privsyn.display.progress import show_progress
@@ -219,7 +219,8 @@ class Project(Displayable):
         """
         root, labels = Path(folder), tuple(map(str, labels))
         new_project.refuse_existing(root)
-        refuse_unknown("Project.create", cls.create, [key for key in settings if "." not in key])
+        slips = [key for key in settings if "." not in key and key not in Config.model_fields]
+        refuse_unknown("Project.create", cls.create, slips)
         further = as_overrides(settings)
         # privacy: labels found in the file would be published without noise.
         if (label is None) != (not labels):

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from privsyn import __version__
 from privsyn.errors import TASK, Defect, PrivsynError
@@ -93,108 +93,46 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 """Commands as `privsyn --help` groups and describes them, and where each lies below privsyn.cli."""
 
 
-class LoadedCommands(Mapping[str, Any]):
-    """Commands by name, each imported when it is named: help and version import none."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        panel, place, _ = COMMANDS[name]
-        if name not in self._loaded:
-            module, _, attribute = place.partition(":")
-            command = getattr(import_module(f"privsyn.cli.{module}"), attribute)
-            loaded: Any
-            if isinstance(command, typer.Typer):
-                loaded = typer.main.get_group(command)
-            else:
-                # privacy: pretty exceptions print the values of local variables, which may be
-                # records.
-                alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-                alone.command(name)(command)
-                loaded = typer.main.get_command(alone)
-            loaded.name, loaded.rich_help_panel = name, panel
-            self._loaded[name] = loaded
-        return self._loaded[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in COMMANDS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
+@cache
+def loaded(name: str) -> Any:
+    """A command, imported now: help, completion and version import none."""
+    _, place, _ = COMMANDS[name]
+    module, _, attribute = place.partition(":")
+    command = getattr(import_module(f"privsyn.cli.{module}"), attribute)
+    if isinstance(command, typer.Typer):
+        return typer.main.get_group(command)
+    # privacy: pretty exceptions print the values of local variables, which may be records.
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command(name)(command)
+    return typer.main.get_command(alone)
 
 
 class CommandGroup(TyperGroup):
-    """The commands. For an unknown word it suggests the closest one, synonyms included."""
-
-    _helping = False
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        # click looks a command up in this mapping, so importing can wait until one is named.
-        self.commands = LoadedCommands()  # type: ignore[assignment]  # nobody adds to it
+    """The commands. For an unknown word it suggests the closest one."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands, as the help shows them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """A command, imported now; for the help of all of them its name and summary alone."""
+        """What the help and the shell know of a command: importing all would take seconds."""
         if name not in COMMANDS:
             return None
-        if not self._helping:
-            return self.commands[name]
         panel, _, help_text = COMMANDS[name]
-        # Help and completion need only names: importing every command would take seconds.
         return TyperCommand(name, help=help_text, rich_help_panel=panel)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help, which names all commands and imports none."""
-        self._helping = True
-        # click makes every command to list it; while this is set they have a name and a summary
-        # alone.
-        super().format_help(ctx, formatter)
-        self._helping = False
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names of commands for the shell."""
-        self._helping = True
-        items = super().shell_complete(ctx, incomplete)
-        self._helping = False
-        return items
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word."""
-        # Typer's own suggestions go by letters and also offer commands of the inner group.
-        self.suggest_commands = False
-        try:
-            return super().resolve_command(ctx, args)
-        except Exception as error:
-            if not isinstance(error, _UsageError):
-                raise
-            from privsyn.section import nearest
+        name = args[0]
+        if name in COMMANDS:
+            return name, loaded(name), args[1:]
+        if ctx.resilient_parsing:  # the shell completes a word
+            return None, None, args
+        from privsyn.section import nearest
 
-            # A person who mistypes is not sent to a command for schedulers or repair.
-            known = [name for name, (panel, *_) in COMMANDS.items() if panel != INNER]
-            meant = _MEANT.get(args[0].casefold()) or nearest(args[0], known) if args else None
-            if meant in COMMANDS:
-                error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
-            raise
-
-
-_MEANT = {
-    **dict.fromkeys(("start", "generate", "make", "synthesize", "release"), "run"),
-    **dict.fromkeys(("new", "create", "begin", "setup", "project"), "init"),
-    **dict.fromkeys(("cost", "price", "estimate"), "plan"),
-    **dict.fromkeys(("count", "inspect", "validate"), "check"),
-    **dict.fromkeys(("budget", "account", "accounts", "spent"), "ledger"),
-    **dict.fromkeys(("download", "fetch", "model"), "models"),
-    **dict.fromkeys(("demo", "sample", "example"), "sample-data"),
-}
-"""Words that people try -> the command that does it."""
+        # A person who mistypes is not sent to a command for schedulers or repair.
+        near = nearest(name, [known for known, (panel, *_) in COMMANDS.items() if panel != INNER])
+        ctx.fail(f"No such command {name!r}.{f' Did you mean {near}?' if near else ''}")
 
 
 app = typer.Typer(
@@ -306,30 +244,7 @@ def _say_usage(error: Any) -> None:
 
         message = f"{message.partition(': ')[0]}: {option_problem(error.__cause__)}"
     message += "" if message.endswith((".", "?")) else "."
-    if setting := _setting_meant(error):
-        message = f"No such option: {error.option_name}. A setting is given by its name: {setting}."
+    if type(error).__name__ == "NoSuchOption" and context is not None:
+        if any("--set" in one.opts for one in context.command.params):
+            message += " A setting is given by its name: -S NAME=VALUE."
     print(f"privsyn: {message}{hint}", file=sys.stderr)
-
-
-def _setting_meant(error: Any) -> str:
-    """How a setting is given that somebody took for an option; empty where it is none."""
-    option, context = getattr(error, "option_name", None), error.ctx
-    takes = context is not None and any("--set" in one.opts for one in context.command.params)
-    if type(error).__name__ != "NoSuchOption" or not takes or option is None:
-        return ""
-    from privsyn.config import Config
-    from privsyn.methods.registry import METHODS, settings_model
-    from privsyn.section import settings_ending_in
-
-    methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
-    setting = settings_ending_in(Config, option.lstrip("-").replace("-", "_"), methods)
-    return f"-S NAME=VALUE, where NAME is {setting}" if setting else ""
-
-
-def _without_kinds_of_flags(self: Any, ctx: Any) -> str | None:
-    """What the help says that an option takes: nothing of a flag, which takes nothing."""
-    return None if getattr(self, "is_flag", False) else _DISPLAY(self, ctx)
-
-
-_DISPLAY = TyperOption.display_type_rich
-TyperOption.display_type_rich = _without_kinds_of_flags  # type: ignore[method-assign]

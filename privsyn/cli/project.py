@@ -357,17 +357,16 @@ def keys_new(
             "on every machine": f"set services.vault_key: {file.absolute()}, or {VARIABLE} to "
             "what the file holds",
         }
-        facts(out, {key: Verbatim(value) for key, value in rows.items()}, title="New vault key")
-        return
-    public, name = new(file, refused=refused, anywhere=anywhere)
-    rows = {
-        "private key": f"{file} (keep it secret; whoever has it can sign as you)",
-        "public key": f"{public} (share it)",
-        "key id": name,
-    }
-    if not anywhere:
-        rows["to sign releases"] = f"set signing.key: {file.absolute()}"
-    facts(out, {key: Verbatim(value) for key, value in rows.items()}, title="New signing key")
+    else:
+        public, name = new(file, refused=refused, anywhere=anywhere)
+        rows = {
+            "private key": f"{file} (keep it secret; whoever has it can sign as you)",
+            "public key": f"{public} (share it)",
+            "key id": name,
+            "to sign releases": f"set signing.key: {file.absolute()}",
+        }
+    title = "New vault key" if vault else "New signing key"
+    facts(out, {key: Verbatim(value) for key, value in rows.items()}, title=title)
 
 
 @keys_app.command("show")

@@ -81,9 +81,8 @@ def stage_preflight(
     """Try models, grammar and folders on public inputs, before a release begins."""
     from privsyn.stages.preflight import preflight
 
-    planned = _read_release(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, "preflight"):
-        preflight(context_of(params, overrides, progress=progress), planned)
+    with _open_stage("preflight", plan_file, params, overrides) as (ctx, planned):
+        preflight(ctx, _of_release(planned, plan_file))
 
 
 @stage_app.command("train")
@@ -91,9 +90,8 @@ def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrid
     """Train the model of a started release, if its method trains one."""
     from privsyn.stages.draw import train
 
-    planned = _read_release(plan_file, params, overrides)
-    with show_progress(err) as progress, under_way(progress, "train"):
-        train(context_of(params, overrides, progress=progress), planned)
+    with _open_stage("train", plan_file, params, overrides) as (ctx, planned):
+        train(ctx, _of_release(planned, plan_file))
 
 
 @stage_app.command("generate")
@@ -186,18 +184,17 @@ def _open_stage(
         yield context_of(params, overrides, progress=progress), planned
 
 
-def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan:
+def _of_release(planned: Plan | StudentPlan, file: Path) -> Plan:
     """The plan of a release.
 
     Raises:
-        ConfigError: It plans something else, or see _read_plan.
+        ConfigError: It plans something else.
     """
-    planned = _read_plan(path, params, overrides)
     if not isinstance(planned, Plan):
         raise ConfigError(
-            f"{path} plans what is made from release {planned.parent.id} ({planned.method}), which "
+            f"{file} plans what is made from release {planned.parent.id} ({planned.method}), which "
             "spends nothing and has no such stage.",
-            hint=f"Run: privsyn stage generate --plan {path}",
+            hint=f"Run: privsyn stage generate --plan {file}",
         )
     return planned
 

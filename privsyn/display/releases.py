@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -139,11 +138,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         commands["report (internal)"] = f"xdg-open {short(report)}"
     commands["accounts"] = "privsyn ledger show"
     if ctx.config.services.mlflow is None:  # the project's own database has no server
-        port = urlsplit(ctx.config.services.mlflow_ui).port
-        listen = f" --port {port}" if port else ""
-        commands["lineage"] = (
-            f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}{listen}"
-        )
+        commands["lineage"] = f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}"
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
             # A parent's .gitignore may cover the pointer; without -f git would refuse it.

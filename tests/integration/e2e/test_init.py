@@ -183,7 +183,6 @@ def test_who_is_protected_has_no_default_and_enter_asks_again(init, tickets, tmp
         ("patient no.", "patient"),
         ("PatientID", "patient"),
         ("customerId", "customer"),
-        ("grid", "grid"),
         ("author", "author"),
         ("Größe", "unit"),
         ("1", "unit"),

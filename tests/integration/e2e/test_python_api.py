@@ -128,6 +128,26 @@ def test_the_same_call_again_finds_the_release_and_spends_nothing(project, relea
     assert len(project.ledger.entries()) == 1
 
 
+def test_python_and_the_command_line_say_the_same(project, release, monkeypatch, capsys):
+    """One result object a question: byte for byte what the command prints."""
+    planned = project.plan(epsilon=8, **SETTINGS)
+    overrides = [word for item in planned.settings for word in ("-S", item)]
+    answers = {
+        ("plan", *overrides): planned,
+        ("check",): project.check(),
+        ("verify", str(release.folder)): release.verify(),
+        ("compare",): project.compare(internal=True),
+        ("ledger", "show"): project.ledger,
+    }
+    monkeypatch.chdir(project.folder)
+    for command, answer in answers.items():
+        monkeypatch.setattr("sys.argv", ["privsyn", *command, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code, command
+        assert capsys.readouterr().out == json.dumps(answer.as_json(), indent=2) + "\n"
+
+
 @pytest.fixture
 def light(monkeypatch):
     """The toy model, and no MLflow."""
