@@ -171,28 +171,23 @@ class Release(Displayable):
     def report(self, *, internal: bool = False) -> Report:
         """The outward report, which may be handed out; a notebook shows it inline.
 
-        Beside it, where the project measured it against held-out real records, the internal page,
-        which is named and not shown: a notebook travels further than its author thinks.
-
         Args:
-            internal: Show the internal page in its place.
+            internal: The internal page in its place, which holds what was measured on held-out real
+                records: a notebook travels further than its author thinks.
 
         Raises:
-            DataError: It was never validated; or has no internal page, which was asked for.
+            DataError: There is no such page.
         """
-        outward = layout.page_of(self._folder)
-        if not outward.is_file():
-            raise DataError(f"{self.name} has no report: it was never validated.")
-        inside = None
-        if self._of is not None:
-            page = self._of(()).workspace.internal(self.name) / layout.INSIDE_PAGE
-            inside = page if page.is_file() else None
-        if internal and inside is None:
+        page = layout.page_of(self._folder)
+        if internal:
+            page = self._project(()).workspace.internal(self.name) / layout.INSIDE_PAGE
+        if not page.is_file():
             raise DataError(
-                f"{self.name} has no internal report: it was not evaluated here.",
-                hint=f"Run in its project: privsyn stage evaluate --plan {self.name}",
+                f"{self.name} has no {'internal ' * internal}report here.",
+                hint="Run in its project: privsyn stage "
+                f"{'evaluate' if internal else 'validate'} --plan {self.name}",
             )
-        return Report(outward, inside, internal)
+        return Report(page, internal)
 
     @guard
     def export(self, form: str, target: str | Path, *, license: str | None = None) -> Path:
@@ -404,33 +399,22 @@ class Verification(Displayable):
 
 @dataclass(frozen=True)
 class Report:
-    """The pages about a release.
+    """A page about a release.
 
     Attributes:
-        page: The outward report: it may be handed out with the release.
-        internal: What stays inside; None where it was not measured.
-        shows_internal: Whether it shows that one.
+        page: The file.
+        internal: Whether it stays inside; else it may be handed out with the release.
     """
 
     page: Path
-    internal: Path | None
-    shows_internal: bool = False
-
-    def __repr__(self) -> str:
-        return f"Report {self.page.name}; internal: {'none' if self.internal is None else 'here'}"
+    internal: bool
 
     def _repr_html_(self) -> str:
-        """One of the pages in a frame of its own, which runs no script."""
-        page = self.internal if self.shows_internal and self.internal else self.page
-        whole = escape(page.read_text(encoding="utf-8"), quote=True)
+        """The page in a frame of its own, which runs no script."""
+        whole = escape(self.page.read_text(encoding="utf-8"), quote=True)
         # An empty sandbox runs no script and sends no form, whoever wrote the page.
         frame = (
             f'<iframe sandbox="" srcdoc="{whole}" style="width:100%;height:480px;border:1px solid '
             '#ccc"></iframe>'
         )
-        if self.internal is None:
-            return frame
-        if page is self.internal:
-            return f"<p>internal: do not share</p>{frame}"
-        line = "internal page (do not share): .internal of this object"
-        return f"{frame}<p>{line}</p>"
+        return f"<p>internal: do not share</p>{frame}" if self.internal else frame

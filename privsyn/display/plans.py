@@ -181,17 +181,13 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> str:
     steps = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
     above = terms.approvals.spend_above
-    if account.entry is None and above is not None and _judged_epsilon(plan, account) > above:
+    request = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    judged = request.at_price_of(plan.privacy_event(), account.balance.cap.delta).epsilon
+    if account.entry is None and above is not None and judged > above:
         steps.append(f"its cost is reserved (epsilon above {above:g})")
     if terms.approvals.publish:
         steps.append("it is published")
     return f"a person must approve, before {' and before '.join(steps)}" if steps else ""
-
-
-def _judged_epsilon(plan: Plan, account: Preview) -> float:
-    """Epsilon by which a release is judged: see ReleaseRequest.judged."""
-    request = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
-    return request.at_price_of(plan.privacy_event(), account.balance.cap.delta).epsilon
 
 
 def _until(cron: str | None, copies: int) -> str:
@@ -279,7 +275,9 @@ class Pipeline(Displayable):
         return report_all(self.plans, self.accounts)
 
     def _tables(self) -> tuple[Table, ...]:
-        rows = [
+        together, last = self.as_json()["together"], self.accounts[-1]
+        balance, refused = last.balance, together["first_refused"]
+        rows = tuple(
             (
                 planned.method,
                 f"({format_epsilon(planned.epsilon)}, {planned.delta:g})",
@@ -287,21 +285,17 @@ class Pipeline(Displayable):
                 _fits(planned, account),
             )
             for planned, account in zip(self.plans, self.accounts, strict=True)
-        ]
-        refused = next(
-            (p for p, one in zip(self.plans, self.accounts, strict=True) if not one.fits), None
         )
-        balance, name = self.accounts[0].balance, self.plans[0].account
         totals = {
-            "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
-            f"{percent(balance.share)} spent, {percent(self.accounts[-1].share_after)} after these",
-            "fits": "yes"
-            if refused is None
-            else f"no: {refused.method} is the first that does not fit. Name fewer methods in "
-            "pipeline, or lower privacy.epsilon",
+            "account": f"{together['name']}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
+            f"{percent(together['share'])} spent, {percent(last.share_after)} after these",
+            "fits": f"no: {refused} is the first that does not fit. Name fewer methods in "
+            "pipeline, or lower privacy.epsilon"
+            if refused
+            else "yes",
         }
         columns = ("method", "guarantee", "account after it", "fits")
-        return Table("", columns, tuple(rows)), Table.of("", totals)
+        return Table("", columns, rows), Table.of("", totals)
 
 
 def share_taken(account: Preview) -> str:
