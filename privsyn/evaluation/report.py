@@ -461,10 +461,13 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
 MOST_STUDENTS = 4
 """Most students that are shown."""
 
-_ACCURACY = "next_token_accuracy"
-_STUDENT, _COMMONEST = f"student.{_ACCURACY}", "student.commonest_token"
-_STUDENT_BASELINES = {"public": "public model alone"}
-"""Baselines of a student by the first part of a metric's name."""
+_STUDENT, _COMMONEST = "student.next_token_accuracy", "student.commonest_token"
+_PUBLIC = "public.next_token_accuracy"
+_STUDENT_BARS = {
+    _STUDENT: "this release",
+    _COMMONEST: "commonest token",
+    _PUBLIC: "public model alone",
+}
 
 
 @dataclass(frozen=True)
@@ -501,7 +504,7 @@ def student_section(
                 "value": student.values[_STUDENT],
                 "low": student.values.get(f"{_STUDENT}_low", 0.0),
                 "least": student.values.get(_COMMONEST, 0.0),
-                "public": student.values.get(f"public.{_ACCURACY}"),
+                "public": student.values.get(_PUBLIC),
             },
         )
         for student in measured
@@ -516,7 +519,7 @@ def student_section(
         "students",
         "What does a small model learn from it?",
         best,
-        " ".join([*advice, *([_HELP] if best in ("fair", "poor") else [])]),
+        " ".join([*advice, *GRADES.says("student_help", grade=best)]),
         missing,
         *(block for student in measured for block in _student_blocks(student)),
     )
@@ -524,31 +527,20 @@ def student_section(
 
 def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
     value = student.values
-    ends = value.get(f"{_STUDENT}_low"), value.get(f"{_STUDENT}_high")
-    bars = [Bar("this release", value[_STUDENT], *ends, ours=True)]
-    if (commonest := value.get(_COMMONEST)) is not None:
-        bars.append(Bar("commonest token", commonest))
-    bars += [
-        Bar(called, value[f"{name}.{_ACCURACY}"])
-        for name, called in _STUDENT_BASELINES.items()
-        if f"{name}.{_ACCURACY}" in value
-    ]
+    bars = [
+        Bar(
+            called, value[name], value.get(f"{name}_low"), value.get(f"{name}_high"),
+            ours=name == _STUDENT,
+        )
+        for name, called in _STUDENT_BARS.items()
+        if name in value
+    ]  # fmt: skip
     of = (
         f"Share of tokens of held-out real texts that {student.name}, of {student.parameters:,} "
         "parameters, finds the most likely"
     )
-    missing = () if f"public.{_ACCURACY}" in value else (Block("missing", _NO_PUBLIC),)
+    missing = (Block("missing", one) for one in GRADES.says("no_public", public=_PUBLIC in value))
     return (*missing, Block("bars", *bars, of=of))
-
-
-_NO_PUBLIC = (
-    "The public model alone: UNAVAILABLE, since the config does not name the student's models any "
-    "more, or they are not here."
-)
-_HELP = (
-    "More texts help: privsyn more, or more rows of the method; then raise "
-    "methods.distill.epochs, or start from methods.distill.init: tiny."
-)
 
 
 def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | None) -> str:
@@ -558,14 +550,6 @@ def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | 
 
 
 # --- the document ---------------------------------------------------------------------------------
-
-WARNING = (
-    'Sections marked "internal" read held-out real records and are not differentially '
-    "private. Keep this page where the records are, and share the report in the release folder "
-    "instead. Choosing among releases by these numbers is a query on the records, and so is a "
-    "setting that follows one of them: settings are published, and no account pays for that. Take "
-    "from the advice which way to go, and how far from public numbers."
-)
 
 _NOT_THIS = {"May I hand it out?": "May I hand out the release?"}
 """Of questions that would be asked of this page too: what they are asked of."""
@@ -600,7 +584,13 @@ def inside(outward: Document, graded: Sequence[ReportSection], beside: str) -> D
         cls=STAYS,
         kicker="Internal report on synthetic data",
         sections=(
-            ReportSection("internal", "Internal", STAYS, (Block("words", WARNING),), tone="bad"),
+            ReportSection(
+                "internal",
+                "Internal",
+                STAYS,
+                (Block("words", *GRADES.says("warning")),),
+                tone="bad",
+            ),
             replace(short, cls=STAYS, blocks=(Block("answers", *items, answer),)),
             *graded,
             *others,
