@@ -160,12 +160,17 @@ def test_texts_labels_and_settings_are_shown_and_never_run(made):
     rows = [{"id": f'"><b>{i}', "text": f"{hostile} {i}", "label": "<i>"} for i in range(40)]
     settings = {"prompt": "</code><script>", "<u>": 1}
     folder = made(
-        rows, ("<i>", "</svg>"), settings=settings, dataset={"name": "<u>"}, unit="<s>person"
+        rows,
+        ("<i>", "</svg>"),
+        settings=settings,
+        dataset={"name": "<u>"},
+        unit="<s>person{{ 7*7 }}",
     )
     html = outward(folder).to_html()
     page = Page(html)
     assert page.tags.isdisjoint({"script", "img", "i", "b", "u", "s"})
     assert "<script>alert(1)</script>" in page.text
+    assert "Every single <s>person{{ 7*7 }};" in page.text, "no fact is read as a template"
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", html)
     html.encode()
     json.dumps(outward(folder).to_json()).encode()
