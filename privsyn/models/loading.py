@@ -26,17 +26,7 @@ from privsyn.models.model_identity import (
 from privsyn.models.protocols import Embedder, PromptTemplate, TextModel, VariationAPI
 from privsyn.models.references import ModelReference, fetch
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.torch_runtime import (
-    as_model_error,
-    device_of,
-    made_for_bfloat16,
-    prepare_model,
-    prepare_torch,
-    quiet,
-    set_threads,
-    warn_if_slow,
-)
-from privsyn.section import nearest
+from privsyn.models.torch_runtime import prepare_model, quiet, reading, ready
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,13 +140,11 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
 
         from privsyn.models.training.lora import target_modules
 
-        try:
+        with reading(reference):
             config = AutoConfig.from_pretrained(folder, **_LOCAL)
             # Layers without memory: only their names are needed.
             with torch.device("meta"):
                 network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
         target_modules(network, targets, place.source)
 
 
@@ -177,12 +165,8 @@ def _load_causal(
     place = locate(reference)
     folder = fetch(reference, place)
     refuse_adapter(folder, str(reference))
-    prepare_torch()
-    with quiet():
-        device = device_of(performance.device)
-        set_threads(performance)
-        warn_if_slow(cfg, device, made_for_bfloat16())
-        try:
+    with ready(performance) as device:
+        with reading(reference):
             if reads_private:  # before the weights, which may take minutes to load
                 from transformers import AutoConfig
 
@@ -192,10 +176,6 @@ def _load_causal(
             if reads_private:
                 refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
             rowwise.refuse_peeking(model, str(reference))
-        except ModelError:
-            raise
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
         if trained:
             return model.to(device).requires_grad_(False), tokenizer
         return prepare_model(model, device), tokenizer
@@ -235,25 +215,20 @@ def _embedder(
     cache_dir: Path | None,
 ) -> HFEmbedder:
     place = locate(reference)
-    prepare_torch()
-    with quiet():
+    with ready(performance) as device:
         from transformers import AutoModel, AutoTokenizer
 
         from privsyn.models.language import rowwise
         from privsyn.models.language.embed_hf import HFEmbedder, Pooling
 
-        device = device_of(performance.device)
-        set_threads(performance)
         folder = fetch(reference, place)
         refuse_adapter(folder, str(reference))
         pooling = Pooling.read(folder, str(reference))
-        try:
+        with reading(reference):
             tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
             model = AutoModel.from_pretrained(
                 folder, dtype="float32", attn_implementation=rowwise.register(), **_LOCAL
             )
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         model = prepare_model(model, device)
     return HFEmbedder(
@@ -292,11 +267,9 @@ def check_prompt(
     with quiet():
         from transformers import AutoConfig, AutoTokenizer
 
-        try:
+        with reading(reference):
             config = AutoConfig.from_pretrained(folder, **_LOCAL)
             tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
     prompt = encoder.length(template, labels or [None]) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
@@ -351,8 +324,7 @@ def load_image_model(
     revision = describe_image(cfg, cache_dir).revision
     reference = ModelReference("models.image", cfg.image)
     place = locate(reference, image_folders.check_generator)
-    prepare_torch()
-    with quiet():
+    with ready(performance) as device:
         from diffusers.utils import logging
 
         logging.set_verbosity_error()
@@ -360,16 +332,12 @@ def load_image_model(
         folder = fetch(reference, place)
         refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
         facts = image_folders.read_facts(folder, cfg)
-        device = device_of(performance.device)
-        set_threads(performance)
         common: Any = {"revision": revision, "rows_per_pass": performance.rows_per_pass, "rng": rng}
-        try:
+        with reading(reference):
             if facts.prompted:
                 pipelines = _read_pipelines(cfg, folder, device)
             else:
                 unet, scheduler = _read_unet(folder, device, facts.heads)
-        except Exception as error:  # diffusers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
         from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
 
         if facts.prompted:
@@ -436,37 +404,31 @@ def load_image_encoder(
             Distances of distributions are of its features as they are.
     """
     place = locate(reference, image_folders.check_encoder)
-    prepare_torch()
     common: Any = {"source": str(reference), "revision": fingerprint(place, cache_dir)}
-    with quiet():
+    with ready(performance) as device:
         from privsyn.models.images import image_embed
 
         folder = fetch(reference, place)
         refuse_adapter(folder, str(reference))
-        device = device_of(performance.device)
         common["rows_per_pass"] = _encoder_rows(performance, device)
-        set_threads(performance)
-        if image_folders.is_own_encoder(folder, str(reference)):
+        config = read_json(folder / "config.json", str(reference))
+        if image_folders.OWN in config:
             encoder = prepare_model(image_embed.ImageEncoder.read(folder, str(reference)), device)
             return image_embed.encoder_embedder(encoder, device, **common)
-        if image_folders.is_efficientnet(folder, str(reference)):
-            from privsyn.models.images import image_embed
-
+        if config.get("model_type") == image_folders.EFFICIENTNET:
             network = prepare_model(
                 image_embed.EfficientNetLite.read(folder, str(reference)), device
             )
             return image_embed.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
-        try:
+        with reading(reference):
             processor = AutoImageProcessor.from_pretrained(folder, **_LOCAL)
             # SDPA mixes rows when the number of tokens is odd, and the class token makes it odd.
             model = AutoModel.from_pretrained(
                 folder, dtype="float32", attn_implementation="eager", **_LOCAL
             )
             model = prepare_model(model, device)
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise as_model_error(error, reference, place) from None
         refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         return image_embed.transformers_embedder(model, processor, device, unit=unit, **common)
 
@@ -503,25 +465,15 @@ def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -
     """The identity of the model in a role.
 
     Raises:
-        ModelError: The model cannot be used, or there is no such role.
+        ModelError: The model cannot be used.
     """
-    return _role(role).describe(cfg, cache_dir)
+    return ROLES[role].describe(cfg, cache_dir)
 
 
 def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> Any:
     """Load the model in a role.
 
     Raises:
-        ModelError: The model cannot be used, or there is no such role.
+        ModelError: The model cannot be used.
     """
-    return _role(role).load(cfg, performance)
-
-
-def _role(name: str) -> ModelRole:
-    if name not in ROLES:
-        near = nearest(name, list(ROLES))
-        raise ModelError(
-            f"role={name!r} is not a role of a model; known are: {', '.join(ROLES)}.",
-            hint=f"Did you mean {near}?" if near else "Ask for one of these in the method's roles.",
-        )
-    return ROLES[name]
+    return ROLES[role].load(cfg, performance)

@@ -40,15 +40,25 @@ def check_folder(folder: Path, where: str) -> None:
                     f"{where}: {part}, named by {index.name}, is missing.",
                     hint="Copy or download the model again.",
                 )
-    weights = matching(folder, WEIGHTS)
-    for path in (*matching(folder, TOKENIZERS), *weights):
+    for path in matching(folder, TOKENIZERS):
         refuse_pointer(path, where)
+    check_weights(folder, where)
+
+
+def check_weights(folder: Path, where: str, patterns: tuple[str, ...] = WEIGHTS) -> None:
+    """Refuse a folder without weights, or with truncated ones; reads a few kilobytes.
+
+    Raises:
+        ModelError: Names the file and the next step.
+    """
+    weights = matching(folder, patterns)
     if not weights:
         raise ModelError(
-            f"{where}: no weights in the directory (model.safetensors).",
-            hint="Copy them there, or use the shipped one.",
+            f"{where}: no weights in the directory ({patterns[0]}).",
+            hint="Copy or save them there, or use the shipped model.",
         )
     for path in weights:
+        refuse_pointer(path, where)
         if path.suffix == ".safetensors" and not is_whole(path):
             raise ModelError(
                 f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",

@@ -196,25 +196,16 @@ class TextModel(Protocol):
 
 @runtime_checkable
 class AdaptableModel(TextModel, Protocol):
-    """A TextModel whose tokens can be made likelier or less likely."""
+    """A TextModel whose tokens can be made likelier or less likely.
+
+    Its ``complete`` takes ``log_ratios``, too: what is added to the logits, by token.
+    """
 
     def tokens(self, text: str) -> Sequence[int]:
         """The distinct tokens of a text, in order of their numbers, special ones as plain text.
 
         Never raises. What it gives depends on this text alone, which may be private.
         """
-
-    def complete(
-        self,
-        prompts: Sequence[str],
-        *,
-        max_tokens: int,
-        temperature: float,
-        top_p: float = 1.0,
-        until: Sequence[str] | None = None,
-        log_ratios: Mapping[int, float] | None = None,
-    ) -> list[str]:
-        """As TextModel's; ``log_ratios`` are added to the logits of these tokens."""
 
 
 @runtime_checkable

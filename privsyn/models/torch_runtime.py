@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.references import ModelLocation, ModelReference
-from privsyn.models.settings import ModelsConfig, PerformanceConfig
-
-log = logging.getLogger(__name__)
+from privsyn.models.references import ModelReference
+from privsyn.models.settings import PerformanceConfig
 
 CPU = Path("/proc/cpuinfo")
 """Where Linux lists the instructions of a CPU."""
@@ -42,25 +38,6 @@ def prepare_torch() -> None:
     # Read when torch starts. Threads that spin at barriers ran 4 times slower beside a busy
     # process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def made_for_bfloat16(cpu: Path = CPU) -> bool | None:
-    """Whether the CPU has matrix instructions for bfloat16; None if unknown."""
-    try:
-        flags = cpu.read_text()
-    except OSError:
-        return None
-    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) is not None
-
-
-def warn_if_slow(cfg: ModelsConfig, device: Any, made_for_it: bool | None) -> None:
-    """Warn if the CPU has no instructions for bfloat16."""
-    if device.type == "cpu" and cfg.dtype == "bfloat16" and made_for_it is False:
-        log.warning(
-            "models.dtype=bfloat16: this CPU has no instructions for it and may take many times "
-            "as long as with float32. A charged release keeps its dtype: run it on another "
-            "machine, or set models.dtype=float32 before the next one."
-        )
 
 
 def set_threads(performance: PerformanceConfig) -> None:
@@ -123,15 +100,25 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def as_model_error(error: Exception, reference: ModelReference, place: ModelLocation) -> ModelError:
-    """A one-line ModelError for any exception of transformers."""
-    text = " ".join(str(error).split())
-    if "trust_remote_code" in text:
-        return ModelError(
-            f"{reference} contains its own code, which privsyn does not run.",
-            hint="Name a model of an architecture that transformers knows.",
-        )
-    return ModelError(
-        f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-        hint=f"Copy or download the model again, or use {reference.offline_name}.",
-    )
+@contextlib.contextmanager
+def reading(reference: ModelReference) -> Iterator[None]:
+    """Turn whatever the parsers of transformers and diffusers raise into a ModelError of one line.
+
+    Raises:
+        ModelError: The model contains its own code, or cannot be loaded.
+    """
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        if "trust_remote_code" in text:
+            raise ModelError(
+                f"{reference} contains its own code, which privsyn does not run.",
+                hint="Name a model of an architecture that transformers knows.",
+            ) from None
+        raise ModelError(
+            f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+            hint=f"Copy or download the model again, or use {reference.offline_name}.",
+        ) from None

@@ -121,12 +121,7 @@ class DiffusionImages:
         return other
 
     def _fresh(self, numbers: NDArray[np.int64] | None, count: int) -> list[Pixels]:
-        images: list[Pixels] = []
-        for start in range(0, count, self._rows):
-            rows = min(self._rows, count - start)
-            part = None if numbers is None else numbers[start : start + rows]
-            images += self._denoise(None, part, 1.0, rows)
-        return images
+        return self._sample(None, numbers, 1.0, count)
 
     def _vary(
         self, samples: Sequence[Pixels], numbers: NDArray[np.int64] | None, degree: float
@@ -144,13 +139,22 @@ class DiffusionImages:
                 )
         if degree == 0:
             return [sample.copy() for sample in samples]
-        if degree == 1:
-            return self._fresh(numbers, len(samples))
+        return self._sample(None if degree == 1 else samples, numbers, degree, len(samples))
+
+    def _sample(
+        self,
+        samples: Sequence[Pixels] | None,
+        numbers: NDArray[np.int64] | None,
+        degree: float,
+        count: int,
+    ) -> list[Pixels]:
+        """``count`` images in passes; fresh ones where there are no samples to vary."""
         images: list[Pixels] = []
-        for start in range(0, len(samples), self._rows):
-            part = np.stack(samples[start : start + self._rows])
-            classes = None if numbers is None else numbers[start : start + len(part)]
-            images += self._denoise(part, classes, degree, len(part))
+        for start in range(0, count, self._rows):
+            part = slice(start, min(start + self._rows, count))
+            given = None if samples is None else np.stack(samples[part])
+            classes = None if numbers is None else numbers[part]
+            images += self._denoise(given, classes, degree, part.stop - start)
         return images
 
     def _numbers_of(self, classes: Sequence[str]) -> NDArray[np.int64]:

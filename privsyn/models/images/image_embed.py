@@ -77,21 +77,32 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
         Raises:
             ModelError: The two files do not fit together.
         """
-        from safetensors.torch import load_file
-
         config = read_json(folder / "config.json", where)
         try:
             encoder = cls(int(config["size"]), config["channels"], int(config["width"]))
-            weights = load_file(folder / "model.safetensors")
-            encoder.load_state_dict({name: value.float() for name, value in weights.items()})
-        except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
-            raise ModelError(
-                f"{where}: config.json and model.safetensors do not fit together "
-                f"({type(error).__name__}).",
-                hint="Copy the folder again.",
-            ) from None
-        encoder.eval()
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unfit(where, error) from None
+        _read_weights(encoder, folder, where)
         return encoder
+
+
+def _read_weights(network: nn.Module, folder: Path, where: str) -> None:
+    """Put a folder's weights into a network, as float32."""
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(folder / "model.safetensors")
+        network.load_state_dict({name: value.float() for name, value in weights.items()})
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _unfit(where, error) from None
+    network.eval()
+
+
+def _unfit(where: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"{where}: config.json and model.safetensors do not fit together ({type(error).__name__}).",
+        hint="Remove the folder, then copy or fetch it again.",
+    )
 
 
 def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
@@ -335,17 +346,8 @@ class EfficientNetLite(nn.Module):  # type: ignore[misc]
         Raises:
             ModelError: The weights belong to another network.
         """
-        from safetensors.torch import load_file
-
         network = cls()
-        try:
-            network.load_state_dict(load_file(folder / "model.safetensors"))
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ModelError(
-                f"{where}: model.safetensors does not fit {EFFICIENTNET} ({type(error).__name__}).",
-                hint=f"Remove the folder, then `privsyn models fetch {EFFICIENTNET}`.",
-            ) from None
-        network.eval()
+        _read_weights(network, folder, where)
         return network
 
 

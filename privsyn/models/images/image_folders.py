@@ -15,13 +15,15 @@ from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.files import MODEL_FILES, WEIGHTS, matching
-from privsyn.models.model_files import is_whole, read_json, refuse_adapter, refuse_pointer
+from privsyn.models.model_files import check_weights, read_json, refuse_adapter
 from privsyn.models.settings import ModelsConfig
 
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
 BUILTIN_ENCODER = Path(__file__).parents[1] / "builtin" / "image_encoder"
 EFFICIENTNET = "efficientnet-lite0"
 """Model type of the folder that models/images/image_embed.py writes and reads."""
+OWN = "channels"
+"""Setting in ``config.json`` of the embedded encoder's kind of model."""
 SETTINGS = "privsyn.json"
 """Optional file of a generator's folder: its labels, null class, block, steps, guidance, heads
 and scale of times."""
@@ -58,12 +60,12 @@ class ImageFacts:
     prompted: bool
     size: tuple[int, int]
     mode: str
-    classes: int
-    labels: tuple[str, ...]
-    null_class: int | None
-    block: int
     steps: int
     guidance: float
+    classes: int = 0
+    labels: tuple[str, ...] = ()
+    null_class: int | None = None
+    block: int = 1
     any_class: bool = False
     heads: int | None = None
     time_scale: float = 1.0
@@ -82,29 +84,16 @@ class ImageFacts:
 def check_generator(folder: Path, where: str) -> None:
     """Refuse a generator's folder that lacks a part or has a truncated file."""
     refuse_adapter(folder, where, ADAPTERS)
-    _check_index(folder, where)
-    weights = matching(folder, _WEIGHT_FILES)
-    if not weights:
-        raise ModelError(
-            f"{where}: no weights in the directory (unet/*.safetensors).",
-            hint="Save a pipeline there with save_pretrained(directory), or use builtin.",
-        )
-    _refuse_damaged(weights, where)
+    read_json(folder / "model_index.json", where)
+    check_weights(folder, where, _WEIGHT_FILES)
 
 
 def check_encoder(folder: Path, where: str) -> None:
     """Refuse an encoder's folder that lacks a part or has a truncated file."""
     refuse_adapter(folder, where)
-    read_json(folder / "config.json", where)
-    weights = matching(folder, WEIGHTS)
-    if not weights:
-        raise ModelError(
-            f"{where}: no weights in the directory (model.safetensors).",
-            hint="Copy them there, or use builtin.",
-        )
-    _refuse_damaged(weights, where)
     config = read_json(folder / "config.json", where)
-    ours = "channels" in config or config.get("model_type") == EFFICIENTNET
+    check_weights(folder, where)
+    ours = OWN in config or config.get("model_type") == EFFICIENTNET
     # A folder of timm says in config.json how images are prepared.
     if not (ours or "architecture" in config or matching(folder, _PREPARED)):
         raise ModelError(
@@ -120,7 +109,7 @@ def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
         ModelError: The files are missing, do not fit together, or lack what the config asks for.
     """
     where = f"models.image={cfg.image}"
-    index = _check_index(folder, where)
+    index = read_json(folder / "model_index.json", where)
     settings = read_json(folder / SETTINGS, where) if (folder / SETTINGS).is_file() else {}
     pixels = index.get("unet", [None, None])[-1] == "UNet2DModel" and "vae" not in index
     try:
@@ -216,10 +205,6 @@ def _of_prompt(folder: Path, where: str, settings: dict[str, Any]) -> ImageFacts
         prompted=True,
         size=(height * scale, width * scale),
         mode="RGB",
-        classes=0,
-        labels=(),
-        null_class=None,
-        block=1,
         steps=int(settings.get("steps", _PROMPT_STEPS)),
         guidance=float(settings.get("guidance", _PROMPT_GUIDANCE)),
     )
@@ -229,33 +214,3 @@ def as_pair(size: Any) -> tuple[int, int]:
     """Height and width, where a config of diffusers has one number for both."""
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return int(height), int(width)
-
-
-def _check_index(folder: Path, where: str) -> dict[str, Any]:
-    try:
-        return read_json(folder / "model_index.json", where)
-    except ModelError as error:
-        raise ModelError(
-            error.message,
-            hint="Save a pipeline there with save_pretrained(directory), or use builtin.",
-        ) from None
-
-
-def _refuse_damaged(weights: Sequence[Path], where: str) -> None:
-    for path in weights:
-        refuse_pointer(path, where)
-        if path.suffix == ".safetensors" and not is_whole(path):
-            raise ModelError(
-                f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",
-                hint="Copy or download it again.",
-            )
-
-
-def is_own_encoder(folder: Path, where: str) -> bool:
-    """Whether a folder has the embedded encoder's kind of model."""
-    return "channels" in read_json(folder / "config.json", where)
-
-
-def is_efficientnet(folder: Path, where: str) -> bool:
-    """Whether models/images/image_embed.py wrote the folder."""
-    return read_json(folder / "config.json", where).get("model_type") == EFFICIENTNET

@@ -57,8 +57,14 @@ class Pooling:
         modules, prompt = folder / "modules.json", _default_prompt(folder, where)
         if not modules.is_file():
             return cls(prompt=prompt)
-        entries = _read_list(modules, where)
-        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in entries]
+        try:
+            entries = files.read_json(modules)
+            kinds = [str(module.get("type", "")).rpartition(".")[2] for module in entries]
+        except (OSError, ValueError, AttributeError, TypeError):
+            raise ModelError(
+                f"{where}: modules.json cannot be read as a JSON list of objects.",
+                hint="Copy or download it again.",
+            ) from None
         if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= {"Normalize"}:
             raise ModelError(
                 f"{where}: modules.json lists {', '.join(kinds)}; known are Transformer, Pooling, "
@@ -239,15 +245,3 @@ def _default_prompt(folder: Path, where: str) -> str:
             file.name,
         )
     return str(default or "")
-
-
-def _read_list(path: Path, where: str) -> list[dict[str, Any]]:
-    try:
-        value = files.read_json(path)
-        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            return value
-    except (OSError, ValueError):
-        pass
-    raise ModelError(
-        f"{where}: {path.name} cannot be read as a JSON list.", hint="Copy or download it again."
-    )

@@ -356,28 +356,17 @@ class HFLogitModel:
         rows_per_pass: int,
         cache_bytes: float = rowwise.CACHE_BYTES,
     ) -> None:
-        if tokenizer.eos_token_id is None:
-            raise ModelError(
-                f"models.language={source}: the tokenizer has no end-of-text token (eos_token).",
-                hint="Set it in tokenizer_config.json.",
-            )
+        self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
         self.revision = revision
         self.eos = int(tokenizer.eos_token_id)
         self.network = model
-        self._tokenizer, self._source = tokenizer, source
+        self.tokenizer, self._source = tokenizer, source
         self._text = model.config.get_text_config()
         self.vocab_size = int(self._text.vocab_size)
         self.rows_per_pass = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
         self._cache_bytes = cache_bytes
         self._prompts = PromptEncoder(tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        cache_argument = rowwise.cache_argument(model)
-        if cache_argument is None:
-            raise ModelError(
-                f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
-                hint="Name a transformer model.",
-            )
-        self._cache_argument = cache_argument
         self._probed: set[tuple[int, int, int]] = set()
         self._prefixes: dict[tuple[int, ...], Any] = {}
         self._full = rowwise.attends_fully(model.config)
@@ -386,16 +375,11 @@ class HFLogitModel:
         self._ends = end_tokens(model, tokenizer)
         self.ends = frozenset(special_tokens(tokenizer).union(self._ends))
 
-    @property
-    def tokenizer(self) -> Any:
-        """Its tokenizer."""
-        return self._tokenizer
-
     @cached_property
     def breaks(self) -> NDArray[np.int64]:
         """All ends, and every token with a line break."""
         tokens = [token for token in sorted(self._plain) if token < self.vocab_size]
-        pieces = self._tokenizer.batch_decode([[token] for token in tokens])
+        pieces = self.tokenizer.batch_decode([[token] for token in tokens])
         lines = [token for token, text in zip(tokens, pieces, strict=True) if "\n" in text]
         ends = [token for token in self.ends if 0 <= token < self.vocab_size]
         return np.union1d(ends, lines).astype(np.int64)
@@ -456,7 +440,7 @@ class HFLogitModel:
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
         plain = [int(token) for token in tokens if int(token) in self._plain]
-        text: str = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return text
 
     def likelihoods(
@@ -473,7 +457,7 @@ class HFLogitModel:
 
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
         """The tokens that continue a record of a JSON schema."""
-        return JSONGrammar(self._tokenizer, schema, self.vocab_size, self.eos, self._source)
+        return JSONGrammar(self.tokenizer, schema, self.vocab_size, self.eos, self._source)
 
     def _fits(self, prompt: int, max_tokens: int) -> None:
         refuse_overlong(self._source, self._text, prompt, max_tokens)

@@ -69,19 +69,8 @@ class HFTextModel:
         cache_bytes: float = rowwise.CACHE_BYTES,
         generator: torch.Generator | None = None,
     ) -> None:
-        if tokenizer.eos_token_id is None:
-            raise ModelError(
-                f"models.language={source}: the tokenizer has no end-of-text token (eos_token).",
-                hint="Set it in tokenizer_config.json.",
-            )
+        self._cache_argument = rowwise.refuse_unusable(model, tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        cache_argument = rowwise.cache_argument(model)
-        if cache_argument is None:
-            raise ModelError(
-                f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
-                hint="Name a transformer model.",
-            )
-        self._cache_argument = cache_argument
         self.revision = revision
         self.network, self._tokenizer, self._source = model, tokenizer, source
         self._rows = rows_per_pass

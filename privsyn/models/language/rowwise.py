@@ -237,6 +237,26 @@ def cache_argument(model: Any) -> str | None:
     return next((name for name in ("cache", "past_key_values") if name in takes), None)
 
 
+def refuse_unusable(model: Any, tokenizer: Any, source: str) -> str:
+    """The model's ``cache_argument``, where it has one and its tokenizer an end-of-text token.
+
+    Raises:
+        ModelError: One of them is missing.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"models.language={source}: the tokenizer has no end-of-text token (eos_token).",
+            hint="Set it in tokenizer_config.json.",
+        )
+    argument = cache_argument(model)
+    if argument is None:
+        raise ModelError(
+            f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
+            hint="Name a transformer model.",
+        )
+    return argument
+
+
 def peeks(model: Any) -> bool:
     """Whether logits move when a later token changes, as those of an encoder (BERT) do.
 

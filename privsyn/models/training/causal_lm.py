@@ -255,12 +255,9 @@ def encode(
         max_tokens: Most tokens of a text, including its end.
     """
     prompts = PromptEncoder(tokenizer, "student")
-    prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
-    # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
-    lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
     rows = []
     for label, text in texts:
-        prefix, body = prefixes[label], prompts.reference(text.strip(), lead, max_tokens)
+        prefix, body = prompts.public_and_text(template, label, text, max_tokens)
         if len(body) < max_tokens:
             body.append(tokenizer.eos_token_id)
         rows.append(Encoded(np.array([*prefix, *body], np.int32), len(prefix)))

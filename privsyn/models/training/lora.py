@@ -61,14 +61,12 @@ def adapt(network: Any, training: Training, source: str) -> Any:
     """
     from peft import LoraConfig, get_peft_model
 
-    targets = target_modules(network, training.target_modules, source)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=training.rank,
         lora_alpha=training.alpha,  # type: ignore[arg-type]  # a float divides as well
         lora_dropout=0.0,
-        target_modules=targets,
-        fan_in_fan_out=_is_transposed(network, targets),
+        target_modules=target_modules(network, training.target_modules, source),
     )
     with silence_warnings(), seed_torch(SEED_OF_FIRST_WEIGHTS, network.device):
         return get_peft_model(network, config)
@@ -123,26 +121,22 @@ def target_modules(network: Any, requested: Sequence[str] | None, source: str) -
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
     layers = linear_layers(network)
-    listing = (
-        f"Its linear layers are: {', '.join(layers)}." if layers else "It has no linear layer."
-    )
-    where = f"models.language={source}"
     if requested == ("all-linear",) and layers:
         return layers
     kind = network.config.get_text_config().model_type
     names = list(requested) if requested else list(KNOWN.get(kind, ()))
-    if not names:
-        raise ModelError(
-            f"{where}: no layers to adapt are known for the architecture {kind}. {listing}",
-            hint="Set methods.dp_lora.target_modules to some of them.",
-        )
     missing = [name for name in names if name not in layers]
-    if missing:
-        raise ModelError(
-            f"{where} has no linear layer {missing[0]} to adapt. {listing}",
-            hint="Set methods.dp_lora.target_modules to some of them.",
-        )
-    return names
+    if names and not missing:
+        return names
+    lacks = (
+        f"has no linear layer {missing[0]} to adapt"
+        if missing
+        else f"has the architecture {kind}, for which no layers to adapt are known"
+    )
+    raise ModelError(
+        f"models.language={source} {lacks}. Its linear layers are: {', '.join(layers) or 'none'}.",
+        hint="Set methods.dp_lora.target_modules to some of them.",
+    )
 
 
 def linear_layers(network: Any) -> list[str]:
@@ -156,16 +150,6 @@ def linear_layers(network: Any) -> list[str]:
         if isinstance(module, nn.Linear | Conv1D) and module is not head
     )
     return list(dict.fromkeys(layers))
-
-
-def _is_transposed(network: Any, targets: Sequence[str]) -> bool:
-    """Whether the targets store their weights as (in, out), like GPT-2."""
-    from transformers.pytorch_utils import Conv1D
-
-    return any(
-        isinstance(module, Conv1D) and name.rpartition(".")[2] in targets
-        for name, module in network.named_modules()
-    )
 
 
 def attach_hooks(network: Any) -> Any:
@@ -473,10 +457,6 @@ class LoraTrainer:
                 part.copy_(theta[start : start + part.numel()].view_as(part))
                 start += part.numel()
 
-    def _read(self) -> Tensor:
-        """The parameters in the network, shape (numbers,)."""
-        return torch.cat([part.detach().float().flatten() for part in self._parts])
-
     def state(self) -> bytes:
         """Parameters and moments of AdamW, as safetensors."""
         moments = self._optimizer.state[self._theta] if self._optimizer.state else {}
@@ -500,7 +480,8 @@ class LoraTrainer:
     def has_moved(self) -> bool:
         """Whether the parameters differ from their initial values."""
         # Of the network, not of theta: this finds an update that never reached the layers.
-        return not torch.equal(self._read(), self._began)
+        parts = torch.cat([part.detach().float().flatten() for part in self._parts])
+        return not torch.equal(parts, self._began)
 
     def files(self) -> Mapping[str, bytes]:
         """Files of a PEFT adapter, or of a model folder."""

@@ -17,7 +17,7 @@ from privsyn.models.model_files import refuse_adapter
 from privsyn.models.model_identity import locate
 from privsyn.models.references import ModelReference
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.torch_runtime import as_model_error, ready
+from privsyn.models.torch_runtime import reading, ready
 
 SEEDS = 3
 _TOKENS, _BATCH, _RATE = 128, 16, 5e-5
@@ -78,7 +78,7 @@ def _new_model(reference: ModelReference, labels: int) -> tuple[Any, Any]:
     place = locate(reference)
     assert place.folder is not None  # noqa: S101  the setting names a directory
     refuse_adapter(place.folder, str(reference))
-    try:
+    with reading(reference):
         tokenizer = AutoTokenizer.from_pretrained(place.folder, local_files_only=True)
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -89,8 +89,6 @@ def _new_model(reference: ModelReference, labels: int) -> tuple[Any, Any]:
             local_files_only=True,
             ignore_mismatched_sizes=True,
         )
-    except Exception as error:  # transformers raises whatever its parsers raise
-        raise as_model_error(error, reference, place) from None
     model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer
 

@@ -59,7 +59,7 @@ def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
     from safetensors.numpy import save_file
 
     save_file({"a": np.zeros(1, np.float32)}, own / "model.safetensors")
-    with pytest.raises(ModelError, match="does not fit efficientnet-lite0"):
+    with pytest.raises(ModelError, match="do not fit together"):
         load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
 
 

@@ -25,7 +25,7 @@ from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.loading import check_layers, load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Sampling, TrainableModel, Trainer, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.lora import LoraModel, LoraTrainer, clip_to_lattice, linear_layers
+from privsyn.models.training.lora import LoraModel, LoraTrainer, clip_to_lattice
 from tests.noise import NoNoise
 from tests.unit.models.tiny_models import BOS, EOS, save_llama
 
@@ -571,12 +571,6 @@ def test_going_on_from_a_state_is_going_on_without_interruption(model, changes):
     assert other.state() == one.state()
 
 
-def test_the_models_random_numbers_are_left_alone(model):
-    before = torch.random.get_rng_state()
-    model("llama").trainer(TRAINING)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_the_files_are_an_adapter_as_peft_reads_it(make, folders, tmp_path, name):
     trainer = make(name)
@@ -670,17 +664,6 @@ def test_only_a_text_that_ran_out_of_tokens_loses_what_follows_its_last_sentence
     assert written(with_end - 1, True) == "the visit was very late."
 
 
-def test_texts_are_as_long_as_a_record_at_most_and_sampled(make, model, tmp_path):
-    trainer = make(max_tokens=5)
-    for name, content in trainer.files().items():
-        (tmp_path / name).write_bytes(content)
-    writer = model("llama").writer(replace(TRAINING, max_tokens=5), tmp_path, Sampling())
-    texts = writer.write(["a"] * 40)
-    assert len(set(texts)) > 20
-    assert all(text == text.strip() for text in texts)
-    assert max(len(text) for text in texts) < 5 * 32
-
-
 # --- layers ---------------------------------------------------------------------------------------
 
 
@@ -702,7 +685,7 @@ def test_layers_that_are_not_there_are_refused_with_those_that_are(folders, mode
         ("llama", ("q_proj", "qq_proj"), "no linear layer qq_proj to adapt"),
         ("llama", ("lm_head",), "no linear layer lm_head to adapt"),
         ("gpt2", ("q_proj",), "no linear layer q_proj to adapt"),
-        ("hybrid", None, "no layers to adapt are known for the architecture lfm2"),
+        ("hybrid", None, "architecture lfm2, for which no layers to adapt are known"),
     ):
         with pytest.raises(ModelError, match=said) as early:
             check_layers(ModelsConfig(language=folders(name)), targets)
@@ -728,14 +711,6 @@ def test_layers_are_checked_without_the_weights(folders, monkeypatch):
     check_layers(ModelsConfig(language=folders("llama")), None)
     with pytest.raises(ModelError, match="no linear layer x"):
         check_layers(ModelsConfig(language=folders("llama")), ("x",))
-
-
-def test_a_model_without_linear_layers_says_so():
-    class Bare(torch.nn.Module):
-        def get_output_embeddings(self):
-            return None
-
-    assert linear_layers(Bare()) == []
 
 
 # --- numbers and memory ---------------------------------------------------------------------------
@@ -806,15 +781,6 @@ def test_after_a_halving_units_that_mix_now_are_passed_one_by_one(folders):
     assert short.sizes[0] == 4
     assert short.sizes[-len(units) :] == [1] * len(units)
     assert trainer.state() == kept  # the check put everything back
-
-
-def test_passes_are_halved_as_often_as_needed_and_not_given_up_at_once(make):
-    trainer = make(micro_batch=16)
-    units = units_of(trainer)
-    whole = trainer.clipped_sum(units)
-    short = Short(trainer, 5, MemoryError)
-    np.testing.assert_array_equal(trainer.clipped_sum(units), whole)
-    assert short.sizes[-1] == 4
 
 
 def test_one_unit_that_does_not_fit_is_a_memory_error_and_others_are_passed_on(make):

@@ -73,6 +73,14 @@ def own(tmp_path: Path) -> Path:
     return folder
 
 
+def test_revision_is_of_the_files(own: Path, builtin: Any) -> None:
+    before = load(own).revision
+    assert before.startswith("sha256:")
+    assert before != builtin.revision
+    edit(own / "config.json", layer_norm_eps=1e-6)
+    assert load(own).revision != before
+
+
 def edit(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
@@ -147,16 +155,6 @@ def test_every_length_can_be_probed_before_a_text_is_there(own: Path, length: in
         embedder.probe()
 
 
-def test_a_probe_is_paid_for_once(own: Path) -> None:
-    embedder = load(own)
-    embedder.probe()
-    passes: list[int] = []
-    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: passes.append(found))
-    embedder.probe()
-    embedder.embed(["bill", "late " * 100])
-    assert passes == [16, 128]
-
-
 def test_pooling_follows_the_folder(own: Path) -> None:
     mean = load(own).embed(TEXTS)
     edit(own / "1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
@@ -168,21 +166,6 @@ def test_pooling_follows_the_folder(own: Path) -> None:
     lengths = np.linalg.norm(raw, axis=1, keepdims=True)
     assert not np.allclose(lengths, 1)
     np.testing.assert_allclose(raw / lengths, first, atol=1e-6)
-
-
-def test_texts_are_cut_at_the_folders_limit(own: Path) -> None:
-    edit(own / "sentence_bert_config.json", max_seq_length=8)
-    short = load(own)
-    one, other = short.embed(["one two three four five six", "one two three four five six seven"])
-    np.testing.assert_array_equal(one, other)
-
-
-def test_revision_is_of_the_files(own: Path, builtin: Any) -> None:
-    before = load(own).revision
-    assert before.startswith("sha256:")
-    assert before != builtin.revision
-    edit(own / "config.json", layer_norm_eps=1e-6)
-    assert load(own).revision != before
 
 
 @pytest.mark.parametrize(

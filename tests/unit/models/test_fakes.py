@@ -13,11 +13,10 @@ from privsyn.models.protocols import (
     LogitModel,
     PromptTemplate,
     Sampling,
-    TextModel,
     TrainableModel,
     Training,
 )
-from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
+from tests.fakes import FakeLogitModel, FakeTrainableModel
 
 TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
 
@@ -60,74 +59,6 @@ def test_reference_is_cut_to_its_public_length() -> None:
     np.testing.assert_array_equal(long, short)
 
 
-def test_script_gives_exact_logits() -> None:
-    def script(label: str | None, reference: str | None, tokens: tuple[int, ...]) -> list[float]:
-        return [0.0, 1.0 if reference == "x" else -1.0, float(len(tokens))]
-
-    model = FakeLogitModel(("<end>", "a", "b"), script=script)
-    rows = model.private_rows(TEMPLATE, ["l", "l"], ["x", "y"], 1, 2, declared=["l"])
-    rows.append([1, 2])
-    assert rows.logits().tolist() == [[0, 1, 1], [0, -1, 1]]
-
-
-def test_check_says_by_how_much() -> None:
-    model = FakeLogitModel(context=20)
-    model.check(TEMPLATE, 8, 10)
-    with pytest.raises(ModelError, match="3 tokens shorter"):
-        model.check(TEMPLATE, 8, 13)
-
-
-def test_decode_is_total_and_append_is_strict() -> None:
-    model = FakeLogitModel()
-    assert model.decode([1, 2, 0, -7, 999]) == "the visit"
-    rows = model.public_rows(TEMPLATE, [None], 1)
-    with pytest.raises(ValueError, match="2 tokens for 1 rows"):
-        rows.append([1, 1])
-    rows.append([1])
-    with pytest.raises(ValueError, match="max_tokens=1"):
-        rows.append([1])
-
-
-def test_columns_and_rewinding() -> None:
-    model = FakeLogitModel()
-    rows = model.private_rows(TEMPLATE, [None] * 3, ["my", "bill", "help"], 4, 2, declared=[None])
-    first = rows.logits()
-    np.testing.assert_array_equal(rows.logits(slice(1, 3), np.array([5, 0])), first[1:, [5, 0]])
-    rows.append([1, 2, 3])
-    assert (rows.logits() != first).any()
-    rows.rewind()
-    np.testing.assert_array_equal(rows.logits(), first)
-
-
-def test_text_model_keeps_what_it_was_given() -> None:
-    fake = FakeTextModel()
-    model: TextModel = fake
-    prompts = ["a knee", "", "a bill \ud800", "a knee"]
-    first = model.complete(prompts, max_tokens=4, temperature=1.0)
-    assert fake.prompts == prompts
-    assert first[0] != first[3]  # sampling: the same prompt again is another text
-    assert all(0 < len(text.split()) <= 4 for text in first)
-    assert FakeTextModel().complete(prompts, max_tokens=4, temperature=1.0) == first
-    greedy = model.complete(["a knee"] * 2, max_tokens=4, temperature=0)
-    assert greedy == [first[0]] * 2
-    assert len(fake.prompts) == 6
-    assert model.complete([], max_tokens=4, temperature=0) == []
-    assert fake.heard[0]["prompts"] == prompts
-    assert fake.heard[0]["log_ratios"] is None
-    texts = {
-        fake.complete(["x"], max_tokens=9, temperature=0, until=("y",), log_ratios={1: ratio})[0]
-        for ratio in (0.5, 0.5 + 2**-50)
-    }
-    assert len(texts) == 2, "any bit of what was adapted shows"
-    assert fake.heard[-1]["until"] == ("y",)
-    assert [*fake.log_ratios[0]] == [1]
-
-
-def test_text_model_follows_a_script() -> None:
-    fake = FakeTextModel(script=lambda prompt, before: f"{prompt} and so on")
-    assert fake.complete(["x"], max_tokens=3, temperature=1.0) == ["x and so"]
-
-
 def training(**settings: object) -> Training:
     given = {
         "template": PromptTemplate("{label}{reference}", "{label}"), "labels": ("x", "y"),
@@ -155,19 +86,6 @@ def test_trainable_model_satisfies_the_protocol(tmp_path: Path) -> None:
     assert all(0 < len(text.split()) <= 4 for text in writer.write(["x", "y", "x"]))
     with pytest.raises(ModelError, match="shorter than max_tokens=600"):
         model.trainer(training(max_tokens=600))
-
-
-def test_trainable_model_learns_which_word_follows(tmp_path: Path) -> None:
-    """Plain descent, then the likeliest words: each label's own text."""
-    model = FakeTrainableModel()
-    trainer = model.trainer(training(max_tokens=6))
-    units = [[trainer.encode("x", "my bill is late")], [trainer.encode("y", "please help")]]
-    for _ in range(60):
-        trainer.update(trainer.clipped_sum(units) / 2.0**24, 0.1)
-    for name, content in trainer.files().items():
-        (tmp_path / name).write_bytes(content)
-    writer = model.writer(training(max_tokens=6), tmp_path, Sampling(top_k=1))
-    assert writer.write(["x", "y", "x"]) == ["my bill is late", "please help", "my bill is late"]
 
 
 def test_trainable_models_gradient_is_that_of_the_loss() -> None:
@@ -208,18 +126,3 @@ def test_trainable_models_units_do_not_see_each_other_and_are_clipped_once() -> 
     assert (trainer.clipped_sum([[*units[0], *units[1], *units[4]]]) == both).all()  # m = 2
     trainer.theta[12] = np.nan
     assert not trainer.clipped_sum([units[0]]).any()
-
-
-def test_trainable_model_goes_on_from_a_state() -> None:
-    model, rng = FakeTrainableModel(), np.random.default_rng(1)
-    one, other = model.trainer(training()), model.trainer(training())
-    steps = rng.normal(size=(6, one.size))
-    for step in steps[:3]:
-        one.update(step, 0.1)
-    other.restore(one.state())
-    for step in steps[3:]:
-        one.update(step, 0.1)
-        other.update(step, 0.1)
-    assert one.state() == other.state()
-    assert one.files() == other.files()
-    assert len(model.trainer(training()).state()) == len(one.state())

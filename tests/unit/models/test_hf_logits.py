@@ -512,69 +512,6 @@ def test_model_without_keys_and_values(load: Loader) -> None:
         load("mamba")
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["model and its body", "model alone"])
-def test_both_names_of_the_cache(folders: Callable[[str], str], whole: bool) -> None:
-    """transformers 5.24 calls ``past_key_values`` ``cache``; a wrong name is ignored in silence."""
-    from privsyn.models.language.hf_logits import HFLogitModel
-    from privsyn.models.language.hf_text import HFTextModel
-
-    def read() -> tuple[Any, Any]:
-        cfg = ModelsConfig(language=folders("llama"))
-        performance = PerformanceConfig(rows_per_pass=16, device="cpu")
-        loaded = load_language_model(cfg, performance)
-        return loaded.network, loaded.tokenizer
-
-    def outcome(network: Any, tokenizer: Any) -> tuple[Any, list[str]]:
-        given = {"source": "test", "revision": "r"}
-        model = HFLogitModel(network, tokenizer, rows_per_pass=16, **given)
-        text = HFTextModel(network, tokenizer, rows_per_pass=4, **given)
-        prompts = ["the visit was", "my bill"]
-        return decoded(model, OTHERS[:3]), text.complete(prompts, max_tokens=9, temperature=0)
-
-    network, tokenizer = read()
-    logits, texts = outcome(network, tokenizer)
-    _rename_cache(network)
-    if whole:
-        _rename_cache(network.model, keep=True)  # its own caller still uses the name it knows
-    again, same = outcome(network, tokenizer)
-    np.testing.assert_allclose(again, logits, rtol=1e-4, atol=1e-4)
-    assert same == texts
-
-
-def _rename_cache(module: Any, keep: bool = False) -> None:
-    """Let ``forward`` call its cache by the name of the other versions of transformers."""
-    import inspect
-
-    stock, signature = module.forward, inspect.signature(module.forward)
-    now = "cache" if "cache" in signature.parameters else "past_key_values"
-    other = {"cache": "past_key_values", "past_key_values": "cache"}[now]
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        if not keep:
-            kwargs.pop(now, None)  # as **kwargs swallows an unknown name
-        if other in kwargs:
-            kwargs[now] = kwargs.pop(other)
-        return stock(*args, **kwargs)
-
-    forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[
-            p.replace(name=other) if p.name == now else p for p in signature.parameters.values()
-        ]
-    )
-    module.forward = forward
-
-
-def test_append_refuses_what_cannot_be(load: Loader) -> None:
-    rows = load("llama").public_rows(TEMPLATE, [None, None], 1)
-    with pytest.raises(ValueError, match="1 tokens for 2 rows"):
-        rows.append([1])
-    with pytest.raises(ValueError, match="outside the vocabulary"):
-        rows.append([1, 10**9])
-    rows.append([4, 4])
-    with pytest.raises(ValueError, match="max_tokens=1"):
-        rows.append([4, 4])
-
-
 def test_decode_is_total(load: Loader) -> None:
     for name in ("tiny", "llama", "chat"):
         model = load(name)

@@ -10,7 +10,6 @@ import pytest
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
 from privsyn.models.language.degenerate_text import whole_words
-from privsyn.models.language.prompts import PromptTemplate
 from privsyn.models.loading import describe_role, load_language_model, load_role
 from privsyn.models.protocols import Sampling
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -133,10 +132,6 @@ def test_a_common_beginning_is_read_once_where_windows_hold_a_whole_row(
     assert model._shared_length(rows, columns + 1) == 0
     together = model.complete(prompts, max_tokens=12, temperature=0)
     assert together == [model.complete([p], max_tokens=12, temperature=0)[0] for p in prompts]
-
-
-def test_no_prompts_no_completions(load: Load) -> None:
-    assert load("llama").complete([], max_tokens=5, temperature=1.0) == []
 
 
 def test_sampling_follows_the_generator(load: Load) -> None:
@@ -317,14 +312,6 @@ def test_a_row_stops_where_the_next_text_begins(load: Load, name: str, monkeypat
     assert len(steps) == 10
 
 
-def test_tiny_ends_its_texts(load: Load) -> None:
-    texts = seeded(load("tiny"), 5).complete(["Text:"] * 4, max_tokens=120, temperature=0.8)
-    assert all("<|" not in text for text in texts)
-    assert min(len(text) for text in texts) > 0
-    short = load("tiny").complete(["Text:"], max_tokens=1, temperature=0)
-    assert 0 < len(short[0].split()) <= 1
-
-
 @pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
 def test_long_prompts_are_cut_from_the_left(load: Load, name: str) -> None:
     model = load(name)
@@ -417,13 +404,6 @@ def test_a_mixture_of_experts_may_read_public_prompts(tmp_path: Any) -> None:
 def test_a_model_without_a_cache(folders: Callable[[str], str]) -> None:
     with pytest.raises(ModelError, match="keeps no key-value cache"):
         load_role(ModelsConfig(language=folders("mamba")), "text", CPU)
-
-
-def test_the_language_role_still_reads_private_rows(folders: Callable[[str], str]) -> None:
-    model = load_role(ModelsConfig(language=folders("llama")), "language", CPU)
-    template = PromptTemplate("Text: {reference}", "Text:")
-    rows = model.private_rows(template, [None], ["the visit"], 8, 2, declared=[None])
-    assert rows.logits().shape == (1, model.vocab_size)
 
 
 @pytest.mark.gpu

@@ -229,17 +229,6 @@ def test_the_roles_are_those_a_method_may_ask_for() -> None:
     assert set(ROLES) == set(get_args(Role))
 
 
-def test_a_misspelled_role_is_no_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_load_causal", lambda *_: pytest.fail("loaded"))
-    cfg = ModelsConfig(language="tiny")
-    for ask in (
-        lambda: describe_role(cfg, "embeder"),
-        lambda: load_role(cfg, "embeder", PerformanceConfig()),
-    ):
-        with pytest.raises(ModelError, match=r"role='embeder'.* Did you mean embedder"):
-            ask()
-
-
 def test_a_model_is_asked_for_experts_before_its_weights(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,7 +355,7 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from privsyn.models.loading import describe_role, load_role
+    from privsyn.models.loading import describe_role
 
     folder = tmp_path / "merged"
     shutil.copytree(folders("llama"), folder)

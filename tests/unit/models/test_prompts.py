@@ -221,20 +221,6 @@ SHAPES = {
     "{%- for m in loop_messages %}{%- if m['role'] == 'user' %}"
     "{{- '[INST]' + m['content'] + '[/INST]' }}{%- else %}{{- m['content'] + eos_token }}"
     "{%- endif %}{%- endfor %}",
-    "Granite 3": "{%- macro system() %}Knowledge cutoff: April 2024.\nToday's Date: "
-    "{{ strftime_now('%B %d, %Y') }}.{% endmacro %}\n"
-    "<|start_of_role|>system<|end_of_role|>{{ system() }}<|end_of_text|>\n"
-    "{%- for m in messages %}<|start_of_role|>{{ m['role'] }}<|end_of_role|>"
-    "{{ m['content'] }}<|end_of_text|>\n{% endfor %}"
-    "{%- if add_generation_prompt %}<|start_of_role|>assistant"
-    "{%- if controls %} {{ controls | tojson }}{% endif %}<|end_of_role|>{% endif %}",
-    "SmolLM3": "{%- if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}"
-    "\n{%- set today = strftime_now('%d %B %Y') -%}\n"
-    "<|im_start|>system\nToday Date: {{ today }}\n"
-    "Reasoning Mode: {{ '/think' if enable_thinking else '/no_think' }}<|im_end|>\n"
-    + LOOP
-    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if not enable_thinking %}"
-    "{{ '<think>\n\n</think>\n' }}{% endif %}{% endif %}",
     "Llama 3": "{{- bos_token }}\n{%- if not date_string is defined %}\n"
     "    {%- if strftime_now is defined %}\n"
     "        {%- set date_string = strftime_now('%d %b %Y') %}\n    {%- else %}\n"
@@ -244,9 +230,6 @@ SHAPES = {
     "+ m['content'] | trim + '<|eot_id|>' }}\n{%- endfor %}\n"
     "{%- if add_generation_prompt %}\n"
     "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n",
-    "Qwen3": LOOP + "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and enable_thinking is false %}"
-    "{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}",
     "Gemma 3": "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
     "{{ raise_exception('System role not supported') }}{% endif %}"
     "{% for m in messages %}{% if m['role'] not in ['user', 'assistant'] or "
@@ -259,8 +242,6 @@ SHAPES = {
     "<\uff5cUser\uff5c>{{ m['content'] }}{% else %}<\uff5cAssistant\uff5c>"
     "{{ m['content'].split('</think>')[-1] }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<\uff5cAssistant\uff5c><think>\n{% endif %}",
-    "Phi 4": "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}",
     "gpt-oss": "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}\n"
     "# Valid channels: analysis, commentary, final.<|end|>{% for m in messages %}"
     "<|start|>{{ m['role'] }}<|message|>{{ m['content'] }}<|end|>{% endfor %}"

@@ -41,16 +41,12 @@ def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: st
     [
         f"Text: {VISIT}",
         f"**Option 1:** {VISIT}",
-        f"Option A - {VISIT}",
         f"1. {VISIT}",
         f"- {VISIT}",
-        f"> {VISIT}",
         f"'{VISIT}'",
-        f"`{VISIT}`",
         f"```\n{VISIT}\n```",
         f'{{"text": "{VISIT}"}}',
         f'{{"topic": "Visit", "message": "{VISIT}", "urgent": true}}',
-        f'["{VISIT}"]',
         f'Here is the message in JSON:\n```json\n{{"text": "Text: {VISIT}"}}\n```\nIt is short.',
         f'"Rephrased message: {VISIT}"',
         f"\u9009\u9879\u4e00\uff1a{VISIT}",
@@ -65,21 +61,13 @@ SEVERAL = [
     "Here are two options:",
     f"Here are two options:\n\n1. {VISIT}\n\n2. Please come at two.",
     f"Sure, here are a few other ways to say it:\n{VISIT}",
-    f"Certainly! Below are 3 possible versions of the message.\n{VISIT}",
     f"Option 1: {VISIT}\n\nOption 2: Please come.",
-    f"**First version:**\n{VISIT}\n\n**Second version:**\nPlease come.",
-    f"1. {VISIT}\n2. Please come.",
     f"1) {VISIT} 2) Please come.",
-    f"- {VISIT}\n- Please come at two.",
-    f"Version 1\n{VISIT}\n\nVersion 2\nPlease come.",
     f"**Option 1 (formal):** {VISIT}\n**Option 2 (casual):** Please come.",
-    f"I'd be happy to help! Here are a couple of variations you can use:\n{VISIT}",
     f"{VISIT}\n\n**OR**\n\nPlease come at two.",
     "以下是两个版本\uff1a\n1. 我的账单晚了。\n2. 我的膝盖疼。",
     f"Voici deux versions :\n{VISIT}",
-    f"Variante 1: {VISIT}\nVariante 2: Please come.",
     f'{{"options": ["{VISIT}", "Please come at two and bring your card."]}}',
-    f'{{"option_1": "{VISIT}", "option_2": "Please come at two and bring your card."}}',
     f'["{VISIT}", "Please come at two and bring your card."]',
     f'{{"text": "{VISIT}"}}\n{{"text": "Please come at two."}}',
 ]
@@ -110,11 +98,6 @@ def test_a_list_is_a_text_where_the_public_examples_are_lists() -> None:
         assert Ending.of(64, examples=(VISIT,)).cut(text) != text
 
 
-def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
-    ending = Ending(stops=("\nTopic:",))
-    assert ending.cut("What the doctor said to me:\nTopic: bills") == "What the doctor said to me:"
-
-
 @pytest.mark.parametrize(
     ("text", "failed"),
     [
@@ -142,9 +125,6 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
         ("Is it late for me to come in? I was", "Is it late for me to come in?"),
         ('She said "please come and see me." Then it', 'She said "please come and see me."'),
         ("We came here and saw Dr. Smith about", "We came here and saw Dr. Smith about"),
-        ("Come to the clinic at 3 p.m. on the day", "Come to the clinic at 3 p.m. on the day"),
-        ("I took pills, drops, tea, etc. and it", "I took pills, drops, tea, etc. and it"),
-        ("The whole bill was 20.50 for my last", "The whole bill was 20.50 for my last"),
         ("Thank you. I was at the clinic to", "Thank you. I was at the clinic to"),  # too short
         ('{"note": "Please come at two. It', '{"note": "Please come at two. It'),
         ('\n[{"note": "Please come at two. It', '\n[{"note": "Please come at two. It'),
@@ -154,9 +134,6 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
         ("医生说“可以来看膝盖了\uff01”我不知道要", "医生说“可以来看膝盖了\uff01”"),
         ("我的膝盖已经疼了三天,怎么办?我还没", "我的膝盖已经疼了三天,怎么办?"),
         ("膝が三日前から痛いです\uff61明日行っても", "膝が三日前から痛いです\uff61"),
-        ("ខ្ញុំឈឺក្បាលតាំងពីម្សិលមិញ។ តើខ្ញុំ", "ខ្ញុំឈឺក្បាលតាំងពីម្សិលមិញ។"),
-        ("ကျွန်တော်ခေါင်းကိုက်နေပါတယ်။ဆေး", "ကျွန်တော်ခေါင်းကိုက်နေပါတယ်။"),
-        ("मेरे घुटने में दर्द है। क्या मैं", "मेरे घुटने में दर्द है।"),
         ("我吃完了。下周二能不能开新的药呢", "我吃完了。下周二能不能开新的药呢"),  # too short
         ("", ""),
     ],
@@ -188,15 +165,11 @@ def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kep
     [
         (f'"{VISIT}', VISIT),
         (f'"{VISIT}"', VISIT),
-        (f"\u201c{VISIT}\u201d", VISIT),
-        (f"\u201c{VISIT}", VISIT),
         (f'{VISIT}"', VISIT),
         (f'**"{VISIT}"**', VISIT),
         ('"Come at two," she said, "please."', '"Come at two," she said, "please."'),
         (f"Subject: my visit\n\n{VISIT}", VISIT),
         (f"**Subject:** About my visit to you this week\n\n{VISIT}\n\nTopic: b", VISIT),
-        (f"From: Ann\nSubject: Visit\nDate: May\n\n{VISIT}", VISIT),
-        (f"Betreff: Besuch\n{VISIT}", VISIT),
         (f"Here is the message you asked for:\n\nSubject: x\n\n{VISIT}", VISIT),
     ],
 )
