@@ -112,7 +112,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "name_labels": True, "max_tokens": TOKENS,
     },
     "dp_lora": {
-        "sampling_rate": 0.1, "expected_batch": 120, "steps": 30, "rank": 4, "alpha": 8,
+        "sampling_rate": 0.1, "expected_batch": 120, "steps": 30, "rank": 4,
         "target_modules": ["all-linear"], "learning_rate": 0.001, "max_tokens": TOKENS,
         "texts_per_label": TEXTS,
     },

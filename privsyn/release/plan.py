@@ -286,9 +286,7 @@ def label_shares(
         counts = [f"{count:,} of {label}" for label, count in split.items()]
         more = [f"and of {len(counts) - _NAMED} more labels"] if len(counts) > _NAMED else []
         return f"{', '.join([*counts[:_NAMED], *more])} ({where}.label_split)"
-    if settings.get("noisy_label_split"):
-        return f"of each label by its noisy share of the records ({where}.noisy_label_split)"
-    # privacy: a method that does not pay for shares gives every label the same number.
+    # privacy: shares of the records are not paid for, so every label has the same number.
     public = f" ({where}.label_split sets public shares)" if "label_split" in settings else ""
     many = "as many" if rows is None else f"{'' if exact else 'at most '}{rows // len(labels):,}"
     return f"{many} of each of {len(labels)} labels, whatever their shares in the records{public}"

@@ -119,14 +119,7 @@ def _proportions(where: str, settings: Any) -> str:
         return f"They are those of {where}.label_split."
     if not hasattr(settings, "label_split"):
         return "The method treats every label alike, on purpose."
-    if not hasattr(settings, "noisy_label_split"):
-        return f"Set {where}.label_split where they are public."
-    if settings.noisy_label_split:
-        return f"They follow {where}.noisy_label_split, whose noise moves them."
-    return (
-        f"Set {where}.noisy_label_split, which pays for the real ones, or {where}.label_split "
-        "where they are public."
-    )
+    return f"Set {where}.label_split where they are public."
 
 
 def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:

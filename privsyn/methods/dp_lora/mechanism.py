@@ -89,7 +89,7 @@ def _mechanism(
         warnings=_advice(settings, sigma),
         rows=(rows, rows),
         sized_for=_sized_for(settings, facts.unit.max_records),
-        steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, settings.sampler),
+        steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, "auto"),
         delta=target.delta,
     )
 

@@ -42,7 +42,6 @@ from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
-from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
@@ -58,6 +57,8 @@ CHECKPOINT_STEPS = 10
 
 _WRITTEN_TOGETHER = 256
 """Texts per call of the writer."""
+_ALPHA = 2.0
+"""The adapter's output is scaled by this, as is usual: alpha over its rank."""
 _LARGEST_RATE = 0.25
 """Most of all units that a step samples, where sizes follow from their number: for equally many
 passes large batches have more signal, and beyond it sampling hardly adds privacy."""
@@ -102,11 +103,9 @@ class DPLora(Method[DPLoraSettings]):
         if prompt.chat:  # an instruction cannot be the beginning of a record
             prompt = Prompt(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
-            prompt = Prompt(private="{reference}", public=cfg.prompt, chat=cfg.chat)
+            prompt = Prompt(private="{reference}", public=cfg.prompt)
         filled: dict[str, Any] = {
-            "top_p": TOP_P if cfg.top_p is None else cfg.top_p,
             "prompt": subject.fill(prompt.public),
-            "chat": prompt.chat,
             "label_descriptions": dict(subject.descriptions),
         }
         if cfg.student is not None and cfg.student not in SIZES:
@@ -153,7 +152,7 @@ class DPLora(Method[DPLoraSettings]):
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             top_k=settings.top_k,
-            top_p=settings.sampling.top_p,
+            top_p=settings.top_p,
             candidates=settings.candidates,
             whole_sentences=settings.whole_sentences,
         )
@@ -344,7 +343,7 @@ def _training(
         records_per_unit=unit.max_records,
         micro_batch=settings.micro_batch,
         rank=settings.rank,
-        alpha=settings.alpha,
+        alpha=_ALPHA * settings.rank,
         target_modules=settings.target_modules,
         student=None if student is None else SIZES.get(student) or str(folder),
     )

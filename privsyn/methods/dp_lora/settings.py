@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from privsyn.data.public_files import ReadsFiles
-from privsyn.dp.mechanisms import Sampler
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.prompts import Candidates, LabelSplit, WholeSentences
-from privsyn.models.language.text_variation import LabelWords, TopP
+from privsyn.models.language.text_variation import TOP_P, LabelWords, TopP
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import PAPER, SMALL
 
@@ -46,7 +45,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "steps": 30,
         "clip_norm": 1.0,
         "rank": 4,
-        "alpha": 8.0,
         "target_modules": ("all-linear",),
         "learning_rate": 0.003,
         "learning_rate_schedule": "linear",
@@ -93,16 +91,7 @@ class DPLoraConfig(ReadsFiles):
         description="Noise over the clip norm (sigma). Null: the least that privacy.epsilon "
         "allows.",
     )
-    sampler: Sampler = Field(
-        default="auto",
-        description="Who draws the noise. opendp: exactly, 8 to 16 us a number. table: 40 to 80 "
-        "times as fast, its distance from exact noise bounded and in the price. auto: the table "
-        "for more than 50,000 numbers, where the sampling_rate is below 1.",
-    )
     rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
-    alpha: float = Field(
-        default=32.0, gt=0, allow_inf_nan=False, description="Adapter scaled by alpha / rank."
-    )
     student: Annotated[str, OnDisk("model", tuple(SIZES), pinned=True)] | None = Field(
         default=None,
         description="Train a small model whole in place of an adapter: the baseline that "
@@ -135,7 +124,6 @@ class DPLoraConfig(ReadsFiles):
         description="What stands before a record; may name the {label}. Null: the model's own, "
         "with a line for the label.",
     )
-    chat: bool = Field(default=False, description="Send the prompt as one chat message.")
     texts_per_label: int = Field(
         default=100, ge=1, le=10_000_000, description="Texts released per label."
     )
@@ -143,10 +131,7 @@ class DPLoraConfig(ReadsFiles):
     top_k: int | None = Field(
         default=None, ge=1, description="Likeliest tokens that are sampled among. Null: all."
     )
-    top_p: TopP = None
-    temperature: float = Field(
-        default=1.0, gt=0, le=10, allow_inf_nan=False, description="Of sampling."
-    )
+    top_p: TopP = TOP_P
     candidates: Candidates = 4
     whole_sentences: WholeSentences = True
 
@@ -156,15 +141,6 @@ class DPLoraConfig(ReadsFiles):
         if value is not None and not value:
             raise ValueError("target_modules=[] adapts nothing; leave it out, or write all-linear")
         return value
-
-    @model_validator(mode="after")
-    def _samples_for_the_table(self) -> DPLoraConfig:
-        if self.sampler == "table" and self.sampling_rate == 1:
-            raise ValueError(
-                "sampler=table needs a sampling_rate below 1, without which the price sets nothing "
-                "aside for it; use opendp"
-            )
-        return self
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, 0-based."""
@@ -176,13 +152,13 @@ class DPLoraSettings(DPLoraConfig):
     """Settings after the prompt is filled in."""
 
     prompt: str
+    temperature: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
     label_descriptions: LabelWords = Field(default={})
 
     @property
     def sampling(self) -> Sampling:
         """The rules by which the model draws tokens."""
-        top_p = 1.0 if self.top_p is None else self.top_p
-        return Sampling(self.temperature, self.top_k, top_p, self.whole_sentences)
+        return Sampling(self.temperature, self.top_k, self.top_p, self.whole_sentences)
 
     def template(self, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record, with the record's place after it."""
@@ -190,7 +166,7 @@ class DPLoraSettings(DPLoraConfig):
         if labels and "{label}" not in public:
             public = with_label(public)
         spoken = tuple(self.label_descriptions.items())
-        return PromptTemplate(public + "{reference}", public, self.chat, spoken)
+        return PromptTemplate(public + "{reference}", public, False, spoken)
 
 
 _LABEL_LINE = "Topic: {label}\n"

@@ -65,10 +65,6 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
-_SHOWN_WORDS = 4
-"""Words that a prompt shows of an example."""
-
-
 class SeedPrompts:
     """Prompts of public text, privatized phrases, and labels where they are public."""
 
@@ -83,8 +79,7 @@ class SeedPrompts:
             for line in prompt.splitlines(keepends=True)
         )
         self.listed, self._unlabeled = (
-            ExampleList(form, settings.examples, self._label_text, "phrases", _SHOWN_WORDS)
-            for form in (prompt, unlabeled)
+            ExampleList(form, settings.examples, self._label_text) for form in (prompt, unlabeled)
         )
 
     def fill(self, label: str | None, phrases: Sequence[str]) -> tuple[str, str]:
@@ -103,10 +98,9 @@ def default_prompt(
 ) -> str:
     """A list of examples, a chat model's request for the text, or another model's own prompt."""
     if listed:
-        prompt = LISTED.replace("{words}", "{phrases}")
-        prompt = prompt.replace("{document}", document or "a short text")
+        prompt = LISTED.replace("{document}", document or "a short text")
     elif template.chat:
-        prompt = chat_random(document).replace("{words}", "{phrases}")
+        prompt = chat_random(document)
     else:
         prompt = template.private.replace("{reference}", "{phrases}")
     if cfg.name_labels:  # [K13]
@@ -472,7 +466,7 @@ def _nearest(
 def _text_of(settings: KeyphraseSeedingSettings, prompts: SeedPrompts, answer: str) -> str:
     """The text in an answer; empty where it holds several."""
     examples = (example.text for example in settings.examples)
-    ending = Ending.of(settings.max_tokens, examples=examples)
+    ending = Ending.of(settings.max_tokens, examples)
     return ending.cut(prompts.listed.before_next(answer))
 
 

@@ -77,7 +77,7 @@ def calibrate(
 
         def event(sigma: float) -> Event:
             tables = _table(settings, sigma, facts), _sums(settings, sigma, facts)
-            return _compose(_histogram(sigma, facts), tables, settings.histograms)
+            return _compose(_histogram(sigma, facts), tables, settings.rounds)
 
         try:
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
@@ -123,7 +123,7 @@ def _mechanism(
         # Two standard deviations: of candidates without votes one in 44 gets past it by noise
         # alone.
         threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
-        histograms=settings.histograms,
+        histograms=settings.rounds,
     )
 
 
@@ -173,14 +173,14 @@ def _multiplier(settings: PrivateEvolutionConfig, sigma: float, share: float) ->
     the share 1 - s of the whole, s being all other shares, so z_i = z sqrt((1 - s) / (s_i H)).
     """
     votes = 1 - settings.table_share - settings.mean_share
-    return sigma * math.sqrt(votes / (share * settings.histograms))
+    return sigma * math.sqrt(votes / (share * settings.rounds))
 
 
 def _compose(
     histogram: DiscreteGaussian, tables: Sequence[DiscreteGaussian | None], count: int
 ) -> Event:
     """The event of a run."""
-    # Every round, and a noisy split of labels, is one histogram on the same records: they compose.
+    # Every round is one histogram on the same records: they compose.
     votes = replace(histogram.event, count=count)
     before = tuple(table.event for table in tables if table is not None)
     return Composed((*before, votes)) if before else votes
@@ -189,8 +189,7 @@ def _compose(
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
     """Records to release per label."""
     where = "methods.private_evolution"
-    paid = cfg.noisy_label_split
-    return label_choice.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
+    return label_choice.sizes(where, labels, cfg.population, cfg.label_split)
 
 
 def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -47,7 +46,10 @@ from privsyn.methods.private_evolution.mechanism import (
     rebuild,
     sizes_of,
 )
-from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.settings import (
+    PrivateEvolutionConfig,
+    PrivateEvolutionSettings,
+)
 from privsyn.methods.private_evolution.votes import (
     Grid,
     Voters,
@@ -84,21 +86,21 @@ vectors."""
 _TEXTS = "Lin et al. 2024 and Xie et al. 2024, Augmented private evolution, Algorithm 1"
 
 
-class PrivateEvolution(Method[PrivateEvolutionConfig]):
+class PrivateEvolution(Method[PrivateEvolutionSettings]):
     """Populations of public samples; each is the offspring of the samples with the most votes.
 
-    Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
-    Gaussian noise of sigma times its L2 sensitivity, sqrt(m) votes (sqrt(2m) under replace_one).
-    Together they are one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024,
-    section 4.3), composed with one more where word_share pays for a table of tokens [E11],
-    and one more where mean_share pays for mean vectors [E14].
+    Guarantee: a release is T histograms, each with discrete Gaussian noise of sigma times its L2
+    sensitivity, sqrt(m) votes (sqrt(2m) under replace_one). Together they are one Gaussian
+    mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024, section 4.3), composed with one
+    more where word_share pays for a table of tokens [E11], and one more where mean_share pays for
+    mean vectors [E14].
     """
 
     name: ClassVar[str] = "private_evolution"
     title: ClassVar[str] = "Private evolution"
     paper: ClassVar[str] = "Lin et al. 2024, Private evolution, Algorithm 1"
     Config: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
-    Settings: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
+    Settings: ClassVar[type[PrivateEvolutionSettings]] = PrivateEvolutionSettings
 
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
@@ -112,7 +114,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         """The embedder and the generator of the modality."""
         return MODALITIES[cfg.modality].sampled_by
 
-    def fresh(self, cfg: PrivateEvolutionConfig) -> TextSettings | None:
+    def fresh(self, cfg: PrivateEvolutionSettings) -> TextSettings | None:
         """The first population, before any vote; None for images."""
         return cfg.text if cfg.modality == "text" else None
 
@@ -121,7 +123,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         cfg: PrivateEvolutionConfig,
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
-    ) -> PrivateEvolutionConfig:
+    ) -> PrivateEvolutionSettings:
         """Settings with the text model's own prompts if the config sets none."""
         if cfg.modality == "image":
             if cfg.image_steps is not None and models["image"].steps is None:
@@ -130,17 +132,18 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
                     f"{models['image'].source} takes no denoising steps.",
                     hint="Set it to null, or name a diffusion model.",
                 )
-            return cfg
-        text = cfg.text.resolved(
-            models["text"].template_default,
-            subject.document,
-            dict(subject.descriptions),
-            subject.examples,  # [E13]
-        )
-        update: dict[str, Any] = {"text": text}
+            return PrivateEvolutionSettings(**cfg.model_dump(exclude={"text"}))
+        values = cfg.model_dump() | {
+            "text": cfg.text.resolved(
+                models["text"].template_default,
+                subject.document,
+                dict(subject.descriptions),
+                subject.examples,  # [E13]
+            )
+        }
         if models["text"].server:  # it tells no tokens, and takes no log ratios
-            update["word_share"] = 0.0
-        return cfg.model_copy(update=update)
+            values["word_share"] = 0.0
+        return PrivateEvolutionSettings(**values)
 
     def source(self, cfg: PrivateEvolutionConfig) -> str:
         """The paper about texts goes along where texts are drawn."""
@@ -151,7 +154,6 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
         return {
             "a noisy table of tokens": cfg.table_share > 0,  # [E11]
             "noisy mean vectors": cfg.mean_share > 0 and len(labels) > 1,  # [E14]
-            "a noisy split of the labels": cfg.noisy_label_split,  # [E8]
         }
 
     def for_texts(self, cfg: PrivateEvolutionConfig, size: Size) -> dict[str, Any]:
@@ -172,7 +174,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
 
     def preflight(
         self,
-        cfg: PrivateEvolutionConfig,
+        cfg: PrivateEvolutionSettings,
         unit: PrivacyUnit,
         labels: Sequence[str],
         models: Backends,
@@ -197,7 +199,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
 
     def run(
         self,
-        settings: PrivateEvolutionConfig,
+        settings: PrivateEvolutionSettings,
         mechanism: PrivateEvolutionMechanism,
         buckets: Sequence[Bucket],
         draw: Draw,
@@ -209,7 +211,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
 
     def more(
         self,
-        cfg: PrivateEvolutionConfig,
+        cfg: PrivateEvolutionSettings,
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
@@ -241,12 +243,12 @@ class _Evolution(Generic[T]):
     """Algorithm 4: all labels in parallel, so that a round is one histogram [E1].
 
     ``run`` has the lines of the papers. What is in neither is a step of its own before the first
-    vote: ``_split`` [E8], ``_adapt`` [E11] and ``_by_means`` [E14].
+    vote: ``_adapt`` [E11] and ``_by_means`` [E14].
     """
 
     def __init__(
         self,
-        settings: PrivateEvolutionConfig,
+        settings: PrivateEvolutionSettings,
         mechanism: PrivateEvolutionMechanism,
         kind: Samples[T],
         buckets: Sequence[Bucket],
@@ -265,7 +267,6 @@ class _Evolution(Generic[T]):
         settings, total, wide = self._settings, self._settings.rounds, self._settings.expansion
         if not self._draw.journal.has(f"votes/{total}"):
             self._private.embed(self._draw)  # first: a failure before the first draw is resumed
-        self._split()
         population = self._first()  # line 2
         if sheet := self._kind.sheet(population):
             yield Exhibit("population-0000.png", sheet)
@@ -298,15 +299,6 @@ class _Evolution(Generic[T]):
                 counts = {"uniform_rounds": uniform} if uniform and not number else {}
                 yield Sample(bucket.cell, self._kind.content(sample), counts)
 
-    def _split(self) -> None:
-        """Split the release as the records are split, by a noisy histogram of labels [E8]."""
-        if not self._settings.noisy_label_split:
-            return
-        self._steps.next()
-        noisy = partial(_noisy, self._mechanism, self._private.counts, self._draw.noise)
-        counts = self._draw.journal.draw_array("labels", noisy, len(self._labels))
-        self._sizes = label_choice.apportion(sum(self._sizes), counts)
-
     def _first(self) -> list[list[T]]:
         """The first population: by the public model alone, or half of it [E11]."""
         counts = [size * self._settings.expansion for size in self._sizes]
@@ -316,9 +308,7 @@ class _Evolution(Generic[T]):
             # A table of tokens compares the records with the first half, and adapts the second.
             public = [-(-count // 2) for count in counts]
         population = self._fresh("population/1", public)
-        # With noisy sizes the records have had a say: these are no texts of the public model alone.
-        free = self._settings.modality == "text" and not self._settings.noisy_label_split
-        if self._draw.on_public is not None and free:
+        if self._draw.on_public is not None and self._settings.modality == "text":
             groups = zip(self._labels, population, strict=True)
             content = self._kind.content
             self._draw.on_public([(of, content(one)) for of, group in groups for one in group])
@@ -456,7 +446,7 @@ def _figures(
     }
 
 
-def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
+def modality(cfg: PrivateEvolutionSettings, models: Backends) -> Samples[Any]:
     """The generator and the embedder of a release."""
     return MODALITIES[cfg.modality].samples(cfg.text, models)
 
@@ -469,15 +459,6 @@ class _Private(Generic[T]):
         self._most = most  # records of a unit: public
         self._voters: list[Voters] = []
         self._units: list[str] = []  # the unit of each row of all voters
-
-    def counts(self) -> NDArray[np.int64]:
-        """Number of records per label in lattice steps, shape (labels,), clipped by unit [E15].
-
-        Not yet private.
-        """
-        units = [bucket.units.reveal() for bucket in self._buckets]
-        labels = np.repeat(np.arange(len(units)), [len(names) for names in units])
-        return histogram(labels, list(chain(*units)), len(units), self._most, LATTICE)
 
     def embed(self, draw: Draw) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
@@ -576,11 +557,11 @@ class _Private(Generic[T]):
 def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
     """Steps of a run: requested samples, and parts that take about as long as one sample.
 
-    privacy: from settings alone, independent of repeated requests and of a noisy label split.
+    privacy: from settings alone, independent of repeated requests.
     """
     made = _samples(settings, labels)
     means = settings.mean_share > 0 and len(labels) > 1
-    tables = settings.noisy_label_split + (settings.table_share > 0) + means
+    tables = (settings.table_share > 0) + means
     return tables + made + settings.rounds * (len(labels) + 1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.methods.shared.prompts import LabelSplit
-from privsyn.models.language.text_variation import TextSettings
+from privsyn.models.language.text_variation import TextConfig, TextSettings
 from privsyn.section import PAPER, SMALL, Section
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -26,7 +26,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "population": 5000,
         "expansion": 7,
         "degrees": (0.5,),
-        "text": {"max_tokens": 64, "temperature": 1.4, "vary_temperatures": (1.4, 1.4)},
+        "text": {"max_tokens": 64, "temperature": 1.4},
     },
     # Measured with a model of 135 million parameters: benchmarks/RESULTS.md.
     SMALL: {
@@ -122,11 +122,6 @@ class PrivateEvolutionConfig(Section):
         "models.image.",
     )
     label_split: LabelSplit = None
-    noisy_label_split: bool = Field(
-        default=False,
-        description="Split population times labels like the private records, by one additional "
-        "noisy histogram.",
-    )
     word_share: float = Field(
         default=0.0,
         ge=0,
@@ -143,7 +138,7 @@ class PrivateEvolutionConfig(Section):
         "says whose candidate a first one is: a text that was written for one label and is like "
         "another's stands there. 0: none, as in the papers. Nothing without two labels.",
     )
-    text: TextSettings = Field(default=TextSettings(), description="Prompts and lengths for texts.")
+    text: TextConfig = Field(default=TextConfig(), description="Prompts and lengths for texts.")
 
     @field_validator("degrees")
     @classmethod
@@ -185,11 +180,9 @@ class PrivateEvolutionConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _one_split(self) -> PrivateEvolutionConfig:
+    def _degrees_are_of_rounds(self) -> PrivateEvolutionConfig:
         if len(self.degrees) > self.rounds > 1:
             raise ValueError(f"degrees has {len(self.degrees)} entries for rounds={self.rounds}")
-        if self.label_split is not None and self.noisy_label_split:
-            raise ValueError("label_split is public: it excludes noisy_label_split")
         return self
 
     def degree(self, round_: int) -> float:
@@ -209,7 +202,8 @@ class PrivateEvolutionConfig(Section):
         """Share of the budget for the table of tokens; 0 without one [E11]."""
         return self.word_share if self.modality == "text" else 0.0
 
-    @property
-    def histograms(self) -> int:
-        """Number of noisy histograms of a run; all are charged [E2]."""
-        return self.rounds + self.noisy_label_split
+
+class PrivateEvolutionSettings(PrivateEvolutionConfig):
+    """Settings with the text model's own prompts, and the public facts, filled in."""
+
+    text: TextSettings = Field(default=TextSettings())

@@ -115,8 +115,6 @@ def sizes(
     labels: Sequence[str | None],
     each: int,
     split: Mapping[str, int] | None,
-    *,
-    paid: bool = False,
 ) -> list[int]:
     """Records per label: ``each``, or by a public split.
 
@@ -125,12 +123,11 @@ def sizes(
         labels: The dataset's labels; [None] without labels.
         each: Records per label without a split.
         split: Label -> records.
-        paid: Whether a charged noisy histogram will split their sum.
 
     Raises:
         ConfigError: ``split`` has other labels than the dataset, or the dataset has none.
     """
-    if (split is not None or paid) and list(labels) == [None]:
+    if split is not None and list(labels) == [None]:
         raise ConfigError(
             f"{where}: the dataset has no labels to split the release by.",
             hint="Leave the split by labels out, or set dataset.labels.",
@@ -149,19 +146,3 @@ def split_by(shares: Mapping[str, float], texts: int) -> dict[str, int]:
     """About ``texts`` records in public shares of the labels, at least 1 of each."""
     whole = sum(shares.values())
     return {label: max(1, round(texts * share / whole)) for label, share in shares.items()}
-
-
-def apportion(total: int, noisy: Sequence[int] | NDArray) -> list[int]:  # type: ignore[type-arg]
-    """``total`` split in proportion to noisy counts, at least 1 each, by largest remainder."""
-    # Post-processing: noise may have made counts negative.
-    counts = [max(int(count), 0) for count in noisy]
-    if not any(counts):
-        counts = [1] * len(counts)
-    rest, whole = total - len(counts), sum(counts)
-    # In whole numbers: a float could give one record more or less on another machine.
-    shares = [1 + rest * count // whole for count in counts]
-    # A stable sort: equal remainders go to the labels that come first.
-    by_remainder = sorted(range(len(counts)), key=lambda i: -(rest * counts[i] % whole))
-    for i in by_remainder[: total - sum(shares)]:
-        shares[i] += 1
-    return shares

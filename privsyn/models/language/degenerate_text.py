@@ -217,19 +217,14 @@ class Ending:
     plain: bool = True
 
     @classmethod
-    def of(
-        cls,
-        max_tokens: int,
-        stops: tuple[str, ...] = STOPS,
-        least: int = 5,
-        examples: Iterable[str] = (),
-    ) -> Ending:
+    def of(cls, max_tokens: int, examples: Iterable[str] = ()) -> Ending:
         """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them.
 
         Where a public example is JSON or a list itself, so may a text be.
         """
         plain = all(one_text(example) and not is_json(example) for example in examples)
-        return cls(stops, min(least, max(1, max_tokens // 4)), max(least, max_tokens // 2), plain)
+        least = min(cls.least, max(1, max_tokens // 4))
+        return cls(least=least, full=max(cls.least, max_tokens // 2), plain=plain)
 
     def cut(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, at most ``most`` words; whole sentences without a stop.

@@ -23,7 +23,7 @@ from privsyn.data import public_files
 from privsyn.data.settings import TextExample
 from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
-from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
+from privsyn.models.language.degenerate_text import Ending, is_no_text
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
@@ -51,7 +51,7 @@ ATTEMPTS = 4
 """Most requests for one text; each follows a failed one (Ending.failed)."""
 
 # After a request to write, small chat models talk about the task ("Here is a ...").
-CHAT_RANDOM = "The following is {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
+CHAT_RANDOM = "The following is {document}.\nTopic: {label}\nWords to build on: {phrases}\nText:"
 """Prompt of a fresh text for chat models, also in keyphrase seeding; ``chat_random`` fills it."""
 # Finds "patient" in "a message from a patient to a clinic", nothing in "an abstract of an article".
 _WRITER = re.compile(
@@ -61,28 +61,30 @@ _WRITER = re.compile(
 
 # A prompt with style, length and amount of change makes them write about these (RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
-LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {words}\nText:"
+LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {phrases}\nText:"
 """Prompt of a fresh text where there are public examples: a list that the model continues. A small
 chat model answers a request about a text, and continues a list in the voice of its texts."""
-_NAMED_WORDS = 2
-"""Words that a prompt asks for."""
+_SHOWN_WORDS = 4
+"""Words that a prompt shows of an example, where it names phrases."""
+_LENGTH_SPREAD = 8
+"""Words by which a variation may outgrow its text, or is asked to differ."""
 _SHOWN = re.compile(rf"(?:{LETTER}){{2,4}}|{WORD}")
 """A word of an example, or the first letters of a clause without spaces."""
 _NAME_OF_SLOT = re.compile(rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]")
 _COPIED = 8
 """A run of so many words of an example marks a text that copies it."""
-_RANDOM_SLOTS = ("label", "style", "words", "document", "examples")
+_RANDOM_SLOTS = ("label", "style", "document", "examples")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 
 
 MaxTokens = Annotated[int, Field(ge=1, le=100_000, description="Most tokens of a text.")]
 TopP = Annotated[
-    float | None,
+    float,
     Field(
         gt=0,
         le=1,
-        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
-        "since a small model's tail is heavy.",
+        description="Sample among the likeliest tokens that hold this much probability: a small "
+        "model's tail is heavy.",
     ),
 ]
 LabelWords = Annotated[
@@ -91,19 +93,16 @@ LabelWords = Annotated[
 """Settings of all methods whose texts are sampled by a prompt."""
 
 
-class TextSettings(Section):
+class TextConfig(Section):
     """Prompts and lengths of texts. All are public.
 
-    An empty slot (no label, no words) removes its line, from the last ``>`` in it on.
+    An empty slot (no label) removes its line, from the last ``>`` in it on.
     """
 
     random_prompt: str | None = Field(
         default=None,
-        description="Prompt of a fresh text; may name {label}, {style}, {words}, and {examples} "
-        "before them. Null: a list of the examples, or the model's own prompt without examples.",
-    )
-    examples: tuple[TextExample, ...] = Field(
-        default=(), description="Invented texts that prompts show. Empty: as in the dataset."
+        description="Prompt of a fresh text; may name {label}, {style}, and {examples} before "
+        "them. Null: a list of the examples, or the model's own prompt without examples.",
     )
     name_labels: bool = Field(
         default=True,
@@ -115,48 +114,10 @@ class TextSettings(Section):
         description="Prompt of a variation of {text}; may name {label}, {style}, {length}, "
         "{change}. Null: the model's own.",
     )
-    rephrase: bool | None = Field(
-        default=None,
-        description="The answer is the variation. False: the model goes on from a kept first part "
-        "of the text. Null: rephrase where the model has a chat template.",
-    )
-    labels: LabelWords = Field(default={})
-    styles: tuple[str, ...] = Field(
-        default=STYLES,
-        min_length=1,
-        description="Ways to write; a prompt that names {style} draws one.",
-    )
-    words: tuple[str, ...] = Field(
-        default=(), description="Public words that fresh texts build on; every prompt draws two."
-    )
     temperature: float = Field(
-        default=0.8, ge=0, le=10, allow_inf_nan=False, description="Temperature of fresh texts."
+        default=0.8, ge=0, le=10, allow_inf_nan=False, description="Temperature of sampling."
     )
-    vary_temperatures: tuple[float, float] = Field(
-        default=(0.8, 1.0),
-        description="Temperatures of variations of degree 0 and of degree 1; in between by a "
-        "straight line.",
-    )
-    top_p: TopP = None
     max_tokens: MaxTokens = 64
-    length_spread: int = Field(
-        default=8,
-        ge=0,
-        le=10_000,
-        description="Words by which a variation may outgrow its text, or is asked to differ.",
-    )
-    stops: tuple[str, ...] = Field(
-        default=STOPS,
-        description="A text ends before the first of these that follows min_words words.",
-    )
-    min_words: int = Field(
-        default=5,
-        ge=1,
-        le=1000,
-        description="Shorter texts (a salutation alone) are asked for again, some times at most, "
-        "and so are those that repeat their prompt or themselves, or answer as an assistant. "
-        "Never more than a quarter of max_tokens.",
-    )
 
     @field_validator("random_prompt")
     @classmethod
@@ -169,13 +130,6 @@ class TextSettings(Section):
         if value is not None and value.count("{text}") != 1:
             raise ValueError("must contain {text} exactly once")
         return _known_slots(value, _VARY_SLOTS)
-
-    @field_validator("vary_temperatures")
-    @classmethod
-    def _temperatures(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not all(0 <= temperature <= 10 for temperature in value):
-            raise ValueError(f"vary_temperatures={list(value)} must lie between 0 and 10")
-        return value
 
     def resolved(
         self,
@@ -192,28 +146,44 @@ class TextSettings(Section):
             descriptions: The words that prompts use for a label, where not the label itself.
             examples: Invented texts of the dataset.
         """
-        rephrase = own.chat if self.rephrase is None else self.rephrase
-        shown = self.examples or tuple(examples)
         if own.chat:
             fresh, vary = chat_random(document), _CHAT_VARY
         else:
             fresh, vary = own.public, own.private.replace("{reference}", "{text}")
             head, marker, _ = fresh.rpartition("Text:")
             if marker and "{label}" not in fresh:
-                fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
-        if shown:
+                fresh = f"{head}Topic: {{label}}\nText:"
+        if examples:
             fresh = LISTED
+        fresh = fill_slots(fresh, {"phrases": ""})  # keyphrase seeding alone has some
         record_noun = document or "a short text"
-        return self.model_copy(
-            update={
-                "rephrase": rephrase,
-                "top_p": TOP_P if self.top_p is None else self.top_p,
-                "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
-                "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
-                "labels": self.labels or dict(descriptions or {}),
-                "examples": shown,
-            }
+        return TextSettings(
+            random_prompt=(self.random_prompt or fresh).replace("{document}", record_noun),
+            vary_prompt=(self.vary_prompt or vary).replace("{document}", record_noun),
+            name_labels=self.name_labels,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            labels=dict(descriptions or {}),
+            examples=tuple(examples),
+            rephrase=own.chat,
         )
+
+
+class TextSettings(TextConfig):
+    """Prompts and lengths with a model's own prompts and the public facts filled in.
+
+    Attributes:
+        labels: What prompts say for a label, where not the label itself.
+        examples: Invented texts that prompts show.
+        rephrase: Whether the answer is the variation; else the model goes on from a kept first part
+            of the text.
+        top_p: Sample among the likeliest tokens that hold this much probability.
+    """
+
+    labels: LabelWords = Field(default={})
+    examples: tuple[TextExample, ...] = ()
+    rephrase: bool = False
+    top_p: TopP = TOP_P
 
 
 class ExampleList:
@@ -223,9 +193,6 @@ class ExampleList:
         prompt: Its part after {examples} is the request, which the model continues.
         examples: The invented texts.
         label_text: What the request says for a label.
-        slot: Name of the slot of words.
-        words: Words that the request of an example names. The same in every prompt, since a model
-            reads what all prompts begin with once.
     """
 
     def __init__(
@@ -233,12 +200,10 @@ class ExampleList:
         prompt: str,
         examples: Sequence[TextExample],
         label_text: Callable[[str | None], str],
-        slot: str = "words",
-        words: int = _NAMED_WORDS,
     ) -> None:
         self._before, mark, self._request = prompt.rpartition("{examples}")
         self._examples = tuple(examples) if mark else ()
-        self._label_text, self._slot, self._words = label_text, slot, words
+        self._label_text = label_text
         self._copied = {
             run for example in examples for run in runs(public_files.words(example.text), _COPIED)
         }
@@ -259,12 +224,13 @@ class ExampleList:
         return fill_slots(self._before, slots) + listed + request, request
 
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
-        # The longest words stand for what a text is about; the model learns to use such words.
+        # The longest words stand for what a text is about; the model learns to use such words. They
+        # are the same in every prompt, since a model reads what all prompts begin with once.
         pieces = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
         longest = sorted(pieces, key=len, reverse=True)
         shown = dict(slots) | {"label": self._label_text(example.label)}
-        if slots.get(self._slot):
-            shown[self._slot] = ", ".join(longest[: self._words])
+        if slots.get("phrases"):
+            shown["phrases"] = ", ".join(longest[:_SHOWN_WORDS])
         return f"{fill_slots(self._request, shown)} {example.text.strip()}\n\n"
 
     def before_next(self, text: str) -> str:
@@ -284,7 +250,7 @@ class TextVariation:
     Args:
         settings: Prompts and lengths, ``resolved``.
         model: Completes the prompts.
-        rng: Public randomness of styles, words, lengths and kept parts. None takes a seed from the
+        rng: Public randomness of styles, lengths and kept parts. None takes a seed from the
             operating system.
         log_ratios: What is added to the logits of tokens, by label: public, or paid for by the
             caller. Only for an AdaptableModel.
@@ -304,7 +270,7 @@ class TextVariation:
         self._label_text = partial(label_text, words=settings.labels, named=settings.name_labels)
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         examples = (example.text for example in settings.examples)
-        self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words, examples)
+        self._ending = Ending.of(settings.max_tokens, examples)
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
         self._told = False
@@ -333,7 +299,6 @@ class TextVariation:
         Raises:
             ModelError: No text came at all, or the model failed.
         """
-        settings = self._settings
         texts, answers, failed = [""] * count, [""], [True] * count
         for _ in range(ATTEMPTS):
             again = [i for i in range(count) if failed[i]]
@@ -341,7 +306,7 @@ class TextVariation:
                 return texts
             requests = [self._request(label) for _ in again]
             prompts = [prompt for prompt, _ in requests]
-            answers = self._complete(prompts, label, settings.temperature, self._fresh.until)
+            answers = self._complete(prompts, label, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
                 text = self._clean_fresh(answer)
                 failed[i] = self._ending.is_unusable(text, request) or self._fresh.copies(text)
@@ -363,29 +328,25 @@ class TextVariation:
         Raises:
             ModelError: No fresh text, or no variation, came; the message has the reason.
         """
-        settings = self._settings
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
         prompts = [self._request(label)[0] for label in wanted_labels]
-        fresh = self._try_once(prompts, settings.temperature, self._fresh.until)
+        fresh = self._try_once(prompts, self._fresh.until)
         if not 0 < degree < 1:
             return fresh
         texts = (fresh or [SENTENCE]) * len(wanted_labels)
         pairs = zip(texts, wanted_labels, strict=False)
         prompts = [self._prompt(text, label, degree)[0] for text, label in pairs]
-        low, high = settings.vary_temperatures
-        return fresh + self._try_once(prompts, low + degree * (high - low))
+        return fresh + self._try_once(prompts)
 
-    def _try_once(
-        self, prompts: Sequence[str], temperature: float, until: Sequence[str] | None = None
-    ) -> list[str]:
+    def _try_once(self, prompts: Sequence[str], until: Sequence[str] | None = None) -> list[str]:
         """The answers to public prompts, cleaned, without empty ones."""
         settings = self._settings
         texts = try_texts(
             self._model,
             prompts,
             max_tokens=settings.max_tokens,
-            temperature=temperature,
-            top_p=settings.top_p or 1.0,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             until=until,
             clean=self._ending.cut if until is None else self._clean_fresh,
         )
@@ -394,16 +355,15 @@ class TextVariation:
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
         """One variation of each text, or the text itself where the model gives none.
 
-        ``degree`` is the share of a text that is new, and sets the temperature.
+        ``degree`` is the share of a text that is new.
         """
         if degree <= 0:
             return list(samples)
         if degree >= 1:
             return self.random(len(samples), label)
-        low, high = self._settings.vary_temperatures
         pairs = [self._prompt(text, label, degree) for text in samples]
         prompts = [prompt for prompt, _ in pairs]
-        answers = self._complete(prompts, label, low + degree * (high - low))
+        answers = self._complete(prompts, label)
         variations = [
             self._ending.cut(beginning + text if text.strip() else "", self._longest(sample))
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
@@ -448,10 +408,10 @@ class TextVariation:
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """The prompt of a variation, and the part of the text that the answer continues."""
         words = word_ends(text)
-        spread = self._settings.length_spread
+        more = int(self._rng.integers(-_LENGTH_SPREAD, _LENGTH_SPREAD + 1))
         slots = self._slots(label) | {
             "text": text,
-            "length": str(max(1, len(words) + int(self._rng.integers(-spread, spread + 1)))),
+            "length": str(max(1, len(words) + more)),
             "change": "a little" if degree < 1 / 3 else "a lot" if degree > 2 / 3 else "somewhat",
         }
         prompt = fill_slots(self._vary, slots)
@@ -467,22 +427,18 @@ class TextVariation:
         """Most words of a variation."""
         if self._settings.rephrase:
             return None
-        return word_count(text) + self._settings.length_spread
+        return word_count(text) + _LENGTH_SPREAD
 
     def _request(self, label: str | None) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""
-        return self._fresh.fill(self._slots(label, self._words()))
+        return self._fresh.fill(self._slots(label))
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
         return self._ending.cut(self._fresh.before_next(text))
 
     def _complete(
-        self,
-        prompts: Sequence[str],
-        label: str | None,
-        temperature: float,
-        until: Sequence[str] | None = None,
+        self, prompts: Sequence[str], label: str | None, until: Sequence[str] | None = None
     ) -> list[str]:
         settings, adapted = self._settings, {}
         if log_ratios := self._log_ratios.get(label):
@@ -490,26 +446,17 @@ class TextVariation:
         answers = self._model.complete(
             prompts,
             max_tokens=settings.max_tokens,
-            temperature=temperature,
-            top_p=settings.top_p or 1.0,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             until=until,
             **adapted,
         )
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
-    def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
-        styles = self._settings.styles
-        style = styles[self._rng.integers(len(styles))]
-        return {"label": self._label_text(label), "style": style, "words": words}
-
-    def _words(self) -> str:
-        """Words that a prompt names; "" without any in the settings."""
-        terms = self._settings.words
-        if not terms:
-            return ""
-        drawn = self._rng.choice(len(terms), min(_NAMED_WORDS, len(terms)), replace=False)
-        return ", ".join(terms[i] for i in drawn)
+    def _slots(self, label: str | None) -> dict[str, str]:
+        style = STYLES[self._rng.integers(len(STYLES))]
+        return {"label": self._label_text(label), "style": style}
 
 
 def chat_random(document: str | None) -> str:

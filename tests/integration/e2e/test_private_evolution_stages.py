@@ -93,8 +93,7 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     "changes",
     [
         {},
-        {"noisy_label_split": True},
-        {"noisy_label_split": True, "expansion": 3},
+        {"expansion": 3},
         {"word_share": 0.3, "expansion": 3},
         {"word_share": 0.3, "mean_share": 0.3, "expansion": 3},
     ],
@@ -147,7 +146,7 @@ def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
 
 
 def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tmp_path):
-    project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": True}})
+    project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
     seen: dict[str, object] = {}
     kills = 0
@@ -161,8 +160,8 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
         assert draws.items() >= seen.items(), "a draw on file changed"
         seen = draws
     assert "kept population/1/0" in seen
-    # Planned: the label histogram and three rounds; a kill adds at most the unwritten one.
-    assert counter.stat().st_size <= 4 + kills
+    # Planned: three rounds; a kill adds at most the unwritten one.
+    assert counter.stat().st_size <= 3 + kills
     ctx = project.context()
     assert [entry.state for entry in ctx.ledger.releases.all()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")

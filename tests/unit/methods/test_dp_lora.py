@@ -11,8 +11,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from privsyn.data.journal import Journal
@@ -37,7 +35,6 @@ from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.registry import load_method
-from privsyn.methods.shared import label_choice
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -239,24 +236,10 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
         "A {label}:{reference}",
         False,
     )
-    assert template(PLAIN, prompt="Say:", chat=True).public == "Topic: {label}\nSay:"
+    assert template(PLAIN, prompt="Say:").public == "Topic: {label}\nSay:"
 
 
 PLAIN_PROMPT = PromptTemplate("Label: {label}\nText:{reference}", "Label: {label}\nText:")
-
-
-@given(st.lists(st.integers(-5, 10**6), min_size=1, max_size=12), st.integers(0, 1000))
-def test_texts_are_apportioned_by_counts_and_every_label_gets_one(noisy, extra):
-    total = len(noisy) + extra
-    shares = label_choice.apportion(total, noisy)
-    assert sum(shares) == total
-    assert min(shares) >= 1
-    counts = [max(count, 0) for count in noisy]
-    if any(counts):
-        for share, count in zip(shares, counts, strict=True):
-            assert abs(share - 1 - extra * count / sum(counts)) < 1
-    else:
-        assert max(shares) - min(shares) <= 1
 
 
 # --- steps ----------------------------------------------------------------------------------------

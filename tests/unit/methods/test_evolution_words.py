@@ -31,7 +31,7 @@ from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, labels_of
-from privsyn.models.language.text_variation import TextSettings, TextVariation
+from privsyn.models.language.text_variation import TextConfig, TextSettings, TextVariation
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
@@ -451,13 +451,13 @@ CHAT = PromptTemplate("Like {reference}", "Like", chat=True)
 
 
 def listed(**settings) -> TextSettings:
-    return TextSettings(examples=EXAMPLES, **settings).resolved(CHAT, "a message")
+    return TextConfig(**settings).resolved(CHAT, "a message", examples=EXAMPLES)
 
 
 def test_examples_stand_before_the_request_and_the_model_continues():
     class Remembers(FakeTextModel):
         def complete(self, prompts, **options):
-            assert options["until"] == ("\nTopic", "\nWords", "\nText")
+            assert options["until"] == ("\nTopic", "\nText")
             return super().complete(prompts, **options)
 
     model = Remembers(
@@ -472,13 +472,6 @@ def test_examples_stand_before_the_request_and_the_model_continues():
         f"Topic: Symptoms\nText: {EXAMPLES[1].text}\n\n"
         "Topic: Billing\nText:"
     )
-
-
-def test_examples_show_how_named_words_are_used():
-    model = FakeTextModel(script=lambda prompt, before: "I will pay the copay on Friday then.")
-    TextVariation(listed(words=("copay",)), model).random(1, "Billing")
-    assert "Words: covered, bill\nText: Hi, I got" in model.prompts[0]
-    assert model.prompts[0].endswith("Topic: Billing\nWords: copay\nText:")
 
 
 def test_where_labels_are_codes_examples_name_none_either():
@@ -498,7 +491,7 @@ def test_a_text_that_copies_an_example_is_asked_for_again():
     [
         "I would like to see Dr. Reyes in May.",
         "Is Okafor in on Friday, or you?",
-        "Thanks, Tom, bye",
+        "Thanks a lot, Tom, and bye",
     ],
 )
 def test_a_text_that_holds_a_name_of_an_example_is_asked_for_again(answer):
@@ -507,17 +500,17 @@ def test_a_text_that_holds_a_name_of_an_example_is_asked_for_again(answer):
         TextExample(label="Billing", text="Dear Dr. Reyes, my Billing is off since Tuesday. Tom"),
         TextExample(label="Symptoms", text="i saw nurse Okafor and my knee hurts"),
     )
-    settings = TextSettings(examples=shown, min_words=1).resolved(CHAT, "a message")
+    settings = TextConfig().resolved(CHAT, "a message", examples=shown)
     model = FakeTextModel(script=lambda prompt, before: (answer, other)[min(before, 1)])
     assert TextVariation(settings, model).random(1, "Billing") == [other]
-    plain = TextSettings(random_prompt="Write:", examples=shown, min_words=1).resolved(CHAT)
+    plain = TextConfig(random_prompt="Write:").resolved(CHAT, examples=shown)
     model = FakeTextModel(script=lambda prompt, before: answer)
     assert TextVariation(plain, model).random(1, None) == [answer]  # its prompt shows no example
 
 
 def test_an_example_without_spaces_is_known_when_it_is_copied():
     shown = (TextExample(text="我的血压药昨天已经吃完了能不能请医生再给我开一个月的"),)
-    settings = TextSettings(examples=shown).resolved(CHAT)
+    settings = TextConfig().resolved(CHAT, examples=shown)
     answers = ["我的血压药昨天已经吃完了能不能请医生再给我开一点", "请问我的化验结果什么时候能出来"]
     model = FakeTextModel(script=lambda prompt, before: answers[before])
     assert TextVariation(settings, model).random(1, None) == [answers[1]]
@@ -525,6 +518,6 @@ def test_an_example_without_spaces_is_known_when_it_is_copied():
 
 
 def test_a_text_ends_before_the_next_one_of_the_list():
-    answer = "I will pay the copay on Friday, if that is fine.\nWords: rash\nText: my rash"
+    answer = "I will pay the copay on Friday, if that is fine.\nTopic: rash\nText: my rash"
     model = FakeTextModel(script=lambda prompt, before: answer)
     assert TextVariation(listed(), model).random(1, "Billing") == [answer.split("\n")[0]]

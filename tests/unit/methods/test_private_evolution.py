@@ -8,7 +8,6 @@ import json
 import math
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ from privsyn.methods.private_evolution.method import CALL, LATTICE, PARTS, Priva
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
-from privsyn.methods.shared import label_choice
 from privsyn.modalities.images import ImageSamples
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -135,16 +133,15 @@ def test_sigma_is_the_least_the_target_allows(epsilon, rounds, adjacency):
     rounds=st.integers(1, 1000),
     records=st.integers(1, 50),
     adjacency=st.sampled_from(list(Adjacency)),
-    noisy=st.booleans(),
 )
 def test_every_calibrated_plan_stays_within_its_target(
-    epsilon, exponent, rounds, records, adjacency, noisy
+    epsilon, exponent, rounds, records, adjacency
 ):
     target = Guarantee(epsilon, 10**exponent)
-    cfg = config(rounds=rounds, noisy_label_split=noisy)
+    cfg = config(rounds=rounds)
     planned = plan(cfg, target, adjacency, PrivacyUnit("user", records))
     assert guarantee(planned.event, target.delta).epsilon <= epsilon
-    assert planned.event.count == rounds + noisy
+    assert planned.event.count == rounds
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -210,7 +207,6 @@ def test_the_plan_says_rows_threshold_and_noise():
         ({"degrees": (float("nan"),)}, "between 0 and 1"),
         ({"degrees": (0.9, 0.8, 0.7, 0.6), "rounds": 3}, "4 entries for rounds=3"),
         ({"label_split": {"x": 0, "y": 1}}, "greater than or equal to 1"),
-        ({"label_split": {"x": 2, "y": 1}, "noisy_label_split": True}, "excludes"),
         ({"modality": "sound"}, "image"),
         ({"image_steps": ()}, "at least 1 item"),
         ({"image_steps": (0,)}, "between 1 and 1000"),
@@ -227,9 +223,8 @@ def test_refuses_settings_out_of_bounds(settings, words):
 def test_refuses_a_split_of_other_labels():
     with pytest.raises(ConfigError, match=r"label_split does not agree with dataset\.labels: y, z"):
         plan(config(label_split={"x": 1, "z": 2}))
-    for settings in ({"label_split": {"x": 1}}, {"noisy_label_split": True}):
-        with pytest.raises(ConfigError, match="no labels to split"):
-            plan(config(**settings), labels=())
+    with pytest.raises(ConfigError, match="no labels to split"):
+        plan(config(label_split={"x": 1}), labels=())
 
 
 def test_refuses_a_target_that_no_noise_reaches():
@@ -294,10 +289,9 @@ def test_yields_every_row_of_every_label_and_what_a_round_told(tmp_path):
 
 
 def test_draws_as_many_histograms_as_are_charged(tmp_path):
-    for noisy in (False, True):
-        cfg, quiet = config(noisy_label_split=noisy), NoNoise()
-        run(tmp_path, cfg, noise=quiet, name=f"noisy-{noisy}")
-        assert len(quiet.drawn) == plan(cfg).event.count == 3 + noisy
+    quiet = NoNoise()
+    run(tmp_path, config(), noise=quiet)
+    assert len(quiet.drawn) == plan(config()).event.count == 3
 
 
 def test_no_more_sheets_than_a_reader_looks_at(tmp_path, monkeypatch):
@@ -374,27 +368,6 @@ def test_where_nothing_is_above_the_threshold_lots_are_drawn_among_different_can
 def test_public_label_split_sets_the_rows(tmp_path):
     samples, _ = run(tmp_path, config(label_split={"y": 3, "x": 7}))
     assert [sample.cell.label for sample in samples] == ["x"] * 7 + ["y"] * 3
-
-
-def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
-    cells = METHOD.cells(config(), LABELS)
-    data = [Bucket(cells[0], Private(moons(90))), Bucket(cells[1], Private(moons(30)))]
-    cfg = config(noisy_label_split=True)
-    samples, _ = run(tmp_path, cfg, data, NoNoise())
-    assert len(samples) == 24
-    assert sum(sample.cell.label == "x" for sample in samples) == 18
-    noisy = np.frombuffer(base64.b64decode(entries(tmp_path)["labels"]), "<i8")
-    assert noisy.tolist() == [90 * LATTICE, 30 * LATTICE]
-
-
-@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=8), st.integers(0, 50))
-def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
-    total = len(noisy) + more
-    sizes = label_choice.apportion(total, np.array(noisy, np.int64))
-    assert sum(sizes) == total
-    assert min(sizes) >= 1
-    order = np.argsort(noisy)
-    assert all(sizes[a] <= sizes[b] + 1 for a, b in pairwise(order))
 
 
 def test_nothing_above_the_threshold_is_drawn_uniformly_and_said(tmp_path):
@@ -531,7 +504,7 @@ def test_progress_is_asked_before_every_draw(tmp_path):
             events.append("draw")
             return values
 
-    cfg = config(noisy_label_split=True)
+    cfg = config()
     Journal.create(tmp_path / "j", {"release": "r"})
     with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
         list(
@@ -592,12 +565,10 @@ def test_progress_counts_the_samples_that_the_generator_makes(tmp_path, expansio
     assert api.made > 2 * rest
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_progress_does_not_tell_how_many_records_there_are(tmp_path, split):
-    """Of a constant histogram: what noise does to the labels' shares is public."""
+def test_progress_does_not_tell_how_many_records_there_are(tmp_path):
     told = []
     for name, records in (("none", 0), ("one", 1), ("many", 200)):
-        cfg = config(noisy_label_split=split)
+        cfg = config()
         noise = Constant(gaussian=partial(np.full_like, fill_value=2**24))
         read = []
         steps = followed(
@@ -786,7 +757,7 @@ def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
 
 
 def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
-    first = run(tmp_path, config(noisy_label_split=True))
+    first = run(tmp_path, config())
 
     class Unread(Plane):
         def random(self, count, label):
@@ -799,7 +770,7 @@ def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
             raise AssertionError("opened the records again")
 
     closed = [Bucket(bucket.cell, Closed([])) for bucket in buckets()]
-    cfg = config(noisy_label_split=True)
+    cfg = config()
     again = run(tmp_path, cfg, closed, NeverDraws(), api=Unread())
     assert [(s.cell, s.content) for s in again[0]] == [(s.cell, s.content) for s in first[0]]
     assert again[1] == first[1]

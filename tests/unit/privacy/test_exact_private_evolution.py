@@ -227,9 +227,7 @@ recorder = partial(Constant, gaussian=lambda place: place * LATTICE)
 """The same answer on neighbors: what comes after a draw must not hide what moves it."""
 
 
-def asked(
-    data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0, expansion=1, means=0.0
-):
+def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, sigma=1.0, expansion=1, means=0.0):
     """What the mechanism is given: clean histograms and scale of the noise, in draw order.
 
     Args:
@@ -237,7 +235,7 @@ def asked(
     """
     cfg = PrivateEvolutionConfig(
         rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
-        degrees=(0.5,), noisy_label_split=noisy, expansion=expansion, mean_share=means,
+        degrees=(0.5,), expansion=expansion, mean_share=means,
     )  # fmt: skip
     planned = METHOD.calibrate(
         cfg, Guarantee(1e6, DELTA), PricingFacts(adjacency, unit, tuple(LABELS))
@@ -350,23 +348,13 @@ def test_candidates_that_are_ranked_move_as_little():
     assert 1 - 1e-5 < worst(some, Adjacency.ADD_REMOVE, unit, expansion=3, k=1) <= 1
 
 
-def test_the_noisy_label_split_moves_as_little():
-    assert worst(added(), Adjacency.ADD_REMOVE, noisy=True) == 1
-    assert worst(replaced(), Adjacency.REPLACE_ONE, noisy=True) <= 1
-    unit = PrivacyUnit("user", 3)
-    assert 1 - 1e-5 < worst([((), THREE)], Adjacency.ADD_REMOVE, unit, noisy=True) <= 1
-    four = PrivacyUnit("user", 4)
-    assert 1 - 1e-5 < worst([((), FOUR)], Adjacency.ADD_REMOVE, four, noisy=True) <= 1
-
-
-@pytest.mark.parametrize("noisy", [False, True])
-def test_catches_the_smaller_noise_without_the_clip(monkeypatch, noisy):
+def test_catches_the_smaller_noise_without_the_clip(monkeypatch):
     def whole(votes, units, bins, most, one):
         return np.bincount(votes, minlength=bins) * one
 
     monkeypatch.setattr(private_evolution, "histogram", whole)
     unit = PrivacyUnit("user", 3)
-    found = worst([((), THREE)], Adjacency.ADD_REMOVE, unit, noisy=noisy)
+    found = worst([((), THREE)], Adjacency.ADD_REMOVE, unit)
     assert found == pytest.approx(math.sqrt(3), rel=1e-9)
 
 
