@@ -65,7 +65,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     },
     "dp_lora": {
         "sampling_rate": 1.0, "expected_batch": 32, "steps": 3, "rank": 2, "clip_norm": 0.02,
-        "target_modules": ["q_proj"], "max_tokens": 24, "micro_batch": 2, "texts_per_label": 4,
+        "target_modules": ["q_proj"], "max_tokens": 24, "texts_per_label": 4,
     },
 }  # fmt: skip
 """Settings under which each method takes seconds with toy models, minutes with the tiny one."""

@@ -124,7 +124,7 @@ class Images:
             "modes": [self.form.mode],
         }
 
-    def rows(self, artifact: Path) -> Sequence[ImageRow]:
+    def rows(self, artifact: Path) -> Sequence[Any]:
         """Lines and the images they name."""
         return read_image_rows(artifact)
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from privsyn.data.settings import ImageConfig
-from privsyn.modalities.base import Modality
 from privsyn.modalities.images import Images
 from privsyn.modalities.text import TEXTS, Texts
 
+Modality = Texts | Images
+"""What a kind of record is: from a drawn record to what is measured of a release."""
 MODALITIES: Mapping[str, type[Texts] | type[Images]] = {kind.name: kind for kind in (Texts, Images)}
 """By name."""
 

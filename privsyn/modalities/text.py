@@ -27,29 +27,41 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts."""
+    """Texts.
+
+    Its source files are read by data/readers, the content of a row by data/contents.py. What needs
+    the models of a deployment to measure is in ``stages/measure.py``.
+    """
 
     name: ClassVar[str] = "text"
+    """What settings and tables call it."""
     things: ClassVar[str] = "texts"
+    """What people call its records."""
     chosen: ClassVar[str] = "dataset.images is not set"
+    """By which setting a dataset is of it, for messages."""
     generator: ClassVar[Generator | None] = None
+    """Role of the model that draws it and nothing else; None where no role tells."""
     embedder: ClassVar[Embedder] = "embedder"
+    """Role of the model that maps it to vectors."""
     field: ClassVar[str] = "text"
+    """Where a drawn row holds its content."""
     worded: ClassVar[bool] = True
+    """Whether its records are words, which have a length and a language."""
     by_file: ClassVar[bool] = False
+    """Whether each file may be a unit, where no column names one."""
+    form: ClassVar[Any] = None
+    """Settings of the one form its records are brought to."""
     suite: ClassVar[str] = "text"
+    """The shipped suite that checks its files."""
     suite_columns: ClassVar[Mapping[str, str]] = {
         name: name.removeprefix("row_") for name in ("id", "text", "label", "row_well_formed")
     } | {"text_is_json": "text_is_json"}
+    """Columns that a suite may use -> field of a row."""
     sampled_by: ClassVar[tuple[Role, ...]] = ("embedder", "text")
-
-    @property
-    def form(self) -> None:
-        """A text is as long as it is."""
-        return
+    """Roles of the models that make and compare its samples."""
 
     def entry(self, content: str | bytes) -> dict[str, str]:
-        """The text, without control characters: a public rule on what was drawn, so free.
+        """A JSON row's text, without control characters: a public rule on what was drawn, so free.
 
         Raises:
             TypeError: It is none.
@@ -68,15 +80,15 @@ class Texts:
         return str(row["text"])
 
     def look(self, folder: Path) -> dict[str, str]:
-        """The first lines."""
+        """A command that shows some of a release, by what it is for."""
         return {"read some": f"head -3 {folder / layout.ARTIFACT}"}
 
     def placeholders(self, cfg: ValidationConfig) -> Mapping[str, Any]:
-        """None of its own."""
+        """Placeholders of its suites besides those of every suite: none."""
         return {}
 
-    def rows(self, artifact: Path) -> Sequence[Row]:
-        """All lines of the file."""
+    def rows(self, artifact: Path) -> Sequence[Any]:
+        """All lines of a released file; DataError if it is missing or cannot be read."""
         return read_rows(artifact)
 
     def profile(self, rows: Sequence[Row], labels: Sequence[str]) -> Profile:
@@ -84,7 +96,7 @@ class Texts:
         return profile(rows, labels)
 
     def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
-        """Diversity of the texts, and of what their fields hold."""
+        """Numbers about a released file alone: diversity, and what fields of a ``schema`` hold."""
         from privsyn.evaluation.embeddings import fidelity
         from privsyn.evaluation.structured import structure
 
@@ -93,7 +105,7 @@ class Texts:
         return fidelity(texts) + ([] if schema is None else structure(texts, schema))
 
     def classifier(self, artifact: Path) -> Callable[[str], str]:
-        """By words."""
+        """The label of a text, by a classifier of words trained on a released file."""
         from privsyn.evaluation.classifiers import text_classifier
 
         rows = read_rows(artifact)

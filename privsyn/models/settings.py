@@ -142,7 +142,10 @@ class PerformanceConfig(Section):
 
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     rows_per_pass: int = Field(
-        default=64, ge=1, description="Rows per forward pass, and most texts decoded together."
+        default=64,
+        ge=1,
+        description="Rows per forward pass, and most texts decoded together; a training pass has "
+        "an eighth.",
     )
     shards: int | None = Field(
         default=None,

@@ -32,8 +32,7 @@ from privsyn.ledger.spec import AccountSpec, terms_of
 from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
-from privsyn.modalities.base import Modality
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.registry import Modality, modality_of
 from privsyn.progress import Progress
 from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.workdir import VaultWorkdir, Workdir

@@ -26,8 +26,7 @@ from privsyn.data.profile import ImageProfile, Profile
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
-from privsyn.modalities.base import Modality
-from privsyn.modalities.registry import MODALITIES
+from privsyn.modalities.registry import MODALITIES, Modality
 from privsyn.modalities.text import TEXTS
 from privsyn.validation.settings import PATTERNS, ValidationConfig
 

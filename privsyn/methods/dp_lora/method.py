@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -57,6 +58,8 @@ CHECKPOINT_STEPS = 10
 
 _WRITTEN_TOGETHER = 256
 """Texts per call of the writer."""
+_TRAINING_PASS = 8
+"""Memory of a row that is trained on, in rows of a forward pass, roughly."""
 _ALPHA = 2.0
 """The adapter's output is scaled by this, as is usual: alpha over its rank."""
 _LARGEST_RATE = 0.25
@@ -150,7 +153,6 @@ class DPLora(Method[DPLoraSettings]):
         return Recipe(
             prompt=prompt,
             max_tokens=settings.max_tokens,
-            temperature=settings.temperature,
             top_k=settings.top_k,
             top_p=settings.top_p,
             candidates=settings.candidates,
@@ -191,7 +193,8 @@ class DPLora(Method[DPLoraSettings]):
         journal = draw.journal
         labels = [bucket.cell.label for bucket in buckets]
         training = _training(settings, labels, mechanism.facts.unit, _start(settings))
-        trainer = draw.models.base.trainer(training)
+        rows = max(1, draw.performance.rows_per_pass // _TRAINING_PASS)
+        trainer = draw.models.base.trainer(replace(training, micro_batch=rows))
         sizes = sizes_of(settings, labels)
         # By unit over all labels: a unit is clipped once, whatever labels its records have [L3].
         units = _units(trainer, buckets)
@@ -341,7 +344,7 @@ def _training(
         max_tokens=settings.max_tokens,
         clip_norm=settings.clip_norm,
         records_per_unit=unit.max_records,
-        micro_batch=settings.micro_batch,
+        micro_batch=1,
         rank=settings.rank,
         alpha=_ALPHA * settings.rank,
         target_modules=settings.target_modules,

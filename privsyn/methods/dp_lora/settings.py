@@ -116,9 +116,6 @@ class DPLoraConfig(ReadsFiles):
     max_tokens: int = Field(
         default=128, ge=1, le=65536, description="Longest record read and longest text written."
     )
-    micro_batch: int = Field(
-        default=8, ge=1, le=4096, description="Records per pass; memory grows with it."
-    )
     prompt: str | None = Field(
         default=None,
         description="What stands before a record; may name the {label}. Null: the model's own, "
@@ -152,13 +149,12 @@ class DPLoraSettings(DPLoraConfig):
     """Settings after the prompt is filled in."""
 
     prompt: str
-    temperature: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
     label_descriptions: LabelWords = Field(default={})
 
     @property
     def sampling(self) -> Sampling:
         """The rules by which the model draws tokens."""
-        return Sampling(self.temperature, self.top_k, self.top_p, self.whole_sentences)
+        return Sampling(1.0, self.top_k, self.top_p, self.whole_sentences)
 
     def template(self, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record, with the record's place after it."""
