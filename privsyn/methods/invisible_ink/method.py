@@ -23,7 +23,8 @@ from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid,
 from privsyn.methods.base import ANYTHING, Draw, Role, Sample, Size, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.baseline import LogitMethod, Recipe
+from privsyn.methods.shared.baseline import Recipe
+from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
 
@@ -240,7 +241,11 @@ class _Lines:
         tokens): only those of the support are computed.
         """
         if self._sessions is None:
-            self._sessions = self._start()
+            public, private, self.rows = open_rows(
+                self.model, self._prompt, self.group, self._declared
+            )
+            self._follow(private)
+            self._sessions = public, private
         public, private = self._sessions
         for t in range(self._fed, max(map(len, texts))):
             # A finished text feeds its end token, so the shape does not change [I4].
@@ -255,30 +260,6 @@ class _Lines:
             )
         self._fed = max(map(len, texts))
         return public.logits(), lambda i, tokens: private.logits(self.rows[i], tokens)
-
-    def _start(self) -> tuple[Session, Session]:
-        template, reference_tokens, max_tokens = self._prompt
-        labels: list[str | None] = []
-        references: list[str] = []
-        for bucket in self.group:
-            texts = bucket.contents.reveal()
-            self.rows.append(slice(len(references), len(references) + len(texts)))
-            # All rows of the group in one list: bucket i has the rows self.rows[i].
-            references += texts
-            labels += [bucket.cell.label] * len(texts)
-        public = self.model.public_rows(
-            template, [bucket.cell.label for bucket in self.group], max_tokens
-        )
-        private = self.model.private_rows(
-            template,
-            labels,
-            references,
-            reference_tokens,
-            max_tokens,
-            declared=self._declared,
-        )
-        self._follow(private)
-        return public, private
 
     def _follow(self, private: Session) -> None:
         """Read the references, and report each of PARTS equal shares of them in order.

@@ -226,17 +226,12 @@ def _affordable(
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
     if enough < 1 and not fits(1):
-        draw_rho = rho(one.token.event) or 0.0
-        comparison_rho = (rho(one.above.event) or 0.0) if one.above else 0.0
-        culprit = (
-            f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={comparison_rho:.3g}"
-            if comparison_rho > draw_rho
-            else f"clip_bound={settings.clip_bound:g} over batch_size={settings.batch_size} and "
-            f"temperature={one.temperature:g} makes its draw cost rho={draw_rho:.3g}"
-        )
+        comparison = (rho(one.above.event) or 0.0) if one.above else 0.0
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not pay for one "
-            f"private token: {culprit}.",
+            f"private token: its draw costs rho={each - comparison:.3g} "
+            f"(clip_bound={settings.clip_bound:g}, batch_size={settings.batch_size}, "
+            f"temperature={one.temperature:g}), its comparison rho={comparison:.3g}.",
             hint=f"Raise {_levers(settings)}, temperature or privacy.epsilon.",
         )
     enough = max(enough, 1)
@@ -266,16 +261,6 @@ def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str,
             f"{where}: {r} private tokens per bucket are fewer than "
             f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
             f"raise {_levers(settings)}."
-        )
-    elif (
-        settings.svt_threshold is None
-        and worst < settings.max_texts <= r  # more than tokens: as many as come
-        and settings.buckets_per_label > 1
-    ):
-        advice.append(
-            f"{where}: {r} private tokens per bucket are {worst} of max_texts={settings.max_texts} "
-            "texts at worst. Half of buckets_per_label with twice batch_size and max_texts give "
-            "twice the texts, each in twice the time."
         )
     if settings.batch_size < 100:
         advice.append(

@@ -38,7 +38,8 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.baseline import LogitMethod, Recipe
+from privsyn.methods.shared.baseline import Recipe
+from privsyn.methods.shared.logits import LogitMethod, open_rows
 from privsyn.methods.shared.prompts import cut_at_next_record, released_text, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 
@@ -376,17 +377,8 @@ class _Batch:
         return sessions
 
     def _start(self) -> tuple[Session, Session]:
-        template, reference_tokens, max_tokens = self._prompt
-        label, texts = self._bucket.cell.label, self._bucket.contents.reveal()
-        self._rows = len(texts)
-        return (
-            self._model.public_rows(template, [label], max_tokens),
-            self._model.private_rows(
-                template,
-                [label] * len(texts),
-                texts,
-                reference_tokens,
-                max_tokens,
-                declared=self._declared,
-            ),
+        public, private, [rows] = open_rows(
+            self._model, self._prompt, [self._bucket], self._declared
         )
+        self._rows = rows.stop
+        return public, private

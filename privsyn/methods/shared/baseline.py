@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.methods.base import Backends, Method, OnProgress, Role, SettingsT
+from privsyn.methods.base import OnProgress
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import Prompt, cut_at_next_record, released_text
 from privsyn.models.language.text_variation import TextSettings, TextVariation
-from privsyn.models.protocols import LogitModel, PromptTemplate, TextModel
-from privsyn.models.trial import try_logits
+from privsyn.models.protocols import LogitModel, TextModel
 from privsyn.section import Section
 
 
@@ -58,39 +55,12 @@ class Alone(Protocol):
         """How its public prompt is sampled; None if settings alone cannot say."""
 
 
-class LogitMethod(Method[SettingsT]):
-    """A method that draws texts token by token, from logits of one language model."""
-
-    def roles(self, cfg: Any) -> tuple[Role, ...]:
-        """One language model, whose logits are read."""
-        return ("language",)
-
-    def prompt(self, settings: Any) -> tuple[PromptTemplate, int, int]:
-        """What the model's context must hold: both prompts, one reference, one text."""
-        # A reference is cut to as many tokens as a text may have.
-        return settings.prompt.template, settings.max_tokens, settings.max_tokens
-
-    def preflight(
-        self, settings: Any, unit: PrivacyUnit, labels: Sequence[str], models: Backends
-    ) -> None:
-        """Compute logits of a public row, and of a row with a public reference."""
-        try_logits(models.language, self.prompt(settings), labels)
-
-
 @runtime_checkable
 class WritesFresh(Protocol):
     """A method whose texts come from a text model."""
 
     def fresh(self, cfg: Any) -> TextSettings | None:
         """How texts are written without any influence of records; None if it writes none."""
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Texts that are written together, one row each."""
-
-    tokens: list[list[int]]
-    over: NDArray[np.bool_]
 
 
 def write_alone(
@@ -171,7 +141,8 @@ def _write(
         part = labels[start : start + together]
         # (texts of the part, tokens): public rows only, so they may share a prefix.
         session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
-        rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))
+        tokens: list[list[int]] = [[] for _ in part]
+        over = np.zeros(len(part), np.bool_)
         for t in range(recipe.max_tokens):
             # (rows, vocabulary). NaN would win every comparison in a sort.
             logits = np.nan_to_num(session.logits().astype(np.float64), nan=-np.inf, neginf=-np.inf)
@@ -179,17 +150,16 @@ def _write(
                 # The text is still too short to end.
                 logits[:, model.breaks] = -np.inf
             # All rows advance together: a finished one goes on with end tokens, which are dropped.
-            drawn = np.where(rows.over, model.eos, _sample(logits, recipe, rng))
+            drawn = np.where(over, model.eos, _sample(logits, recipe, rng))
             for i, token in enumerate(drawn.tolist()):
-                if not rows.over[i]:
-                    text = rows.tokens[i]
-                    text.append(token)
-                    cut = cut_at_next_record(model.decode(text), recipe.prompt)[1]
-                    rows.over[i] = token in model.ends or cut
-            if rows.over.all() or t == recipe.max_tokens - 1:
+                if not over[i]:
+                    tokens[i].append(token)
+                    cut = cut_at_next_record(model.decode(tokens[i]), recipe.prompt)[1]
+                    over[i] = token in model.ends or cut
+            if over.all() or t == recipe.max_tokens - 1:
                 break
             session.append(drawn.tolist())
-        texts += [released_text(tokens, model, recipe) for tokens in rows.tokens]
+        texts += [released_text(text, model, recipe) for text in tokens]
     return texts
 
 

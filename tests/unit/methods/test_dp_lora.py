@@ -25,16 +25,12 @@ from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
 from privsyn.methods.base import (
     Backends,
     Draw,
-    DrawsSamples,
-    MakesMore,
     PricingFacts,
     Subject,
-    TrainsModel,
 )
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
-from privsyn.methods.registry import load_method
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -119,13 +115,6 @@ def written(tmp_path, files, cfg, shard=(0, 1), labels=NAMES):
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def test_it_is_found_and_trains_and_makes_more():
-    method = load_method("dp_lora")
-    assert isinstance(method, TrainsModel)
-    assert isinstance(method, MakesMore)
-    assert not isinstance(method, DrawsSamples)
-
-
 def test_reproduces_the_papers_cost():
     """Abadi et al.'s example, and the teacher that Yu et al. call (2, 1e-7)."""
     cfg = config(sampling_rate=0.01, steps=1000, noise_multiplier=1.0)
@@ -194,23 +183,7 @@ def test_rows_are_the_public_split():
             config(**wrong)
 
 
-def test_advice_is_about_settings_alone():
-    quiet = config(expected_batch=500, steps=20, sampling_rate=0.1)
-    assert plan(quiet).warnings == ()
-    (short,) = plan(config(expected_batch=500, steps=5, sampling_rate=0.1)).warnings
-    assert "0.5 passes over the data" in short
-    (loud,) = plan(config(expected_batch=8)).warnings
-    assert "noise of 1 clip norms on a mean over expected_batch=8" in loud
-
-
 # --- settings -------------------------------------------------------------------------------------
-
-
-def test_learning_rates_stay_or_fall():
-    cfg = partial(config, learning_rate=0.5, steps=5)
-    assert [cfg().rate(t) for t in range(5)] == [0.5] * 5
-    linear = cfg(learning_rate_schedule="linear")
-    assert [linear.rate(t) for t in range(5)] == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1])
 
 
 def test_the_prompt_is_the_models_own_and_names_the_label():
@@ -583,13 +556,6 @@ def test_shards_hold_every_text_once(tmp_path):
         sizes = [len(part) for part in parts]
         assert max(sizes) - min(sizes) <= 1
         assert all(sample.content.strip() for part in parts for sample in part)
-
-
-def test_many_texts_are_written_in_parts(tmp_path):
-    cfg = config(texts_per_label=300)
-    files = train(tmp_path, cfg)
-    samples = written(tmp_path, files, cfg)
-    assert [s.cell.label for s in samples] == ["x"] * 300 + ["y"] * 300
 
 
 def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):

@@ -172,11 +172,6 @@ def test_the_plan_makes_the_same_mechanism_again():
     assert again == made
 
 
-def test_images_pay_for_no_words():
-    image = PrivateEvolutionConfig(modality="image", word_share=0.5)
-    assert plan(image).words is None
-
-
 def test_a_model_behind_a_server_pays_for_no_table():
     """It tells no logits: the whole budget is for votes."""
     models = {"text": ModelIdentity("m", "r", server=True), "embedder": ModelIdentity("e", "r")}
@@ -515,9 +510,3 @@ def test_an_example_without_spaces_is_known_when_it_is_copied():
     model = FakeTextModel(script=lambda prompt, before: answers[before])
     assert TextVariation(settings, model).random(1, None) == [answers[1]]
     assert len(model.prompts) == 2
-
-
-def test_a_text_ends_before_the_next_one_of_the_list():
-    answer = "I will pay the copay on Friday, if that is fine.\nTopic: rash\nText: my rash"
-    model = FakeTextModel(script=lambda prompt, before: answer)
-    assert TextVariation(listed(), model).random(1, "Billing") == [answer.split("\n")[0]]

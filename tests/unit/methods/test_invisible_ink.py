@@ -16,7 +16,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject
+from privsyn.methods.base import Backends, Draw, PricingFacts, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import (
@@ -26,7 +26,7 @@ from privsyn.methods.shared.prompts import (
     cut_at_next_record,
     released_text,
 )
-from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.language.prompts import PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
@@ -118,15 +118,6 @@ def test_an_epsilon_below_the_grid_is_refused():
         METHOD.calibrate(
             cfg, Guarantee(1e-4, 1e-9), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
         )
-
-
-def test_writes_one_text_per_cell_whatever_the_buckets_hold(tmp_path):
-    cfg = config()
-    samples = run(tmp_path, cfg, buckets(cfg), SeededNoise(1))
-    assert [sample.cell.index for sample in samples] == list(range(12))
-    assert [sample.cell.label for sample in samples] == ["x"] * 6 + ["y"] * 6
-    assert all(isinstance(sample, Sample) for sample in samples)
-    assert len({sample.content for sample in samples}) > 1
 
 
 def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
@@ -315,23 +306,6 @@ def test_prompts_that_would_leak_are_refused(private, public, message):
         Prompt(private=private, public=public)
 
 
-def test_small_batches_are_pointed_out():
-    plan = METHOD.calibrate(
-        config(), Guarantee(8, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    )
-    assert not plan.warnings  # 4 to 32 rows a text are the paper's sizes
-    plan = METHOD.calibrate(
-        config(batch_size=2),
-        Guarantee(8, 1e-6),
-        PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ()),
-    )
-    assert "batch_size=2 is below 3" in plan.warnings[0]
-    roomy = config(batch_size=32)
-    assert not METHOD.calibrate(
-        roomy, Guarantee(8, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    ).warnings
-
-
 def test_the_template_reaches_the_model(tmp_path):
     seen = []
 
@@ -462,15 +436,6 @@ def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_ar
     other = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, Subject("an abstract"))
     assert other.prompt is not None
     assert other.prompt.public.startswith("The following is an abstract.\n")
-
-
-def test_an_instruction_tuned_model_continues_a_list_too():
-    chat = ModelIdentity("m", "r", CHAT)
-    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": chat}, Subject("a note"))
-    assert cfg.prompt is not None
-    assert not cfg.prompt.chat
-    assert cfg.prompt.public == "The following is a note.\n\nTopic: {label}\nText:"
-    assert cfg.prompt.endings == ("\n\n", "\nTopic:")
 
 
 def test_secret_buckets_are_refused_where_they_have_no_proof():

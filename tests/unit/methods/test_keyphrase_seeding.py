@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
@@ -173,40 +172,6 @@ def test_reported_epsilon_never_exceeds_the_target(
     assert plan.rows == (2000, 2000)
 
 
-def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
-    def deviation(**settings):
-        cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
-        return METHOD.calibrate(
-            cfg, Guarantee(6, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, RECORD, ())
-        ).derived
-
-    laplace, gaussian = deviation(noise="laplace"), deviation(noise="gaussian")
-    assert gaussian["score_deviation"] < laplace["score_deviation"] / 5
-    linear, logarithmic = deviation(ensemble="linear"), deviation(ensemble="logarithmic")
-    assert linear["structures"] == 10
-    assert logarithmic["structures"] == 4
-    assert linear["score_deviation"] == pytest.approx(
-        logarithmic["score_deviation"] * (10 / 4) ** 0.5, rel=1e-3
-    )
-
-
-@pytest.mark.parametrize(
-    "setting",
-    ["vocabulary_size", "phrases_per_document", "features",
-     "sequence_length", "sequences_per_label"],
-)  # fmt: skip
-def test_refuses_numbers_below_one(setting):
-    with pytest.raises(ConfigError, match=f"methods.keyphrase_seeding.{setting}=0"):
-        parse_config(
-            {
-                "dataset": {"name": "d", "path": "x.jsonl"},
-                "account": {"name": "a", "adjacency": "replace_null", "epsilon": 1, "delta": 1e-6},
-                "privacy": {"epsilon": 1.0, "delta": 1e-6},
-                "methods": {"keyphrase_seeding": {setting: 0}},
-            }
-        )
-
-
 def test_features_come_in_pairs():
     with pytest.raises(ValueError, match="features=7 must be even"):
         KeyphraseSeedingConfig(features=7)
@@ -300,16 +265,6 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
     assert own.examples == ()
     planned = METHOD.Settings.model_validate(cfg.model_dump(mode="json"))
     assert planned.model_dump() == cfg.model_dump()
-
-
-def test_a_text_that_copies_an_example_is_written_again(tmp_path, terms):
-    copied = "I was charged twice for one visit to the clinic today."
-    new = "My second bill came with a fee that nobody told me of."
-    cfg = config(terms, subject=Subject(examples=(TextExample(text=copied),)), candidates=1)
-    model = Echo()
-    answers = iter([""] + [copied] * 5 + [new + "\nTopic: Billing\nText: more"] * 20)
-    model.answer = lambda prompt: next(answers)
-    assert {sample.content for sample in run(tmp_path, cfg, model=model)} == {new}
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -484,11 +439,6 @@ def test_terms_that_noise_alone_explains_are_left_out(tmp_path, monkeypatch):
     assert sum(p.startswith("term") for p in phrases()) > 20
 
 
-def test_a_phrase_comes_once_into_a_sequence(tmp_path, terms):
-    for sample in run(tmp_path, config(terms, use_llm=False, sequence_length=6)):
-        assert len(set(sample.content.split(", "))) == 6
-
-
 def test_of_several_texts_the_one_nearest_its_phrases_is_kept(tmp_path, terms):
     class Drifting(Echo):
         """Every fifth answer is about the phrases; nearer ones are scraps, echoes and loops."""
@@ -639,16 +589,6 @@ def test_vectors_are_normalized(tmp_path, terms):
     assert run(tmp_path, cfg, embedder=Words(scale=1000.0), name="b") == plain
     for scale in (0.0, float("nan"), float("inf")):
         assert len(run(tmp_path, cfg, embedder=Words(scale), name=str(scale))) == 10
-
-
-def test_labels_without_documents_and_documents_without_terms(tmp_path, terms):
-    texts = {"Billing": ["nothing known here", "", "\ud800"]}
-    assert len(run(tmp_path, config(terms), texts=texts)) == 10
-
-
-def test_one_cell_without_labels(tmp_path, terms):
-    samples = run(tmp_path, config(terms), texts={None: TEXTS["Billing"]}, labels=())
-    assert [s.cell.label for s in samples] == [None] * 5
 
 
 def test_scores_that_are_all_negative_fall_back_to_uniform(tmp_path, terms):

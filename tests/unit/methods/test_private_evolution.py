@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.config import parse_config
 from privsyn.data.images import annotate, decode, encode, note_of, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
@@ -28,12 +27,9 @@ from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import CALL, LATTICE, PARTS, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
-from privsyn.methods.registry import load_method
 from privsyn.modalities.images import ImageSamples
 from privsyn.models.model_identity import ModelIdentity
-from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from tests.fakes import FakeTextModel
 from tests.noise import Constant, NeverDraws, NoNoise, SeededNoise
 from tests.unit.methods.toy_evolution import Coordinates, Plane, moons
 
@@ -108,12 +104,6 @@ GOLDEN = [
     (10 * math.sqrt(2), 5, 0.5613),
     (10 * math.sqrt(2), 7, 0.6745),
 ]
-
-
-@pytest.mark.parametrize(("sigma", "rounds", "epsilon"), GOLDEN)
-def test_reproduces_the_papers_costs(sigma, rounds, epsilon):
-    event = plan(config(noise_multiplier=sigma, rounds=rounds)).event
-    assert guarantee(event, 1e-5).epsilon == pytest.approx(epsilon, abs=6e-4)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 5, 50, 500])
@@ -245,34 +235,6 @@ def test_degrees_are_a_list_or_the_ends_of_a_line():
     assert config(rounds=4, degrees=(0.5,)).degree(4) == 0.5
 
 
-def test_roles_follow_the_modality_and_prompts_the_model():
-    assert METHOD.roles(config()) == ("image_embedder", "image")
-    cfg = config(modality="text")
-    assert METHOD.roles(cfg) == ("embedder", "text")
-    own = PromptTemplate(private="<s>Text: {reference}<e>Text:", public="<s>Text:")
-    models = {"text": ModelIdentity("m", "r", own, 1.0), "embedder": ModelIdentity("e", "r")}
-    text = METHOD.resolve(cfg, models).text
-    assert text.vary_prompt == "<s>Text: {text}<e>Text:"
-    assert text.rephrase is False
-    assert METHOD.resolve(config(), {}) == config()
-    assert METHOD.prompt(cfg) is None
-    assert METHOD.whole
-
-
-def test_is_found_by_name_and_by_params(tmp_path):
-    assert isinstance(load_method("private_evolution"), PrivateEvolution)
-    raw = {
-        "dataset": {"name": "d", "path": "x.npz"},
-        "account": {"name": "d", "adjacency": "replace_null", "epsilon": 9, "delta": 1e-6},
-        "privacy": {"epsilon": 5, "delta": 1e-6},
-        "methods": {"private_evolution": {"rounds": 4, "degrees": [0.8, 0.2]}},
-    }
-    assert parse_config(raw).method("private_evolution").rounds == 4
-    raw["methods"]["private_evolution"]["round"] = 4
-    with pytest.raises(ConfigError, match="rounds"):
-        parse_config(raw)
-
-
 # --- the rounds -----------------------------------------------------------------------------------
 
 
@@ -292,13 +254,6 @@ def test_draws_as_many_histograms_as_are_charged(tmp_path):
     quiet = NoNoise()
     run(tmp_path, config(), noise=quiet)
     assert len(quiet.drawn) == plan(config()).event.count == 3
-
-
-def test_no_more_sheets_than_a_reader_looks_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_evolution, "SHEETS", 4)
-    _, exhibits = run(tmp_path, config(rounds=17, lookahead=0, population=2))
-    sheets = [name for name in exhibits if name.endswith(".png")]
-    assert sheets == [f"population-{t:04d}.png" for t in (0, 5, 10, 15, 17)]
 
 
 def test_without_labels_there_is_one_population(tmp_path):
@@ -351,18 +306,6 @@ def test_the_chosen_stay_and_variations_of_them_join_the_next_vote(tmp_path):
     rounds = json.loads(exhibits["rounds.json"])
     assert [entry["bins"] for entry in rounds] == [24] * 3
     assert [entry["distinct_parents"] for entry in rounds] == [8] * 3
-
-
-def test_where_nothing_is_above_the_threshold_lots_are_drawn_among_different_candidates():
-    rng = np.random.default_rng(3)
-    drawn = [private_evolution._best(np.zeros(30, np.int64), 4, rng) for _ in range(2000)]
-    assert all(len(set(picks)) == 4 for picks in drawn)
-    shares = np.bincount(np.concatenate(drawn), minlength=30) / 2000
-    assert abs(shares - 4 / 30).max() < 0.05
-    some = private_evolution._best(np.array([0, 5, 0, 9, 5]), 4, rng)
-    assert some[0] == 3
-    assert set(some[1:3]) == {1, 4}
-    assert some[3] in {0, 2}
 
 
 def test_public_label_split_sets_the_rows(tmp_path):
@@ -598,28 +541,6 @@ def test_what_is_on_file_counts_as_done(tmp_path):
     assert_goes_on(seen, first=made + rest)
 
 
-def test_texts_that_are_asked_for_again_are_not_counted_again(tmp_path):
-    class Lengths:
-        revision, width = "lengths-1", 2
-
-        def embed(self, samples):
-            return np.array([[len(text), text.count(" ")] for text in samples], np.float32)
-
-    own = ModelIdentity("m", "r", PromptTemplate("Like {reference}", "Like", chat=True))
-    cfg = METHOD.resolve(config(modality="text", population=70), {"text": own})
-    texts = [Bucket(cell, Private(["my bill"] * 5)) for cell in METHOD.cells(cfg, LABELS)]
-    seen = []
-    for name, words in (("long", 10), ("short", 1)):
-        said = " ".join("one two three four five six seven eight nine ten".split()[:words])
-        model = FakeTextModel(script=lambda prompt, before, said=said: said)
-        models = {"text": model, "embedder": Lengths()}
-        seen.append((followed(tmp_path, cfg, texts, models=models, name=name), len(model.prompts)))
-    (long, asked), (short, asked_again) = seen
-    assert short == long
-    assert asked_again > asked
-    assert_goes_on(short)
-
-
 # --- a generator with classes of its own ----------------------------------------------------------
 
 CLASSES = ("honeycomb", "velvet", "zażółć")
@@ -726,15 +647,6 @@ def test_steps_are_those_of_the_round(tmp_path):
     png = annotate(encode(np.full((1, 2), 3, np.uint8)), {"Class": "honeycomb"})
     list(METHOD.more(cfg, models, [("x", png)], 1))
     assert api.log == [40]
-
-
-def test_steps_are_a_list_or_the_ends_of_a_line():
-    assert [config(rounds=4, image_steps=(10, 40)).steps(t) for t in range(1, 5)] == [
-        10, 20, 30, 40,
-    ]  # fmt: skip
-    camelyon = (10,) * 17 + (40,) * 16
-    assert [config(rounds=33, image_steps=camelyon).steps(t) for t in range(1, 34)] == [*camelyon]
-    assert config().steps(1) is None
 
 
 def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
@@ -948,13 +860,6 @@ def test_a_grid_follows_the_candidates_and_never_the_private_rows():
     assert (together >= alone).all()
     close = tally(Voters(near / 1000), candidates / 1000)  # a finer grid for closer candidates
     assert close.tolist() == alone.tolist()
-
-
-def test_one_candidate_or_many_equal_ones_are_fine():
-    rows = np.ones((5, 3), np.float32)
-    assert tally(Voters(rows), np.zeros((1, 3), np.float32)).tolist() == [5]
-    assert tally(Voters(rows), np.ones((4, 3), np.float32)).tolist() == [5, 0, 0, 0]
-    assert tally(Voters(np.empty((0, 3), np.float32)), rows).tolist() == [0] * 5
 
 
 # --- more samples ---------------------------------------------------------------------------------

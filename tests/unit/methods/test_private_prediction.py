@@ -197,9 +197,9 @@ def test_an_open_temperature_is_the_lowest_that_the_target_buys(
 
 
 def test_refuses_what_buys_no_token_and_names_the_culprit():
-    with pytest.raises(ConfigError, match=r"svt_noise=0\.001 makes its comparison"):
+    with pytest.raises(ConfigError, match=r"its comparison rho=\d"):
         plan(config(private_tokens=None, svt_noise=0.001), Guarantee(1, 1e-6))
-    with pytest.raises(ConfigError, match=r"clip_bound=10 over batch_size=1"):
+    with pytest.raises(ConfigError, match=r"clip_bound=10, batch_size=1,"):
         plan(config(private_tokens=None, batch_size=1, svt_threshold=None), Guarantee(1, 1e-6))
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         config(private_tokens=0)
@@ -225,12 +225,6 @@ def test_says_how_many_texts_that_buys_at_worst():
     assert "may yield no text" in short.warnings[0]
     assert any("batch_size=4 is small" in warning for warning in short.warnings)
     assert plan(config()).rows == (0, 4 * 1000)
-    cfg = config(max_texts=3, svt_threshold=None)
-    [few] = [one for one in plan(cfg).warnings if "max_texts" in one]
-    assert "12 private tokens per bucket are 2 of max_texts=3 texts at worst" in few
-    for fine in ({"max_texts": 2}, {"max_texts": 13}, {"buckets_per_label": 1}):
-        warnings = plan(cfg.model_copy(update=fine)).warnings
-        assert not [one for one in warnings if "max_texts" in one]
 
 
 def test_pays_for_no_more_tokens_than_texts_can_hold(tmp_path):
@@ -241,15 +235,6 @@ def test_pays_for_no_more_tokens_than_texts_can_hold(tmp_path):
     assert len(run(tmp_path, few)) == 4 * 3  # and all of them come
     cfg = few.model_copy(update={"max_texts": 1000})
     assert plan(cfg).derived["private_tokens"] > 3 * 6
-
-
-def test_says_when_a_comparison_costs_more_than_it_saves():
-    few = {"private_tokens": None, "max_texts": 3, "clip_bound": 1, "svt_noise": 0.5}
-    (said,) = [text for text in plan(config(**few)).warnings if "svt_threshold" in text]
-    assert "all 18 tokens of a bucket" in said
-    for other in ({"svt_threshold": None}, {"max_texts": 10**6}):
-        warnings = plan(config(**few | other)).warnings
-        assert not [text for text in warnings if "svt_threshold" in text]
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -337,13 +322,6 @@ def test_predictable_tokens_are_public(tmp_path):
     assert all(v >= 0 for k, v in entries(tmp_path, "other").items() if "threshold" not in k)
 
 
-def test_references_pull_the_text(tmp_path):
-    cfg = config(batch_size=8, temperature=0.2, svt_threshold=None, buckets_per_label=1)
-    data = [Bucket(cell, Private(["bill"] * 8)) for cell in METHOD.cells(cfg, LABELS)]
-    words = " ".join(sample.content for sample in run(tmp_path, cfg, data)).split()
-    assert words.count("bill") > len(words) / 2
-
-
 def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
     def script(label, reference, tokens):
         return np.array([-9, 3, 2, 1, 0], np.float32) + (
@@ -427,20 +405,6 @@ def test_overfull_and_empty_buckets_run_and_passes_change_nothing(tmp_path):
     assert {sample.cell.index for sample in whole} == {0, 1}
 
 
-def test_a_vocabulary_of_256_000(tmp_path):
-    words = ("<end>", *(f"w{i}" for i in range(255_999)))
-    ranks = -np.arange(256_000, dtype=np.float32)
-
-    def script(label, reference, tokens):
-        return np.roll(ranks, 7) if reference else ranks
-
-    cfg = config(buckets_per_label=1, private_tokens=2, max_tokens=2, svt_threshold=0.1)
-    [one, other] = METHOD.cells(cfg, LABELS)
-    data = [Bucket(one, Private(["a"] * 4)), Bucket(other, Private([]))]
-    samples = run(tmp_path, cfg, data, model=FakeLogitModel(words, script=script))
-    assert len(samples) == 2
-
-
 # --- its parts ------------------------------------------------------------------------------------
 
 
@@ -495,12 +459,6 @@ def test_progress_with_comparisons_counts_what_is_drawn(tmp_path):
     assert {total for _, total in told} == {4 * 30}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert max(done for done, _ in told[: len(told) // 4]) >= 29
-
-
-def test_a_round_is_two_epsilon_halves():
-    above = AboveThreshold(sensitivity=LATTICE, scale=0.2 * 255 * LATTICE)
-    assert above.event.epsilon == pytest.approx(2 / (0.2 * 255))
-    assert above.event.epsilon >= 2 / (0.2 * 255)
 
 
 def test_comparisons_follow_the_laplace_law():

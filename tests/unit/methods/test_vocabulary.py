@@ -96,13 +96,6 @@ def test_refuses_a_file_without_terms(data):
         Vocabulary.parse(data, "mine")
 
 
-def test_takes_400_000_terms():
-    terms = [f"term{i} part{i % 977}" for i in range(400_000)]
-    vocabulary = Vocabulary(terms)
-    assert len(vocabulary) == 400_000
-    assert vocabulary.find("x term399999 part406 term7 part7 term7 part8") == [399_999, 7]
-
-
 def test_the_shipped_vocabulary():
     assert VOCABULARY.stat().st_size <= 2_000_000
     vocabulary = Vocabulary.parse(VOCABULARY.read_bytes(), "builtin")
