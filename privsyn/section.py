@@ -43,7 +43,9 @@ class Section(BaseModel):
     """A frozen part of the config that refuses unknown keys."""
 
     # frozen: settings that enter a release id must not change after it was computed.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Sets of values by name, which a line ``settings: NAME`` of the section stands for."""

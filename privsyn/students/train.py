@@ -180,7 +180,7 @@ def _fit(
                     on_progress(read, cfg.epochs * len(texts))
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
             for part in optimizer.param_groups:
-                part["lr"] = cfg.learning_rate * pace(taken, steps, cfg.warmup_share)
+                part["lr"] = cfg.learning_rate * pace(taken, steps, WARMUP)
             optimizer.step()
             optimizer.zero_grad()
             taken += 1
@@ -193,6 +193,10 @@ def _fit(
         )
     model.eval()
     return epoch_loss / sum(text.scored_tokens for text in texts), taken
+
+
+WARMUP = 0.05
+"""Share of the steps in which the learning rate rises."""
 
 
 def pace(step: int, steps: int, warmup_share: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.files import OnDisk, Sha256
@@ -64,14 +64,12 @@ class DPLoraConfig(ReadsFiles):
         default=0.05,
         gt=0,
         le=1,
-        allow_inf_nan=False,
         description="Probability of every unit to be in the sample of a step (q).",
     )
     steps: int = Field(default=100, ge=1, le=65536, description="Steps of training (T).")
     expected_batch: float = Field(
         default=128,
         gt=0,
-        allow_inf_nan=False,
         description="Units a step is expected to sample, a public number: noisy sums are divided "
         "by it. sampling_rate times what you take the dataset's size to be.",
     )
@@ -79,7 +77,6 @@ class DPLoraConfig(ReadsFiles):
         default=1.0,
         ge=1e-6,
         le=1e6,
-        allow_inf_nan=False,
         description="L2 norm every unit's whole gradient is clipped to (C). A clip_bound, of other "
         "methods, bounds each number by itself.",
     )
@@ -87,7 +84,6 @@ class DPLoraConfig(ReadsFiles):
         default=None,
         ge=0.0625,
         le=1e4,
-        allow_inf_nan=False,
         description="Noise over the clip norm (sigma). Null: the least that privacy.epsilon "
         "allows.",
     )
@@ -104,11 +100,12 @@ class DPLoraConfig(ReadsFiles):
     )
     target_modules: tuple[str, ...] | None = Field(
         default=None,
+        min_length=1,
         description="Linear layers to adapt, by their last names, or [all-linear]. Null: as PEFT "
         "takes them for the architecture.",
     )
     learning_rate: float = Field(
-        default=1e-3, gt=0, le=1, allow_inf_nan=False, description="Highest learning rate (AdamW)."
+        default=1e-3, gt=0, le=1, description="Highest learning rate (AdamW)."
     )
     learning_rate_schedule: Literal["constant", "linear"] = Field(
         default="constant", description="Whether it falls to zero over the steps."
@@ -131,13 +128,6 @@ class DPLoraConfig(ReadsFiles):
     top_p: TopP = TOP_P
     candidates: Candidates = 4
     whole_sentences: WholeSentences = True
-
-    @field_validator("target_modules")
-    @classmethod
-    def _names_layers(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and not value:
-            raise ValueError("target_modules=[] adapts nothing; leave it out, or write all-linear")
-        return value
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, 0-based."""

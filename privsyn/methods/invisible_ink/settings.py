@@ -53,9 +53,7 @@ class InvisibleInkConfig(LogitConfig):
         le=1_000_000,
         description="References per text (B), the public row not counted: the public divisor.",
     )
-    temperature: float = Field(
-        default=1.1, gt=0, allow_inf_nan=False, description="Sampling temperature (tau)."
-    )
+    temperature: float = Field(default=1.1, gt=0, description="Sampling temperature (tau).")
     top_k: int | None = Field(
         default=100,
         ge=1,
@@ -64,7 +62,6 @@ class InvisibleInkConfig(LogitConfig):
     guidance: float | None = Field(
         default=None,
         ge=1,
-        allow_inf_nan=False,
         description="Factor on the private difference before the clip. Null: the model's own "
         "default (3 for the tiny model, 1 for others).",
     )
@@ -77,4 +74,4 @@ class InvisibleInkSettings(InvisibleInkConfig):
     """Settings with the model's defaults filled in."""
 
     prompt: Prompt
-    guidance: float = Field(default=1.0, ge=1, allow_inf_nan=False)
+    guidance: float = Field(default=1.0, ge=1)

@@ -99,8 +99,13 @@ class KeyphraseSeedingConfig(ReadsFiles):
         description="Terms of a record that count for the choice (S), and its sequences in an "
         "estimate (M).",
     )
+    # A feature is one cosine and one sine of the same angle [K5].
     features: int = Field(
-        default=2000, ge=2, le=1_000_000, description="Fourier features of an estimate (I), even."
+        default=2000,
+        ge=2,
+        le=1_000_000,
+        multiple_of=2,
+        description="Fourier features of an estimate (I), even.",
     )
     evidence: bool = Field(
         default=True,
@@ -132,13 +137,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     candidates: Candidates = 4
     max_tokens: MaxTokens = 64
-
-    @model_validator(mode="after")
-    def _features_are_pairs(self) -> KeyphraseSeedingConfig:
-        # A feature is one cosine and one sine of the same angle [K5].
-        if self.features % 2:
-            raise ValueError(f"features={self.features} must be even: cosines and sines in pairs")
-        return self
 
     @model_validator(mode="after")
     def _prompt_names_what_it_may(self) -> KeyphraseSeedingConfig:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from privsyn.methods.shared.prompts import LabelSplit
 from privsyn.models.language.text_variation import TextConfig, TextSettings
@@ -80,7 +80,6 @@ class PrivateEvolutionConfig(Section):
         default=None,
         gt=0,
         le=1e6,
-        allow_inf_nan=False,
         description="Noise on a bin over the sensitivity of the votes (sigma). Null: "
         "the least that privacy.epsilon allows.",
     )
@@ -88,7 +87,6 @@ class PrivateEvolutionConfig(Section):
         default=None,
         ge=0,
         le=1e9,
-        allow_inf_nan=False,
         description="Votes subtracted from every bin (H). Null: twice its noise.",
     )
     lookahead: int = Field(
@@ -108,13 +106,13 @@ class PrivateEvolutionConfig(Section):
         "the most votes unchanged, and makes L - 1 variations of each; the last vote chooses the "
         "released ones.",
     )
-    degrees: tuple[float, ...] = Field(
+    degrees: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
         default=(0.9, 0.3),
         min_length=1,
         description="Degree of variation, 0 to 1, from the first round to the last, interpolated "
         "linearly.",
     )
-    image_steps: tuple[int, ...] | None = Field(
+    image_steps: tuple[Annotated[int, Field(ge=1, le=1000)], ...] | None = Field(
         default=None,
         min_length=1,
         description="Denoising steps of a variation of degree 1, from the first round to the last, "
@@ -139,20 +137,6 @@ class PrivateEvolutionConfig(Section):
         "another's stands there. 0: none, as in the papers. Nothing without two labels.",
     )
     text: TextConfig = Field(default=TextConfig(), description="Prompts and lengths for texts.")
-
-    @field_validator("degrees")
-    @classmethod
-    def _degrees_are_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(0 <= degree <= 1 for degree in value):  # also refuses NaN
-            raise ValueError(f"degrees={list(value)} must lie between 0 and 1")
-        return value
-
-    @field_validator("image_steps")
-    @classmethod
-    def _steps_are_counts(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if not all(1 <= steps <= 1000 for steps in value or ()):
-            raise ValueError(f"image_steps={list(value or ())} must lie between 1 and 1000")
-        return value
 
     @model_validator(mode="after")
     def _steps_are_of_images(self) -> PrivateEvolutionConfig:

@@ -56,13 +56,10 @@ class PrivatePredictionConfig(LogitConfig):
         "public divisor."
     )  # fmt: skip
     buckets_per_label: int = Field(default=2, ge=1, le=1_000_000, description="Buckets per label.")
-    clip_bound: float = Field(
-        default=10.0, gt=0, le=1e6, allow_inf_nan=False, description="Clip bound of logits (c)."
-    )
+    clip_bound: float = Field(default=10.0, gt=0, le=1e6, description="Clip bound of logits (c).")
     temperature: float | None = Field(
         default=2.0,
         gt=0,
-        allow_inf_nan=False,
         description="Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at "
         "which privacy.epsilon pays for all tokens of a bucket, or 0.7.",
     )
@@ -76,14 +73,12 @@ class PrivatePredictionConfig(LogitConfig):
         default=0.5,
         ge=0,
         le=2,
-        allow_inf_nan=False,
         description="Least distance between private and public predictions of a private token "
         "(theta). Null: every token is private.",
     )
     svt_noise: float = Field(
         default=0.2,
         gt=0,
-        allow_inf_nan=False,
         description="Noise on the threshold (sigma), as a share of batch_size.",
     )
     top_k: int | None = Field(
@@ -101,17 +96,6 @@ class PrivatePredictionConfig(LogitConfig):
     def min_tokens(self) -> int:
         """Fewest tokens of a text: a grammar decides where a JSON record ends."""
         return 0 if self.json_schema is not None else super().min_tokens
-
-    @field_validator("json_schema", mode="before")
-    @classmethod
-    def _is_no_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            raise ValueError(
-                f"{value!r:.100} is not a JSON schema: write the schema itself inline, such as "
-                "{type: object, ...}. validation.json_schema takes a file name instead "
-                "(docs/structured.md)"
-            )
-        return value
 
     @field_validator("json_schema")
     @classmethod

@@ -59,16 +59,8 @@ class DistillConfig(ReadsFiles):
         default=1e-3,
         gt=0,
         le=1,
-        allow_inf_nan=False,
-        description="Highest learning rate; the paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3.",
-    )
-    warmup_share: float = Field(
-        default=0.05,
-        ge=0,
-        lt=1,
-        allow_inf_nan=False,
-        description="Share of the steps in which the learning rate rises; then it falls to 0 "
-        "along a cosine.",
+        description="Highest learning rate, after a rise over a twentieth of the steps; then it falls "
+        "to 0 along a cosine. The paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3.",
     )
     max_tokens: int = Field(
         default=128,

@@ -114,9 +114,7 @@ class TextConfig(Section):
         description="Prompt of a variation of {text}; may name {label}, {style}, {length}, "
         "{change}. Null: the model's own.",
     )
-    temperature: float = Field(
-        default=0.8, ge=0, le=10, allow_inf_nan=False, description="Temperature of sampling."
-    )
+    temperature: float = Field(default=0.8, ge=0, le=10, description="Temperature of sampling.")
     max_tokens: MaxTokens = 64
 
     @field_validator("random_prompt")

@@ -179,7 +179,7 @@ def test_rows_are_the_public_split():
     with pytest.raises(ConfigError, match="no labels"):
         plan(config(label_split={"x": 1}), labels=())
     for wrong in ({"label_split": {"x": 0}}, {"target_modules": ()}):
-        with pytest.raises(ValueError, match=r"greater than or equal to 1|adapts nothing"):
+        with pytest.raises(ValueError, match=r"greater than or equal to 1|at least 1 item"):
             config(**wrong)
 
 
