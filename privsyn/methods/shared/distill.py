@@ -59,8 +59,8 @@ class DistillConfig(ReadsFiles):
         default=1e-3,
         gt=0,
         le=1,
-        description="Highest learning rate, after a rise over a twentieth of the steps; then it falls "
-        "to 0 along a cosine. The paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3.",
+        description="Highest learning rate: it rises in a twentieth of the steps, then falls to 0 "
+        "along a cosine. The paper tries 3e-5, 1e-4, 3e-4, 1e-3, 3e-3.",
     )
     max_tokens: int = Field(
         default=128,
