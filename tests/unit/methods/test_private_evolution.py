@@ -464,7 +464,7 @@ def test_progress_is_asked_before_every_draw(tmp_path):
             )
         )
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
-    assert before == ["progress"] * 4
+    assert before == ["progress"] * 3
     assert_goes_on(seen)
 
 
