@@ -657,7 +657,7 @@ def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
     with pytest.raises(ConfigError, match=r"models\.image=fonts takes no denoising steps"):
         METHOD.resolve(cfg, without)
     unet = {"image": ModelIdentity("unet", "1", steps=50)}
-    assert METHOD.resolve(cfg, unet) == cfg
+    assert METHOD.resolve(cfg, unet).image_steps == (3,)
     with pytest.raises(ModelError, match="has no steps"):
         run(tmp_path, cfg)
     with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
