@@ -19,7 +19,7 @@ from privsyn.config import Config, as_overrides, parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
-from privsyn.display.tables import Verbatim, facts, note, show, table
+from privsyn.display.tables import Table, Verbatim, facts, note, show
 from privsyn.errors import ConfigError, PrivsynError, at_home
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
@@ -278,35 +278,30 @@ def fetch(
 def list_models() -> None:
     """List the models that need no hub, with size and license, and which of them are here."""
     models = converted_models()
-    rows = []
-    here = {folder.name: size for folder, _, size in models}
-    for model in PACKAGED.values():
-        # A fetch that was killed leaves a folder, which is not the model.
-        size = here.get(model.name, 0) if is_fetched(model) else 0
-        rows.append(
-            (
-                model.name,
-                f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
-                "yes" if size else f"no: {model.command}",
-                model.license,
-                f"{model.title}, {model.parameters} parameters: {model.setting}",
-            )
-        )
-    rows.append(
+    # A fetch that was killed leaves a folder, which is not the model.
+    here = {
+        folder.name: size
+        for folder, _, size in models
+        if folder.name not in PACKAGED or is_fetched(PACKAGED[folder.name])
+    }
+    rows = [
         (
-            TINY,
-            "18",
-            "yes" if TINY_WEIGHTS.is_file() else "no: only in a clone of privsyn",
-            "Apache-2.0",
-            "8.8M parameters, for tests: models.language",
+            model.name,
+            f"{here.get(model.name, model.megabytes * 1_000_000) / 1e6:.0f}",
+            "yes" if model.name in here else f"no: {model.command}",
+            model.license,
+            f"{model.title}, {model.parameters} parameters: {model.setting}",
         )
-    )
-    for folder, source, size in models:
-        if folder.name not in PACKAGED:
-            rows.append(
-                (str(folder), f"{size / 1e6:.0f}", "yes", "your own", source.get("file", "?"))
-            )
-    table(out, ("name", "MB", "here", "license", "what"), rows)
+        for model in PACKAGED.values()
+    ]
+    tiny = "yes" if TINY_WEIGHTS.is_file() else "no: only in a clone of privsyn"
+    rows.append((TINY, "18", tiny, "Apache-2.0", "8.8M parameters, for tests: models.language"))
+    rows += [
+        (str(folder), f"{size / 1e6:.0f}", "yes", "your own", source.get("file", "?"))
+        for folder, source, size in models
+        if folder.name not in PACKAGED
+    ]
+    Table("", ("name", "MB", "here", "license", "what"), tuple(rows)).print(out)
     show(out, f"fetched models are in {store()}")
 
 

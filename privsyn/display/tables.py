@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -20,6 +20,8 @@ from rich.text import Text
 GAP = 2
 INDENT = 4
 NOTE = "note:"
+PAGE = 110
+"""Columns of a notebook's output."""
 NARROWEST = 40
 """Prose gets this many columns even where names leave it fewer."""
 
@@ -126,22 +128,6 @@ def note(console: Console, words: str) -> None:
     facts(console, {NOTE: words}, gap=1, style="")
 
 
-def as_text(write: Callable[[Console], None], width: int = 110) -> str:
-    """What a function prints in a pipe, as one text.
-
-    Args:
-        write: Prints to the console it is given.
-        width: Columns of that console.
-    """
-    stream = io.StringIO()
-    write(
-        Console(
-            file=stream, width=width, force_terminal=False, force_jupyter=False, color_system=None
-        )
-    )
-    return stream.getvalue().rstrip("\n")
-
-
 @dataclass(frozen=True, repr=False)
 class Table:
     """One table, the same on a terminal, in a pipe and in a notebook.
@@ -172,25 +158,6 @@ class Table:
         for words in self.notes:
             note(console, words)
 
-    def html(self) -> str:
-        """It as HTML, with every cell escaped."""
-        left = ' style="text-align:left;vertical-align:top"'
-        caption = f"<caption{left}><b>{escape(self.title)}</b></caption>" if self.title else ""
-        names = "".join(f"<th{left}>{escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f"<th{left}>{escape(cell)}</th>"
-                if number == 0 and not self.columns
-                else f"<td{left}>{escape(cell)}</td>"
-                for number, cell in enumerate(row)
-            )
-            + "</tr>"
-            for row in self.rows
-        )
-        notes = "".join(f"<p>{NOTE} {escape(words)}</p>" for words in self.notes)
-        return f"<table>{caption}{f'<tr>{names}</tr>' if names else ''}{body}</table>{notes}"
-
 
 class Displayable:
     """A result that shows itself: as tables on a terminal and in a notebook, and as JSON."""
@@ -211,10 +178,24 @@ class Displayable:
             one.print(console)
 
     def __repr__(self) -> str:
-        return as_text(self.print)
+        return self._text(terminal=False)
 
     def _repr_html_(self) -> str:
-        return "".join(one.html() for one in self._tables())
+        return f"<pre>{escape(self._text(terminal=True))}</pre>"
+
+    def _text(self, *, terminal: bool) -> str:
+        """What it prints in a pipe, or on a terminal of a page's width, where prose wraps."""
+        stream = io.StringIO()
+        self.print(
+            Console(
+                file=stream,
+                width=PAGE,
+                force_terminal=terminal,
+                force_jupyter=False,
+                color_system=None,
+            )
+        )
+        return stream.getvalue().rstrip("\n")
 
 
 def _lines(console: Console, value: str, indent: int) -> list[str]:

@@ -68,7 +68,7 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
     assert [round(one["epsilon"]) for one in found.releases] == [2, 8]
     assert 0 < found.releases[0]["share"] < found.releases[1]["share"] < 1
     assert [one["utility"]["value"] for one in internal.releases] == [0.4, 0.7]
-    for said in (repr(internal), internal._repr_html_()):
+    for said in (repr(internal), " ".join(internal._repr_html_().split())):
         assert "a query on the data" in said
         assert "0.400 [0.300, 0.500]" in said
         assert "(internal)" in said

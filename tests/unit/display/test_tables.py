@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from privsyn.display.tables import as_text, note
+from privsyn.display.tables import note
 
 WORDS = (
     "a release at delta=1e-05 costs more of the account than its epsilon says: the account's "
@@ -34,4 +34,6 @@ def test_a_note_breaks_between_words_and_goes_on_below_itself():
 
 
 def test_a_note_is_one_line_in_a_pipe():
-    assert as_text(lambda console: note(console, WORDS)) == f"note: {WORDS}"
+    console = Console(file=io.StringIO(), width=80)
+    note(console, WORDS)
+    assert printed(console) == [f"note: {WORDS}"]
