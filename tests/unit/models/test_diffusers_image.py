@@ -114,30 +114,6 @@ def test_a_variation_leaves_what_the_noise_of_its_degree_leaves() -> None:
         assert (made.mean() - mean) / (200 - mean) == pytest.approx(left, abs=0.05)
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 11])
-def test_count_size_and_mode(count: int, labeled: Path, colors: Path) -> None:
-    for folder, label, shape in ((labeled, "dog", (8, 8)), (colors, None, (8, 8, 3))):
-        images = load(folder, image_steps=2).random(count, label)
-        assert [(image.shape, image.dtype) for image in images] == [(shape, np.uint8)] * count
-
-
-def test_variations_keep_order(labeled: Path) -> None:
-    model = load(labeled, image_steps=50)
-    images = [np.full((8, 8), level, np.uint8) for level in range(20, 240, 20)]
-    varied = model.vary(images, "cat", 0.02)
-    assert [int(np.argmin([abs(v.mean() - i.mean()) for i in images])) for v in varied] == list(
-        range(len(images))
-    )
-
-
-def test_degree_0_gives_the_sample_back_and_degree_1_a_fresh_one(labeled: Path) -> None:
-    image = np.arange(64, dtype=np.uint8).reshape(8, 8)
-    same = load(labeled).vary([image], "dog", 0.0)[0]
-    assert np.array_equal(same, image)
-    assert same is not image
-    assert np.array_equal(load(labeled).vary([image], "dog", 1.0), load(labeled).random(1, "dog"))
-
-
 def test_labels_are_the_folder_s(labeled: Path, colors: Path) -> None:
     model = load(labeled)
     for call in (lambda: model.random(1, "cow"), lambda: model.vary(model.random(1, None), "7", 1)):

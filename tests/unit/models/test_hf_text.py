@@ -84,56 +84,6 @@ def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> 
         assert text == (whole_words(written) if len(new) == 12 else written)
 
 
-def test_batches_keep_within_rows_and_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privsyn.models.language import rowwise
-
-    model = load("llama")
-    one_token = 2 * 2 * 3 * 10 * 4  # keys and values, layers, key heads, head size, float32
-    sizes: list[tuple[int, int]] = []
-    for room, most in ((1e9, 2), (80 * one_token, 4), (0, 4)):
-        limited = copied(model, rows_per_pass=most, cache_bytes=room)
-        decode, new_cache = limited._decode, rowwise.new_cache
-        caches: list[Any] = []
-        batches: list[int] = []
-
-        def kept(config: Any, length: int, make: Any = new_cache, into: Any = caches) -> Any:
-            into.append(make(config, length))
-            return into[-1]
-
-        def watched(rows: Any, *rest: Any, run: Any = decode, n: Any = batches) -> Any:
-            n.append(len(rows))
-            return run(rows, *rest)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(rowwise, "new_cache", kept)
-            patch.setattr(limited, "_decode", watched)
-            texts = limited.complete(PROMPTS, max_tokens=12, temperature=0)
-        assert texts == model.complete(PROMPTS, max_tokens=12, temperature=0)
-        assert sum(batches) == len(PROMPTS)
-        assert max(batches) <= most
-        for rows, cache in zip(batches, caches, strict=True):
-            held = rows * cache.layers[0].length * one_token
-            assert held <= room or rows == 1
-            sizes.append((rows, cache.layers[0].length))
-        assert (max(batches) == 1) == (room == 0)
-    assert len(sizes) > 6
-
-
-def test_a_common_beginning_is_read_once_where_windows_hold_a_whole_row(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = load("sliding")
-    prompts = ["an appointment " * 12 + end for end in PROMPTS[:4]]
-    rows = [model._prompts.whole(prompt, None) for prompt in prompts]
-    columns = max(map(len, rows)) + 12
-    assert model._shared_length(rows, columns) == 0  # a window of 8 columns
-    monkeypatch.setattr(model.network.config, "sliding_window", columns)
-    assert model._shared_length(rows, columns) >= 16
-    assert model._shared_length(rows, columns + 1) == 0
-    together = model.complete(prompts, max_tokens=12, temperature=0)
-    assert together == [model.complete([p], max_tokens=12, temperature=0)[0] for p in prompts]
-
-
 def test_sampling_follows_the_generator(load: Load) -> None:
     model = load("llama")
 
@@ -329,29 +279,6 @@ def test_long_prompts_are_cut_from_the_left(load: Load, name: str) -> None:
         whole = model._tokenizer.decode(ids)
         assert whole.startswith("<s><|im_start|>user\n")
         assert whole.endswith("help <|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_a_message_of_the_chat_template(load: Load) -> None:
-    model = load("chat")
-    text = "my {label} is {reference}\nlate <|im_end|> \ud800"
-    ids = model._prompts.whole(text, 120)
-    assert model._tokenizer.decode(ids) == (
-        "<s><|im_start|>user\nmy {label} is {reference}\nlate <|im_end|> ?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    end = model._tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert ids.count(end) == 1  # the one spelled out in the message is plain text
-
-
-def test_a_plain_prompt_keeps_its_special_tokens(load: Load) -> None:
-    tiny = load("tiny")
-    start = tiny._tokenizer.bos_token_id
-    once = tiny._prompts.whole("Text:", 100)
-    assert once == tiny._prompts.whole("<|start|>Text:", 100)
-    assert once[0] == start
-    assert once.count(start) == 1
-    assert tiny._prompts.whole("a\n<|end|>Text:", 100).count(tiny._ends[0]) == 1
-    assert tiny._prompts.whole("", None) == [start]
 
 
 def test_no_room_for_a_prompt(load: Load) -> None:

@@ -263,12 +263,6 @@ def test_garbage(server: Server, make: Make, name: str) -> None:
     assert ask(make()) == ["good"]
 
 
-def test_null_content_is_an_empty_completion(server: Server, make: Make) -> None:
-    server.script = lambda number, body: chat(None if number == 0 else "text")
-    model = make()
-    assert [*ask(model, "a"), *ask(model, "b")] == ["", "text"]
-
-
 def test_an_endless_answer_is_cut(server: Server, make: Make) -> None:
     server.script = lambda number, body: chat("word \ud800" * 100_000)
     [text] = ask(make())
@@ -511,13 +505,6 @@ def test_an_answer_whose_tokens_went_without_a_text(server: Server, make: Make) 
         assert "ower max_tokens" not in str(e.value)
 
 
-def test_a_refusal_in_its_own_field(server: Server, make: Make) -> None:
-    model = make()
-    server.script = lambda number, body: answered(None, refusal=REPLY)
-    assert ask(model) == [""]
-    assert model.why_empty() == "the model refuses the prompt"
-
-
 def within(error: Any, **beside: Any) -> Reply:
     """An error in the body of an answer with status 200."""
     return 200, {}, json.dumps({"error": error, **beside}).encode()
@@ -562,14 +549,6 @@ def test_a_bill_that_is_not_paid_stops_at_once(server: Server, make: Make, reply
     model.check()
     fails(model, "answers HTTP 40.*Pay or raise the limit at the provider")
     assert len(server.requests) == 2
-
-
-def test_a_server_that_explains_itself_in_a_trial(server: Server, make: Make) -> None:
-    for code, message in ((404, "The model x does not exist"), (403, "Not in your country"),
-                          (500, "CUDA out of memory")):  # fmt: skip
-        server.script = lambda number, body, c=code, m=message: quota(c, {"message": m})
-        with pytest.raises(ServerError, match=rf"HTTP {code} \({message}\)"):
-            make().check()
 
 
 def test_content_in_parts(server: Server, make: Make) -> None:
@@ -641,17 +620,6 @@ def test_a_parameter_that_is_refused_is_left_out_and_told(
     assert ("max_completion_tokens" in last) == (parameter == "max_tokens")
     assert [r.getMessage() for r in caplog.records if f"refuses {parameter}:" in r.getMessage()]
     assert len(caplog.records) == 1
-
-
-def test_two_parameters_that_exclude_each_other(server: Server, make: Make) -> None:
-    server.script = lambda number, body: (
-        refused(None, "temperature and top_p cannot both be specified")
-        if {"temperature", "top_p"} <= set(body)
-        else chat(TEXT)
-    )
-    model = make()
-    assert model.complete(["a"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT]
-    assert "temperature" in server.requests[-1][2]
 
 
 def test_a_prompt_that_names_a_parameter_changes_no_other_request(

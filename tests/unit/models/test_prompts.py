@@ -108,18 +108,6 @@ def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Enc
         prompts.length(long, ["a"])
 
 
-@pytest.mark.parametrize("head", ["{label}\n", "Label: {label}\n", "{label} "])
-def test_a_prompt_may_begin_with_the_label(encoder: Encoders, head: str) -> None:
-    """Its tokenizer adds no BOS: without the label nothing stands before the reference."""
-    _, prompts = encoder("tiny")
-    template = PromptTemplate(head + "{reference}\n" + head + "Go:", head + "Go:")
-    assert prompts.length(template, ["Billing"]) < prompts.length(template)
-    assert prompts.shared_tokens(template, ["Billing"]) == []
-    assert prompts.private(template, "Billing")[0]
-    with pytest.raises(ModelError, match="empty before its first token"):
-        prompts.length(template, [None])
-
-
 def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
     tokenizer, prompts = encoder("llama")
     before, _, after = prompts.private(PLAIN, None)
