@@ -373,12 +373,11 @@ class _Evolution(Generic[T]):
     ) -> list[NDArray[np.int64]]:
         """Noisy votes above the threshold, (candidates,) for each label [E4]."""
         self._steps.next()
-        exact = partial(self._private.votes, vectors)
-        noisy = self._draw.journal.draw_array(
-            f"votes/{t}",
-            partial(_noisy, self._mechanism, exact, self._draw.noise),
-            sum(map(len, population)),
-        )
+
+        def draw() -> NDArray[np.int64]:  # the exact histogram is never stored
+            return self._mechanism.histogram.draw(self._private.votes(vectors), self._draw.noise)
+
+        noisy = self._draw.journal.draw_array(f"votes/{t}", draw, sum(map(len, population)))
         ends = np.cumsum([len(group) for group in population])[:-1]
         threshold = round(self._mechanism.threshold * LATTICE)
         return np.split(np.maximum(noisy - threshold, 0), ends)
@@ -410,15 +409,6 @@ class _Evolution(Generic[T]):
         ]
         with self._steps.together(times * sum(self._sizes)):
             return _population(self._kind, self._draw.journal, f"population/{t + 1}", makes)
-
-
-def _noisy(
-    mechanism: PrivateEvolutionMechanism,
-    exact: Callable[[], NDArray[np.int64]],
-    noise: NoiseSource,
-) -> NDArray[np.int64]:
-    """A noisy histogram, shape (bins,). The exact one is never stored."""
-    return mechanism.histogram.draw(exact(), noise)
 
 
 def _figures(
