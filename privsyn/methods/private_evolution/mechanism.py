@@ -180,14 +180,14 @@ def _compose(
     histogram: DiscreteGaussian, tables: Sequence[DiscreteGaussian | None], count: int
 ) -> Event:
     """The event of a run."""
-    # Every round is one histogram on the same records: they compose.
+    # Every round is one histogram on the same records: all are charged [E2].
     votes = replace(histogram.event, count=count)
     before = tuple(table.event for table in tables if table is not None)
     return Composed((*before, votes)) if before else votes
 
 
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
-    """Records to release per label."""
+    """Records to release per label: public [E8]."""
     where = "methods.private_evolution"
     return label_choice.sizes(where, labels, cfg.population, cfg.label_split)
 
