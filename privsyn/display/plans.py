@@ -181,7 +181,7 @@ def _approvals(plan: Plan, account: Preview, terms: Terms) -> str:
     steps = []
     # A release that is reserved already was approved or needed no approval: it is not asked again.
     above = terms.approvals.spend_above
-    request = ReleaseRequest(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    request = ReleaseRequest(plan.method, plan.epsilon, plan.delta)
     judged = request.at_price_of(plan.privacy_event(), account.balance.cap.delta).epsilon
     if account.entry is None and above is not None and judged > above:
         steps.append(f"its cost is reserved (epsilon above {above:g})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -339,24 +339,17 @@ def matching(connection: Connection, spec: AccountSpec) -> Row | None:
 
 def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
     """Refuse a spec that is not the account's, naming the first setting that differs."""
-    for item in fields(AccountSpec):
-        value, fixed = getattr(spec, item.name), getattr(opened, item.name)
-        # Fields that do not compare (split, terms) may differ: the account keeps or tightens them.
-        if value == fixed or not item.compare:
-            continue
-        if item.name == "unit_column":
-            value, fixed = value or "null", fixed or "null"
-            raise AccountMismatch(
-                f"dataset.unit={value}: account {opened.name} was opened with "
-                f"dataset.unit={fixed}. Another column is another unit, and the cap would hold for "
-                "neither.",
-                hint=f"Set dataset.unit back to {fixed}, and call the column that in the file.",
-            )
-        raise AccountMismatch(
-            f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
-            "which is fixed for its life.",
-            hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+    # Terms may become stricter, and an account keeps the split it was opened with.
+    for name, setting in SETTINGS.items():
+        value, fixed = (
+            "null" if one is None else one for one in (getattr(spec, name), getattr(opened, name))
         )
+        if value != fixed:
+            raise AccountMismatch(
+                f"{setting}={value}: account {opened.name} was opened with {setting}={fixed}, "
+                "which is fixed for its life.",
+                hint=f"Set {setting} back to {fixed}.",
+            )
 
 
 def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:

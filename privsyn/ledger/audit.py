@@ -332,7 +332,7 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
     digest = cost_digest(row.account, release, body["method"], body["event"], guarantee)
     asker = (body.get("by") or {}).get("user")
     try:
-        spec.terms.refuse(row.account, f"release {release}", request)
+        spec.refuse(f"release {release}", request)
         of_spend(history.decisions.get(release, []), spec.terms, request, digest, release, asker)
     except BudgetError as error:
         _fail(row, error.message.rstrip("."))

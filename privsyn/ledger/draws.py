@@ -69,19 +69,9 @@ class DrawRows:
         """
         with self._connection.write() as connection:
             self._check(connection)
-            connection.execute(
-                sa.insert(schema.draws),
-                [
-                    {
-                        "release_id": self._lease.release_id,
-                        "part": self._lease.part,
-                        "number": number + place,
-                        "token": self._lease.token,
-                        "body": body,
-                    }
-                    for place, body in enumerate(bodies)
-                ],
-            )
+            lease = {name: getattr(self._lease, name) for name in ("release_id", "part", "token")}
+            rows = [lease | {"number": n, "body": body} for n, body in enumerate(bodies, number)]
+            connection.execute(sa.insert(schema.draws), rows)
 
     def close(self) -> None:
         """Close the connection."""

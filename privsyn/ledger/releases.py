@@ -130,7 +130,7 @@ class Releases:
                     raise paid_before(release_id, earlier)
                 wish = ReleaseRequest.of(spec, event, method, guarantee)
                 # The order of messages: rules of the account before its balance.
-                spec.terms.refuse(account, f"release {release_id}", wish)
+                spec.refuse(f"release {release_id}", wish)
                 now = self._database.clock()
                 releases = entries.entries_of(connection, account)
                 late = chain.behind(connection, now)

@@ -47,8 +47,6 @@ class ReleaseRequest:
         method: Name of the method.
         epsilon: Of the release alone, as ``at_price_of``.
         delta: Of the release alone.
-        adjacency: The account's.
-        unit: The account's.
         internal_metrics: Whether it is to be measured beside held-out records.
         amplified: Whether its cost counts on the secret draw of buckets.
         at: The account's delta, where ``epsilon`` is at that and not at the release's own.
@@ -57,8 +55,6 @@ class ReleaseRequest:
     method: str
     epsilon: float
     delta: float
-    adjacency: str
-    unit: str
     internal_metrics: bool = False
     amplified: bool = False
     at: float | None = None
@@ -68,14 +64,8 @@ class ReleaseRequest:
         cls, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee
     ) -> ReleaseRequest:
         """What a release asks of an account, at no less than the price of its event."""
-        request = cls(
-            method,
-            guarantee.epsilon,
-            guarantee.delta,
-            spec.adjacency,
-            spec.unit,
-            amplified=is_amplified(event),
-        )
+        amplified = is_amplified(event)
+        request = cls(method, guarantee.epsilon, guarantee.delta, amplified=amplified)
         return request.at_price_of(event, spec.delta) if spec.terms.limits_epsilon else request
 
     def at_price_of(self, event: Event, delta: float) -> ReleaseRequest:
@@ -141,8 +131,8 @@ class Terms(PolicyConfig):
         rules = (self.epsilon, self.period, self.approvals.spend_above)
         return any(rule is not None for rule in rules)
 
-    def broken_by(self, request: ReleaseRequest) -> list[str]:
-        """Every rule that a release breaks: value, limit, next step."""
+    def broken_by(self, request: ReleaseRequest, adjacency: str, unit: str) -> list[str]:
+        """Every rule that a release of an account breaks: value, limit, next step."""
         at = ""
         if request.at is not None:
             at = f", at account.delta={request.at:g} and not privacy.delta={request.delta:g},"
@@ -162,8 +152,8 @@ class Terms(PolicyConfig):
         )
         choices = (
             ("method", request.method, self.methods),
-            ("account.adjacency", request.adjacency, self.adjacencies),
-            ("account.unit", request.unit, self.units),
+            ("account.adjacency", adjacency, self.adjacencies),
+            ("account.unit", unit, self.units),
         )
         broken = [
             f"{what} is above {most:g}{note}: lower it to {most:g} or less"
@@ -186,20 +176,6 @@ class Terms(PolicyConfig):
                 "account.amplification=false"
             )
         return broken
-
-    def refuse(self, account: str, release: str, request: ReleaseRequest) -> None:
-        """Refuse a release that breaks a rule.
-
-        Raises:
-            PolicyBroken: Names all of them.
-        """
-        broken = self.broken_by(request)
-        if broken:
-            raise PolicyBroken(
-                f"account {account} ({self.source}) does not allow {release}: {'; '.join(broken)}.",
-                broken=tuple(broken),
-                hint="Nothing was spent.",
-            )
 
     def laxer_than(self, other: Terms) -> list[str]:
         """Every rule of ``other`` that is weaker here, or missing."""
@@ -326,6 +302,21 @@ class AccountSpec:
     rooms: Rooms = NO_ROOMS
     split: Split | None = field(default=None, compare=False)
     terms: Terms = field(default=NONE, compare=False)
+
+    def refuse(self, release: str, request: ReleaseRequest) -> None:
+        """Refuse a release that breaks a rule of the terms.
+
+        Raises:
+            PolicyBroken: Names all of them.
+        """
+        broken = self.terms.broken_by(request, self.adjacency, self.unit)
+        if broken:
+            raise PolicyBroken(
+                f"account {self.name} ({self.terms.source}) does not allow {release}: "
+                f"{'; '.join(broken)}.",
+                broken=tuple(broken),
+                hint="Nothing was spent.",
+            )
 
     @classmethod
     def of(cls, config: Config, terms: Terms = NONE) -> AccountSpec:

@@ -101,11 +101,9 @@ def plan(
         method_name,
         config.privacy.epsilon,
         config.privacy.delta,
-        config.account.adjacency.value,
-        config.account.unit,
         internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
     )
-    ctx.account.terms.refuse(config.account.name, f"a release of {method_name}", request)
+    ctx.account.refuse(f"a release of {method_name}", request)
     price = _price(ctx, method, settings, derived)
     mechanism, cost = price.mechanism, price.cost
     account = _admit(ctx, request, price, open_account=open_account)
@@ -182,7 +180,7 @@ def _admit(
     config, spec, of_which = ctx.config, ctx.account, f"a release of {request.method}"
     if spec.terms.limits_epsilon and price.cost.delta > config.account.delta:
         at_cap = request.at_price_of(price.event, config.account.delta)
-        spec.terms.refuse(config.account.name, of_which, at_cap)
+        spec.refuse(of_which, at_cap)
     if not open_account:
         return ctx.find_account()
     ctx.ledger.accounts.check_first_release(spec, price.event, price.cost, f"of {request.method}")

@@ -130,14 +130,6 @@ def test_how_many_releases_of_epsilon_1_fit(kind: str, split: Split, least: dict
     assert one.copies([], one.charge(event)) == 1
 
 
-def test_rare_samples_are_not_refused():
-    """At rate .001 the Renyi filter of a cap of 3 admits none of epsilon 1."""
-    event = SampledGaussian(0.001, calibrate_noise(0.001, 3000), 3000)
-    cap = Cap.of(3.0, DELTA, TRAINED)
-    assert not Cap.of(3.0, DELTA, Split(1, 0, 0)).admits([cap.charge(event)], cap.charge(event))
-    assert cap.fits([cap.charge(event)] * 20, cap.charge(event))
-
-
 def calibrate_noise(rate: float, steps: int) -> float:
     def event(sigma: float) -> Event:
         return SampledGaussian(rate, sigma, steps)

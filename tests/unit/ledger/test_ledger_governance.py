@@ -226,7 +226,7 @@ def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
 def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) -> None:
     lite.accounts.open(held(epsilon=0.5))
     with monkeypatch.context() as patched:
-        patched.setattr(Terms, "refuse", lambda *_: None)
+        patched.setattr(AccountSpec, "refuse", lambda *_: None)
         ask(lite, "r1", LARGE, delta=0.3)
     with pytest.raises(VerificationError, match="does not allow release r1"):
         lite.verify()

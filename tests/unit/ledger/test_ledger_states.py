@@ -96,28 +96,6 @@ def test_an_unknown_release_is_named(lite: Ledger, call: str) -> None:
         lite.releases.reserve("other", "r", Pure(1.0), method="toy", guarantee=Guarantee(1.0, 0.0))
 
 
-def test_a_life(ledger: Ledger, clock: Clock) -> None:
-    ledger.accounts.open(RENYI)
-    entry = reserve(ledger, "r", ZCDP(0.02, count=2))
-    assert entry.loss == pytest.approx(0.04 * ledger.accounts.balance("clinic").order)
-    assert entry.guarantee == Guarantee(1.0, 1e-6)
-    clock.pass_(hours=1)
-    ledger.releases.begin("r", "/s", "n")
-    clock.pass_(hours=1)
-    last = ledger.releases.commit("r", A, B)
-    assert last.number == entry.number
-    assert last.reserved_at == entry.reserved_at
-    assert last.changed_at == clock.now
-    assert (last.artifact_sha256, last.certificate_sha256) == (A, B)
-    assert last.loss == entry.loss
-    steps = ledger.history("r")
-    assert [step.change for step in steps] == ["RESERVED", "BEGUN", "COMMITTED"]
-    assert [step.seq for step in steps] == [2, 3, 4]
-    assert entry.number == 1
-    assert ledger.history()[0].change == "OPENED"
-    assert "nonce" not in last.as_dict()
-
-
 def test_a_void_release_gives_back_once_and_is_charged_anew(ledger: Ledger, clock: Clock) -> None:
     ledger.accounts.open(PURE)
     first = reserve(ledger, "r", Pure(2.0))
