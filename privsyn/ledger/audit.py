@@ -79,14 +79,8 @@ def verify(connection: Connection) -> LedgerAudit:
         VerificationError: Names the first row that does not agree.
     """
     history = _check(connection, None, costs=True)
-    return LedgerAudit(
-        rows=history.seq,
-        accounts=len(history.accounts),
-        entries=len(history.entries),
-        head=history.head,
-        late=history.late,
-        behind=history.behind,
-    )
+    accounts, entries = len(history.accounts), len(history.entries)
+    return LedgerAudit(history.seq, accounts, entries, history.head, history.late, history.behind)
 
 
 def check_account(connection: Connection, name: str | None) -> None:

@@ -140,15 +140,14 @@ class Terms(PolicyConfig):
         by_size = f" = account.public_size={self.public_size} ** -{self.delta_exponent or 0:g}"
         why = "" if delta == self.delta else by_size
         window, days = (self.period.epsilon, self.period.days) if self.period else (None, 0)
+        one, many = (
+            "the most that one release may ask",
+            f"the most for all releases of any {days} days",
+        )
         ceilings = (
-            (epsilon, request.epsilon, self.epsilon, ", the most that one release may ask"),
-            (
-                f"privacy.delta={request.delta:g}",
-                request.delta,
-                delta,
-                f"{why}, the most that one release may ask",
-            ),
-            (epsilon, request.epsilon, window, f", the most for all releases of any {days} days"),
+            (epsilon, request.epsilon, self.epsilon, f", {one}"),
+            (f"privacy.delta={request.delta:g}", request.delta, delta, f"{why}, {one}"),
+            (epsilon, request.epsilon, window, f", {many}"),
         )
         choices = (
             ("method", request.method, self.methods),
