@@ -378,7 +378,12 @@ class DvcPublisher:
             for name in SEALED_FILES
             if (release_dir / name).is_file()
         }
-        content["meta"]["account"] = _account(release_dir)
+        # The account that paid: with it a ledger that lost the release is noticed elsewhere.
+        content["meta"]["account"] = None
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            sealed = read_json(release_dir / layout.CERTIFICATE)
+            if "derived" not in sealed:
+                content["meta"]["account"] = str(sealed["plan"]["account"])
         with atomic_file(pointer, mode=0o644) as stream:
             stream.write(yaml.safe_dump(content, sort_keys=False).encode())
         return self.revision(release_dir.name)
@@ -438,15 +443,6 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
             f"{pointer} is not a pointer file of DVC.", hint="Restore it with git checkout."
         ) from None
     return dict(content)
-
-
-def _account(release_dir: Path) -> str | None:
-    """The account that paid; with it a ledger that lost the release can be noticed elsewhere."""
-    try:
-        sealed = read_json(release_dir / layout.CERTIFICATE)
-        return None if "derived" in sealed else str(sealed["plan"]["account"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
 
 
 def _day(release_dir: Path) -> datetime:

@@ -59,21 +59,15 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
         # The file's name alone: a path would show where the release is stored.
         source=f'{{"uri": "{layout.ARTIFACT}"}}',
     )
-    tags = [InputTag("mlflow.data.context", context)]
-    client.log_inputs(run, [DatasetInput(dataset, tags)])
-    for name, value in _tags(facts).items():
-        client.set_tag(run, name, value)
-    return facts.name
-
-
-def _tags(facts: ReleaseFacts) -> dict[str, str]:
-    """Tags of a release for a user's run: public facts from its certificate."""
-    plan = facts.plan
-    return {
-        "privsyn.release_id": facts.name,
-        "privsyn.class": facts.kind,
-        "privsyn.epsilon": repr(plan.epsilon),
-        "privsyn.delta": repr(plan.delta),
-        "privsyn.unit": plan.unit,
-        "privsyn.certificate_sha256": facts.certificate_sha256,
+    client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+    tags = {
+        "release_id": facts.name,
+        "class": facts.kind,
+        "epsilon": repr(facts.plan.epsilon),
+        "delta": repr(facts.plan.delta),
+        "unit": facts.plan.unit,
+        "certificate_sha256": facts.certificate_sha256,
     }
+    for name, value in tags.items():
+        client.set_tag(run, f"privsyn.{name}", value)
+    return facts.name

@@ -53,7 +53,10 @@ class Question:
     @property
     def page(self) -> str:
         """The facts as Markdown."""
-        rows = "\n".join(f"| {key} | {_cell(value)} |" for key, value in self.facts.items())
+        cells = {
+            key: " ".join(text.split()).replace("|", "\\|") for key, text in self.facts.items()
+        }
+        rows = "\n".join(f"| {key} | {value} |" for key, value in cells.items())
         return f"| | |\n|---|---|\n{rows}"
 
 
@@ -260,7 +263,3 @@ def suite_text(folder: Path) -> str:
     except (OSError, ValueError, LookupError, TypeError):
         return "not run"
     return f"{verdict}, {passed} of {len(checks)} format checks"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

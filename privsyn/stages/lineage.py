@@ -46,22 +46,16 @@ def trace_stage(
         stage: Name of the stage, and of its run.
         shard: Parallel shards have runs of their own, with the number behind the name.
     """
-    if _is_done(ctx, release_id, stage):
+    if stage in ("partition", "train", "generate", "certify"):
+        done = ctx.ledger.releases.get(release_id).state is State.COMMITTED
+    else:  # these have something to do until it is published
+        done = ctx.workspace.pointer(release_id).is_file()
+    if done:
         yield
         return
     name = stage if shard is None else f"{stage}-{shard}"
     with ctx.tracker.stage_run(release_id, name):
         yield
-
-
-DRAWING = ("partition", "train", "generate", "certify")
-"""Stages with nothing left to do once a release is committed; the others once it is published."""
-
-
-def _is_done(ctx: Context, release_id: str, stage: str) -> bool:
-    if stage in DRAWING:
-        return ctx.ledger.releases.get(release_id).state is State.COMMITTED
-    return ctx.workspace.pointer(release_id).is_file()
 
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:

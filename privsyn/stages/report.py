@@ -69,6 +69,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     release = open_plan(ctx, plan)
     measured = _read_evaluation(ctx, plan.id)
     texts = release.modality.name == Texts.name
+    lies = ctx.workspace.locate(plan.id)  # else there are as many rows as it may hold at most
     about = Availability(
         texts=texts,
         held_out=release.source.has_holdout,
@@ -76,7 +77,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         models=ctx.config.evaluate.models,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
-        rows=_rows(ctx, plan),
+        rows=plan.rows if lies is None else ReleaseFacts.read(lies).rows,
         encoder=why_no_judge(ctx, plan) if texts else why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
         failed=failures_text(measured),
@@ -105,12 +106,6 @@ def _levers(release: OpenPlan) -> str:
             f"{suited.settings} of {where} suit; set these by public numbers alone)"
         )
     return f"{release.method.tuning_hint} ({where})"
-
-
-def _rows(ctx: Context, plan: Plan) -> int:
-    """Records of a release; where it is not here, how many it may hold at most."""
-    folder = ctx.workspace.locate(plan.id)
-    return plan.rows if folder is None else ReleaseFacts.read(folder).rows
 
 
 def _proportions(where: str, settings: Any) -> str:

@@ -192,13 +192,9 @@ def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
             f"{folder.name} lies in quarantine: its records are not handed out.",
             hint="It waits for its disclosure audit (evaluate), or is held back by it.",
         )
-    if ctx is not None and _lies_in(ctx, folder):
+    here = None if ctx is None else ctx.workspace.locate(folder.name)
+    if ctx is not None and here is not None and here.resolve() == folder.resolve():
         refuse_to_hand_out(ctx, ReleaseFacts.read(folder).release_id)
-
-
-def _lies_in(ctx: Context, folder: Path) -> bool:
-    here = ctx.workspace.locate(folder.name)
-    return here is not None and here.resolve() == folder.resolve()
 
 
 def copy_reports(ctx: Context, method: str, folder: Path) -> None:
