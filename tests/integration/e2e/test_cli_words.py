@@ -13,7 +13,6 @@ from rich.console import Console
 from privsyn import cli
 from privsyn.cli.commands import COMMANDS as SUMMARIES
 from privsyn.cli.commands import loaded
-from privsyn.cli.options import known_here
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
 from privsyn.stages.plan import plan
@@ -69,27 +68,6 @@ COMMANDS = (
     ("sample-data", "--rows", "20"),
     ("sample-data", "--images"),
 )
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_ids_paths_and_commands_are_whole_at_80_columns_and_in_a_pipe(released, say, command):
-    project, name = released
-    command = [word.format(id=name) for word in command]
-    printed = {
-        "wide": say(project, *command, width=10_000),
-        "narrow": say(project, *command, width=80),
-        "narrower": say(project, *command, width=20),
-        "pipe": say(project, *command, width=80, terminal=False),
-    }
-    assert {code for code, *_ in printed.values()} == {0}, printed["wide"]
-    whole = printed["wide"][1]
-    for kind, (_, text, _) in printed.items():
-        assert text.split() == whole.split(), kind  # no word is cut, whatever was wrapped
-    lines = {line.strip() for line in printed["narrow"][1].splitlines()}
-    for line in whole.splitlines():
-        said = line.split("  ")[-1]
-        if said.startswith(("privsyn ", "dvc ", "git ", "head ", "xdg-open ", "mlflow ")):
-            assert any(other.endswith(said) for other in lines), said
 
 
 def test_a_stage_takes_the_id_of_a_release_that_is_here(released, say, tmp_path):
@@ -185,12 +163,6 @@ def test_plan_and_ledger_count_in_one_unit(released, say):
     [account] = json.loads(say(project, "ledger", "show", "--json")[1])
     for key in ("order", "budget", "spent", "left", "left_epsilon", "share"):
         assert planned[key] == account["balance"][key], key
-
-
-def test_the_shell_completes_methods_and_releases(released, monkeypatch):
-    project, name = released
-    monkeypatch.chdir(project.root)
-    assert name in known_here()
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,6 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
     assert "utility" not in json.dumps(found.as_json())
 
 
-def test_what_is_not_measured_is_said_to_be_so(project, tmp_path):
-    bare = project.copy(tmp_path / "copy")
-    shutil.rmtree(bare.root / ".privsyn/internal")
-    assert "not measured" in repr(compare(bare.context(), internal=True))
-
-
 def test_only_releases_of_one_dataset_that_passed_are_compared(project, folder, tmp_path):
     ctx = project.context()
     with pytest.raises(DataError, match="is not here"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 from tests.noise import SeededNoise
@@ -218,23 +216,6 @@ def test_images_of_another_size_stay_in_quarantine(project):
     quarantine = ctx.workspace.quarantine(planned.id)
     assert (quarantine / "images" / "000000.png").is_file()
     assert failed(quarantine, ctx.ledger) == {}
-
-
-@pytest.mark.parametrize(("side", "shown"), [(SIZE, True), (9, False)])
-def test_mlflow_shows_exhibits_of_what_passed_alone(project, tmp_path, side, shown):
-    tracker = MlflowTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "images", tmp_path / "artifacts")
-    ctx = project.context(f"methods.tiny_images.side={side}", tracker=tracker)
-    planned, _ = release(ctx)
-
-    def exhibits():
-        run = tracker.release_run(planned.id)
-        return [item.path for item in tracker._client.list_artifacts(run, "exhibits")]
-
-    assert exhibits() == []
-    with nullcontext() if shown else pytest.raises(ValidationFailed):
-        validate(ctx, planned)
-    expected = ["exhibits/round-00.png", "exhibits/rounds.csv"] if shown else []
-    assert exhibits() == expected
 
 
 def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):

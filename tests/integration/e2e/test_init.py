@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import typer
-import yaml
 
 from privsyn import cli
 from privsyn.api import new_project
-from privsyn.api.new_project import label_list, likely, word_of, yaml_of
+from privsyn.api.new_project import word_of
 from privsyn.cli import project
 from privsyn.config import load_config
 from privsyn.errors import ConfigError, PrivsynError
@@ -117,17 +115,6 @@ def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
     assert config.dataset.labels == ("Bug", "Praise")
     assert config.account.unit == "client"
     assert CANARY not in " ".join(asked)
-
-
-def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets, tmp_path):
-    answers = {"column 'nosuch'": "body", "holds the text": "nosuch", "holds the label": "none"}
-    code, _, _, asked = init("--data", str(tickets), "--unit", "customer_id", answers=answers)
-    assert code == 0
-    assert load_config(tmp_path / "params.yaml").dataset.text == "body"
-    wrong = next(question for question in asked if "nosuch" in question)
-    assert "column 'nosuch' (text) is not in" in wrong
-    assert "dataset." not in wrong
-    assert sum("holds the text" in question for question in asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -270,25 +257,6 @@ def test_a_large_model_never_runs_with_the_values_for_small_ones(large, tmp_path
     assert plan(ctx, "invisible_ink").settings["guidance"] == 1
 
 
-def test_what_next_quotes_a_folder_with_spaces(init, tickets, tmp_path):
-    code, out, _, _ = init("a folder 文", *TICKETS)
-    assert code == 0
-    assert f"cd '{tmp_path}/a folder 文'" in out
-    assert f"PRIVSYN_PARAMS='{tmp_path}/a folder 文'/params.yaml" in out
-
-
-@pytest.mark.parametrize("place", ["parts", "parts/2026"])
-def test_a_folder_of_csv_parts_is_a_table(init, tmp_path, place):
-    (tmp_path / place).mkdir(parents=True)
-    for name in ("a.csv", "b.csv", "_SUCCESS"):
-        (tmp_path / place / name).write_text("id,patient,text\n1,p,hello\n")
-    given = ("new", "--data", "parts", "--unit", "patient")
-    code, _, err, _ = init(*given)
-    assert code == 0, err
-    dataset = load_config(tmp_path / "new/params.yaml").dataset
-    assert (dataset.text, dataset.unit, dataset.images) == ("text", "patient", None)
-
-
 def test_a_folder_of_images(init, tmp_path):
     (tmp_path / "scans" / "benign").mkdir(parents=True)
     for name in ("1.png", "listed.csv"):
@@ -429,73 +397,6 @@ def test_files_that_are_there_are_kept(init, tmp_path):
     assert lines[:2] == ["mine", ".venv/"]
     assert ".privsyn/" in lines
     assert len(lines) == len(set(lines))
-
-
-def test_words_of_yaml_are_quoted():
-    for value in (
-        1.25e-7,
-        1e20,
-        "Yes",
-        "null",
-        "1",
-        "a: b",
-        "# c",
-        "2024-01-01",
-        "ü, é",
-        "-",
-        "{x}",
-    ):
-        assert yaml.safe_load(f"x: {yaml_of([value])}")["x"] == [value]
-        assert yaml.safe_load(f"x: {yaml_of(value)}")["x"] == value
-    assert yaml.safe_load(f"x: {yaml_of(1e-6)}")["x"] == 1e-6
-
-
-def test_labels_and_likely_columns():
-    assert label_list('a, "b, c" ,, d') == ("a", "b, c", "d")
-    assert likely(["Uid", "Patient ID", "x"], "unit") == "Patient ID"
-    assert likely(["order_id", "row_id"], "unit") is None
-    assert likely(["A", "Body"], "text") == "Body"
-    assert likely([], "text") is None
-    assert likely(["id", "Category", "text"], "label") == "Category"
-    assert likely(["kindness"], "label") is None
-
-
-@pytest.mark.parametrize(
-    ("question", "wrong", "right", "said"),
-    [
-        ("holds the text", "none", "body", "column 'none'"),
-        ("Which labels", "Bug;Praise", "Bug,Praise", "not ';'"),
-        ("Which labels", ",", "Bug,Praise", "names no label"),
-        ("what is one text", "x" * 201, "a ticket", "of at most 200"),
-        ("one of them called", "a b", "client", "protects=a b must be up to 64 letters"),
-    ],
-)
-def test_an_answer_that_would_not_do_is_asked_for_again(
-    init, tickets, tmp_path, question, wrong, right, said
-):
-    answers = {said: right, question: wrong, "holds the label": "kind", "whose row": "customer_id"}
-    answers.setdefault("Which labels", "Bug,Praise")
-    code, _, err, asked = init("--data", str(tickets), answers=answers)
-    assert code == 0, err
-    assert sum(question in text for text in asked) == 2
-    dataset = load_config(tmp_path / "params.yaml").dataset
-    assert (dataset.text, dataset.labels) == ("body", ("Bug", "Praise"))
-
-
-def test_a_question_that_is_left_is_no_work_to_resume(monkeypatch, capsys, tickets, tmp_path):
-    def leave(*_: object) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["privsyn", "init", "new", "--data", str(tickets)])
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(typer.prompt.__module__ + ".visible_prompt_func", leave)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "privsyn: stopped at a question; run the same command again to answer it."
-    assert not (tmp_path / "new").exists()
 
 
 def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
