@@ -13,17 +13,6 @@ from pydantic_core import CoreSchema, core_schema
 SCHEMES = ("s3", "gs", "az")
 _WILD = re.compile(r"[*?\[]")
 _ONE_SLASH = re.compile(r"(s3a?|gs|az|abfss?|https?):/(?!/)", re.IGNORECASE)
-_AZURE = r"(?P<account>[a-z0-9-]+)\.(blob|dfs)\.core\.windows\.net"
-_USUAL = {
-    rf"(abfs|wasb)s?://(?P<bucket>[\w$-]+)@{_AZURE}": "az",
-    rf"https://{_AZURE}/(?P<bucket>[\w$-]+)": "az",
-    r"https://(?P<bucket>[a-z0-9.-]+)\.s3[a-z0-9.-]*\.amazonaws\.com": "s3",
-    r"https://s3[a-z0-9.-]*\.amazonaws\.com/(?P<bucket>[a-z0-9.-]+)": "s3",
-    r"https://storage\.(googleapis|cloud\.google)\.com/(?P<bucket>[\w.-]+)": "gs",
-    r"s3[an]://(?P<bucket>[a-z0-9.-]+)": "s3",
-    r"gcs://(?P<bucket>[\w.-]+)": "gs",
-}
-"""How clouds and other tools write an address, without a secret -> our scheme."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -46,18 +35,16 @@ class Address(PurePosixPath):
         """
         parts = urlsplit(text)
         scheme = parts.scheme.lower()
-        if ours := our_form(text):
-            raise ValueError(f"this form of address is not known: write {ours}")
-        # First, because this message shows nothing of the text: it may hold a password.
-        if "@" in text or parts.query or parts.fragment:
-            raise ValueError(
-                "an address holds no user, password, version or signature: give credentials in "
-                "the environment, such as AWS_ACCESS_KEY_ID"
-            )
+        # Of the text these two show at most its scheme: it may hold a password.
         if scheme not in SCHEMES:
             raise ValueError(
                 f"records cannot be read from {scheme}:// addresses: name a path of this machine, "
                 f"or an address that begins with {', '.join(f'{known}://' for known in SCHEMES)}"
+            )
+        if "@" in text or parts.query or parts.fragment:
+            raise ValueError(
+                "an address holds no user, password, version or signature: give credentials in "
+                "the environment, such as AWS_ACCESS_KEY_ID"
             )
         names = parts.path.strip("/").split("/")
         if not parts.netloc or _WILD.search(parts.netloc) or ":" in parts.netloc:
@@ -114,19 +101,6 @@ class Address(PurePosixPath):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
         return {"type": "string", "format": "uri"}
-
-
-def our_form(text: str) -> str:
-    """The step for an address in a form of a cloud or another tool; empty for any other text.
-
-    Of what stands behind ``?`` and ``#``, such as a signature, it shows nothing.
-    """
-    for form, scheme in _USUAL.items():
-        if match := re.fullmatch(rf"{form}(?P<key>(/[^@?#]*)?)([?#].*)?", text.strip()):
-            name = match.groupdict().get("account")
-            account = f", and set AZURE_STORAGE_ACCOUNT_NAME={name} in the environment"
-            return f"{scheme}://{match['bucket']}{match['key']}{account if name else ''}"
-    return ""
 
 
 Source = Path | Address

@@ -44,6 +44,12 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, TypeVar
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
+
 from privsyn.data.artifacts import (
     atomic_file,
     check_place,
@@ -102,8 +108,6 @@ class ReleaseKey:
 
     def wrapped(self, by: bytes) -> bytes:
         """This key, encrypted with the deployment's key."""
-        from cryptography.hazmat.primitives.keywrap import aes_key_wrap
-
         # Bound to the release's id: a wrapped key moved to another release does not unwrap.
         return aes_key_wrap(_derive(by, b"", b"wrap " + self.release_id.encode()), self._key)
 
@@ -114,8 +118,6 @@ class ReleaseKey:
         Raises:
             WrongKey: It was wrapped by another key or for another release, or was changed.
         """
-        from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
-
         wrapping = _derive(by, b"", b"wrap " + release_id.encode())
         try:
             return cls(release_id, aes_key_unwrap(wrapping, wrapped))
@@ -124,21 +126,12 @@ class ReleaseKey:
 
     def seal(self, name: str, source: IO[bytes], target: IO[bytes]) -> None:
         """Encrypt a stream as the object of this name, in bounded memory."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         # A fresh key and prefix per object: a nonce is never used twice under one key.
         salt, prefix = secrets.token_bytes(_SALT), secrets.token_bytes(_PREFIX)
         target.write(_MAGIC + salt + prefix)
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
-        segment, number = source.read(SEGMENT_BYTES), 0
-        while True:
-            # One segment ahead: the last one must be marked before it is encrypted.
-            following = source.read(SEGMENT_BYTES)
-            nonce = _segment_nonce(prefix, number, last=not following)
-            target.write(box.encrypt(nonce, segment, bound))
-            if not following:
-                return
-            segment, number = following, number + 1
+        for number, segment, last in _segments(source, SEGMENT_BYTES):
+            target.write(box.encrypt(_segment_nonce(prefix, number, last=last), segment, bound))
 
     def open(self, name: str, source: IO[bytes], target: IO[bytes]) -> None:
         """Decrypt the object of this name to a stream. Use the output only if this returns.
@@ -146,31 +139,21 @@ class ReleaseKey:
         Raises:
             VerificationError: It is another object, was changed or cut off, or has another key.
         """
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         head = source.read(len(_MAGIC) + _SALT + _PREFIX)
         salt, prefix = head[len(_MAGIC) : len(_MAGIC) + _SALT], head[len(_MAGIC) + _SALT :]
         # An object that was cut off within its head.
         if not head.startswith(_MAGIC) or len(prefix) != _PREFIX:
             raise _tampering_error(name)
         box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
-        segment, number = source.read(SEGMENT_BYTES + _TAG), 0
-        while True:
-            following = source.read(SEGMENT_BYTES + _TAG)
-            nonce = _segment_nonce(prefix, number, last=not following)
+        for number, segment, last in _segments(source, SEGMENT_BYTES + _TAG):
+            nonce = _segment_nonce(prefix, number, last=last)
             try:
                 target.write(box.decrypt(nonce, segment, bound))
             except InvalidTag:
                 raise _tampering_error(name) from None
-            if not following:
-                return
-            segment, number = following, number + 1
 
     def seal_entry(self, part: str, number: int, text: bytes) -> bytes:
         """Encrypt an entry of a part's journal. The result is 28 bytes longer than the text."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         nonce = secrets.token_bytes(_NONCE)
         bound = self._bound("entry", part, str(number))
         return nonce + AESGCM(self._part_key(part)).encrypt(nonce, text, bound)
@@ -181,9 +164,6 @@ class ReleaseKey:
         Raises:
             VerificationError: It is another entry, or was changed.
         """
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         bound = self._bound("entry", part, str(number))
         try:
             box = AESGCM(self._part_key(part))
@@ -221,11 +201,18 @@ def key_id(key: bytes) -> str:
 
 
 def _derive(key: bytes, salt: bytes, purpose: bytes) -> bytes:
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
     info = b"privsyn vault 1: " + purpose
     return HKDF(SHA256(), KEY_BYTES, salt or None, info).derive(key)
+
+
+def _segments(source: IO[bytes], size: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Number, bytes, and whether it is the last, of each segment; there is always one."""
+    segment, number = source.read(size), 0
+    # One segment ahead: the last one must be marked before it is encrypted.
+    while following := source.read(size):
+        yield number, segment, False
+        segment, number = following, number + 1
+    yield number, segment, True
 
 
 def _segment_nonce(prefix: bytes, number: int, *, last: bool) -> bytes:

@@ -55,8 +55,8 @@ def sample_data(
         show(out, f"wrote {scans} scans of digits to {target}")
         return
     target = target or Path(".privsyn/sample/messages.jsonl")
-    written = _write_new(target, lambda path: write_sample(path, rows=rows))
-    show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
+    patients = _write_new(target, lambda path: write_sample(path, rows=rows))
+    show(out, f"wrote {rows} messages of {patients} invented patients to {target}")
 
 
 def _write_new(target: Path, write: Callable[[Path], T]) -> T:

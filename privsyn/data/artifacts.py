@@ -141,10 +141,16 @@ def write_json_atomic(path: Path, obj: Any, *, mode: int = 0o644) -> ArtifactRef
 
 
 @contextmanager
-def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Iterator[BinaryIO]:
     """A stream whose content appears under ``path`` when the block ends without an exception.
 
+    Args:
+        path: Target; parent folders are made.
+        mode: Permission bits of the finished file.
+        replace: Whether a file that is there is replaced.
+
     Raises:
+        FileExistsError: There is one, and it is not replaced.
         StorageError: Disk full or no permission; the target is as it was before.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -160,9 +166,14 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
             os.fchmod(stream.fileno(), mode)
             # Before the rename, or a power cut could leave the new name with an empty file.
             os.fsync(stream.fileno())
-        temporary.replace(path)
+        if replace:
+            temporary.replace(path)
+        else:
+            os.link(temporary, path)  # fails where there is a file
         sync_folder(path.parent)
     except OSError as error:
+        if isinstance(error, FileExistsError) and not replace:
+            raise
         # An OSError of the caller's own block (reading another file, say) names its own file.
         if error.filename not in (None, str(temporary), str(path), str(path.parent)):
             raise
@@ -327,23 +338,14 @@ def refuse_repository(file: Path, setting: str) -> None:
 
 def put_key(file: Path, content: bytes, mode: int) -> None:
     """Write a file whole, or not at all where there is one."""
-    half = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(half, "xb", opener=private_opener) as stream:
+        with atomic_file(file, mode=mode, replace=False) as stream:
             stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        os.link(half, file)  # fails where there is a file; a rename would replace it
-        sync_folder(file.parent)
     except FileExistsError:
         raise ConfigError(f"{file} is there already, and a key is never overwritten.") from None
     except OSError as error:
         raise storage_error("write", file, error) from error
-    finally:
-        with suppress(OSError):
-            half.unlink()
 
 
 def to_npy(array: NDArray[Any]) -> bytes:

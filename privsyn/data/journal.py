@@ -37,11 +37,10 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -52,7 +51,6 @@ from numpy.typing import NDArray
 from privsyn.data.artifacts import (
     atomic_file,
     private_folder,
-    private_opener,
     storage_error,
     sync_folder,
 )
@@ -414,18 +412,11 @@ class Journal(Draws):
         """
         expected = header_of(header)
         line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
+            os.stat(path.parent)  # a folder that is gone is not made again
             if not path.exists():
-                try:
-                    with open(draft, "xb", opener=private_opener) as stream:
-                        stream.write(line)
-                        stream.flush()
-                        os.fsync(stream.fileno())
-                    with suppress(FileExistsError):  # a link, unlike a rename, replaces nothing
-                        os.link(draft, path)
-                finally:
-                    draft.unlink(missing_ok=True)
+                with suppress(FileExistsError), atomic_file(path, replace=False) as stream:
+                    stream.write(line)
             with open(path, "rb", opener=opener) as stream:
                 first = stream.readline()
             sync_folder(path.parent)
@@ -533,31 +524,34 @@ class Journal(Draws):
         self._crc = crc
         self._length += len(line)
 
-    def _write(self, data: bytes) -> None:
+    @contextmanager
+    def _or_failed(self) -> Iterator[None]:
+        """Keep a failure: after it nothing more is drawn."""
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+            yield
         except OSError as error:
             self._failure = storage_error("write", self._path, error)
-            # A half line would make the next append unreadable.
-            self._truncate()
             raise self._failure from error
 
+    def _write(self, data: bytes) -> None:
+        with self._or_failed():
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(self._descriptor, data[written:])
+            except OSError:
+                # A half line would make the next append unreadable.
+                os.ftruncate(self._descriptor, self._length)
+                raise
+
     def _truncate(self) -> None:
-        try:
+        with self._or_failed():
             os.ftruncate(self._descriptor, self._length)
-        except OSError as error:
-            self._failure = storage_error("write", self._path, error)
-            raise self._failure from error
 
     def _sync(self) -> None:
         entries = len(self._values)
-        try:
+        with self._or_failed():
             os.fsync(self._descriptor)
-        except OSError as error:
-            self._failure = storage_error("write", self._path, error)
-            raise self._failure from error
         self._durable = entries
 
     def _store(self, name: str, value: bytes) -> str:
@@ -576,11 +570,6 @@ class Journal(Draws):
 
     def _file(self, name: str) -> Path:
         return _files_of(self._path) / name
-
-
-def public_path(journal: Path, key: str) -> Path:
-    """Where a journal keeps the file of a public value."""
-    return _files_of(journal) / public_entry(key)[1]
 
 
 def _files_of(journal: Path) -> Path:

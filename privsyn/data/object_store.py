@@ -16,10 +16,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from privsyn.address import our_form
 from privsyn.data.artifacts import atomic_file, storage_error, wipe
 from privsyn.errors import ConfigError, StorageError
 
@@ -47,39 +46,7 @@ class NoSuchObject(StorageError):
     """An object does not exist, or is not visible yet."""
 
 
-class ObjectStore(Protocol):
-    """A store of objects, whose names have slashes.
-
-    Every method raises StorageError if the store cannot be reached or refuses, or if its errors
-    last longer than the retries.
-    """
-
-    where: str
-    """URL of it, for messages."""
-
-    def put(self, name: str, source: IO[bytes]) -> None:
-        """Store all bytes of a file durably, replacing an existing object."""
-
-    def get(self, name: str, target: IO[bytes]) -> None:
-        """Write an object's bytes to an empty file; NoSuchObject if it does not appear."""
-
-    def exists(self, name: str) -> bool:
-        """Whether the object exists, as far as the store shows it yet."""
-
-    def names(self, folder: str = "") -> list[str]:
-        """Names of all objects in a folder, sorted; without a folder, of all objects."""
-
-    def folders(self) -> list[str]:
-        """Names of the top folders, sorted."""
-
-    def remove(self, name: str) -> None:
-        """Delete an object. A missing one is fine."""
-
-    def delete(self, folder: str) -> None:
-        """Delete all objects in a folder. An empty folder is fine."""
-
-
-def open_store(url: str, setting: str) -> ObjectStore:
+def open_store(url: str, setting: str) -> FolderStore | BucketStore:
     """The store at a URL. It connects on the first call.
 
     Args:
@@ -114,8 +81,6 @@ def check_url(url: str, setting: str) -> None:
         parts = urlsplit("")
     # Nothing of the URL is quoted below: before it is parsed nobody knows which part is a secret.
     hint = "Use file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://..."
-    if ours := our_form(url):
-        raise ConfigError(f"{setting}: this form of address is not known.", hint=f"Write {ours}")
     local = parts.scheme == "file"
     # In a bucket's URL an @ in the path may be a password that was put in the wrong place.
     secret = "@" in parts.netloc if local else "@" in url or ":" in parts.netloc
@@ -271,7 +236,7 @@ class BucketStore:
         """Whether the object exists."""
         try:
             with self._translate_errors("read", name):
-                self._store.head(_check_name(name))
+                self._store.head(self._named(name))
         except NoSuchObject:
             return False
         return True
@@ -279,7 +244,7 @@ class BucketStore:
     def names(self, folder: str = "") -> list[str]:
         """Names of all objects in a folder, sorted."""
         with self._translate_errors("list", folder):
-            listed = self._store.list(prefix=_check_name(folder) or None)
+            listed = self._store.list(prefix=self._named(folder) or None)
             return sorted(item["path"] for chunk in listed for item in chunk)
 
     def folders(self) -> list[str]:
@@ -300,6 +265,9 @@ class BucketStore:
         if paths:
             with self._translate_errors("delete", folder):
                 self._store.delete(paths)
+
+    def _named(self, name: str) -> str:
+        return name if self._private else _check_name(name)  # a source has names of its own
 
     def _again(
         self,
@@ -326,20 +294,6 @@ class BucketStore:
             for part in self._store.get(name).stream(PART_BYTES):
                 yield bytes(part)
 
-    def state(self, name: str) -> str | None:
-        """A text that changes when the object does, from the store; None if there is no object."""
-        try:
-            with self._translate_errors("read", name):
-                return _state(self._store.head(name))
-        except NoSuchObject:
-            return None
-
-    def states(self, folder: str) -> dict[str, str]:
-        """Name -> state of all objects in a folder and its subfolders."""
-        with self._translate_errors("list", folder):
-            listed = self._store.list(prefix=folder or None)
-            return {item["path"]: _state(item) for chunk in listed for item in chunk}
-
     @contextmanager
     def _translate_errors(self, action: str, name: str) -> Iterator[None]:
         self._store  # noqa: B018  raises if the library or a setting is missing
@@ -361,6 +315,13 @@ class BucketStore:
             ) from None
 
 
+ObjectStore = FolderStore | BucketStore
+"""A store of objects, whose names have slashes.
+
+Every method raises StorageError if the store cannot be reached or refuses, or if its errors last
+longer than the retries.
+"""
+
 _NO_ANSWER = {
     "ConnectionRefused": "connection refused",
     "dns error": "the host's name is unknown",
@@ -381,11 +342,6 @@ def _reason(error: Exception) -> str:
         return status[1] + known.get(int(status[1]), "")
     kind = type(error).__name__
     return next((words for sign, words in _NO_ANSWER.items() if sign in text), kind)
-
-
-def _state(item: Any) -> str:
-    # All four: not every store gives a version, and some give no strong e-tag.
-    return f"{item['size']} {item['e_tag']} {item['version']} {item['last_modified']}"
 
 
 def missing(where: str, name: str) -> NoSuchObject:

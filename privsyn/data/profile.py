@@ -7,6 +7,7 @@ record may have any number of fields with any names and values, so all sizes are
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections import Counter
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -89,9 +90,13 @@ def read_rows(artifact: Path) -> list[Row]:
     Raises:
         DataError: The file is missing or cannot be read.
     """
+    return [_row(_fields_of(line)) for line in _lines(artifact)]
+
+
+def _lines(artifact: Path) -> Iterator[bytes]:
     try:
         with artifact.open("rb") as lines:
-            return [_row(line) for line in lines]
+            yield from lines
     except FileNotFoundError:
         raise DataError(
             f"synthetic file {artifact} does not exist.", hint="Run the generate stage first."
@@ -103,35 +108,58 @@ def read_rows(artifact: Path) -> list[Row]:
 def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
     """Lengths, label counts and samples of a file's rows."""
     lengths = sorted(word_count(row.text) for row in rows if row.text is not None)
-    seen = Counter(row.label for row in rows if row.label is not None)
-    counted = [(label, seen.pop(label, 0)) for label in labels]
-    # Together: the names of labels that nobody declared are the model's words.
-    if labels and (others := sum(seen.values())):
-        counted.append(("(not declared)", others))
     return Profile(
         words=histogram(lengths),
         shortest=lengths[0] if lengths else 0,
         median=float(median(lengths)) if lengths else 0.0,
         longest=lengths[-1] if lengths else 0,
-        labels=tuple(counted),
-        samples=_samples(rows),
+        labels=_by_label(rows, labels),
+        samples=tuple(
+            replace(row, text=_shortened(row.text or ""))
+            for row in _pick_evenly([row for row in rows if row.text], SAMPLES)
+        ),
     )
 
 
-def _row(line: bytes) -> Row:
+def _by_label(
+    rows: Sequence[Row] | Sequence[ImageRow], labels: Sequence[str]
+) -> tuple[tuple[str, int], ...]:
+    """Rows per declared label, in declared order; then any others together."""
+    seen = Counter(row.label for row in rows if row.label is not None)
+    counted = [(label, seen.pop(label, 0)) for label in labels]
+    # Together: the names of labels that nobody declared are the model's words.
+    if labels and (others := sum(seen.values())):
+        counted.append(("(not declared)", others))
+    return tuple(counted)
+
+
+R = TypeVar("R")
+
+
+def _pick_evenly(rows: Sequence[R], most: int) -> list[R]:
+    """The middles of equal parts: the first rows may all be of one label."""
+    count = min(most, len(rows))
+    return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]
+
+
+def _fields_of(line: bytes) -> Mapping[str, Any] | None:
+    """The object of a line; None where it is none: no JSON, not UTF-8, or nested too deeply."""
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
-        value = None
-    if not isinstance(value, dict):
-        return Row(None, None, None, well_formed=False, text_is_json=False)
-    fields = {name: value.get(name) for name in ("id", "text", "label")}
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _row(value: Mapping[str, Any] | None) -> Row:
+    fields = {name: (value or {}).get(name) for name in ("id", "text", "label")}
     text = _string(fields["text"])
     return Row(
         id=_string(fields["id"]),
         text=text,
         label=_string(fields["label"]),
-        well_formed=isinstance(fields["id"], str)
+        well_formed=value is not None
+        and isinstance(fields["id"], str)
         and isinstance(fields["text"], str)
         and isinstance(fields["label"], str | None),
         text_is_json=text is not None and _is_json(text),
@@ -162,12 +190,7 @@ def histogram(lengths: Sequence[int]) -> Histogram:
     if not lengths:
         return Histogram((0, 1), (0,), 0)
     low, high = lengths[0], lengths[int(0.99 * (len(lengths) - 1))]
-    width = next(
-        step * 10**power
-        for power in range(18)
-        for step in (1, 2, 5)
-        if (high // (step * 10**power)) - (low // (step * 10**power)) < BINS
-    )
+    width = int(_round_width(low, high, BINS, 1))
     first = low // width
     counts = [0] * (high // width - first + 1)
     for length in lengths:
@@ -177,18 +200,17 @@ def histogram(lengths: Sequence[int]) -> Histogram:
     return Histogram(edges, tuple(counts), sum(length >= edges[-1] for length in lengths))
 
 
-def _samples(rows: Sequence[Row]) -> tuple[Row, ...]:
-    readable = [row for row in rows if row.text]
-    count = min(SAMPLES, len(readable))
-    # The middles of equal parts: the first rows may all be of one label.
-    chosen = [readable[(2 * i + 1) * len(readable) // (2 * count)] for i in range(count)]
-    return tuple(
-        Row(row.id, _cut(row.text or ""), row.label, row.well_formed, row.text_is_json)
-        for row in chosen
+def _round_width(low: float, high: float, most: int, smallest: float) -> float:
+    """Width of at most so many bins: 1, 2 or 5 times a power of ten times the smallest."""
+    return next(
+        width
+        for power in itertools.count()
+        for width in (smallest * 10.0**power * step for step in (1, 2, 5))
+        if math.floor(high / width) - math.floor(low / width) < most
     )
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS].rstrip() + " ..."
 
 
@@ -304,11 +326,7 @@ def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
     low, high = min(numbers), max(numbers)
     # 1e-12: all numbers may be the same, and the logarithm of 0 does not exist.
     power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
-    width = next(
-        step * power
-        for step in (1, 2, 5, 10, 20)
-        if math.floor(high / (step * power)) - math.floor(low / (step * power)) < _RANGES
-    )
+    width = _round_width(low, high, _RANGES, power)
     first = math.floor(low / width)
     counts = [0] * (math.floor(high / width) - first + 1)
     for read in numbers:
@@ -362,9 +380,7 @@ class ImageProfile:
 
     Attributes:
         means: Histogram of the mean values of images, rounded to whole numbers.
-        darkest: Smallest mean value.
         median: Median of the mean values, to one digit.
-        brightest: Largest mean value.
         sizes: Readable images by ``width x height mode``, the most common first.
         labels: Rows per declared label, in declared order; then any others together.
         samples: Files of a contact sheet with ``COLUMNS`` images per row: one row for each of the
@@ -373,9 +389,7 @@ class ImageProfile:
     """
 
     means: Histogram
-    darkest: float
     median: float
-    brightest: float
     sizes: tuple[tuple[str, int], ...]
     labels: tuple[tuple[str, int], ...]
     samples: tuple[str | None, ...]
@@ -388,32 +402,18 @@ def read_image_rows(artifact: Path) -> list[ImageRow]:
         DataError: The JSONL file is missing or cannot be read. A missing image gives a row
             that is not readable.
     """
-    try:
-        with artifact.open("rb") as lines:
-            return [_image_row(line, artifact.parent) for line in lines]
-    except FileNotFoundError:
-        raise DataError(
-            f"synthetic file {artifact} does not exist.", hint="Run the generate stage first."
-        ) from None
-    except OSError as error:
-        raise DataError(f"synthetic file {artifact} cannot be read: {error.strerror}.") from None
+    return [_image_row(_fields_of(line) or {}, artifact.parent) for line in _lines(artifact)]
 
 
 def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
     """Brightness, sizes, label counts and samples of a file's images."""
     means = sorted(row.mean for row in rows if row.mean is not None)
-    seen = Counter(row.label for row in rows if row.label is not None)
-    counted = [(label, seen.pop(label, 0)) for label in labels]
-    if labels and (others := sum(seen.values())):
-        counted.append(("(not declared)", others))
     sizes = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
     return ImageProfile(
         means=histogram([round(mean) for mean in means]),
-        darkest=means[0] if means else 0.0,
         median=round(median(means), 1) if means else 0.0,
-        brightest=means[-1] if means else 0.0,
         sizes=tuple(sizes.most_common(5)),
-        labels=tuple(counted),
+        labels=_by_label(rows, labels),
         samples=tuple(_sheet_samples(rows, labels)),
     )
 
@@ -437,15 +437,11 @@ def load_images(folder: Path, rows: Sequence[ImageRow]) -> Iterator[tuple[Pixels
                 yield pixels, row.label
 
 
-def _image_row(line: bytes, folder: Path) -> ImageRow:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
-        value = None
-    fields = value if isinstance(value, dict) else {}
-    id_, label, digest = (_file_string(fields.get(name)) for name in ("id", "label", "sha256"))
-    file = _file_string(fields.get("file"))
-    if file is not None and file != f"{layout.IMAGES}/{Path(file).name}":
+def _image_row(fields: Mapping[str, Any], folder: Path) -> ImageRow:
+    id_, label, digest, file = (
+        _string(fields.get(name)) for name in ("id", "label", "sha256", "file")
+    )
+    if file is not None and ("\0" in file or file != f"{layout.IMAGES}/{Path(file).name}"):
         file = None  # a row must not make us open a file outside of the release
     row = ImageRow(
         id=id_,
@@ -472,13 +468,6 @@ def _image_row(line: bytes, folder: Path) -> ImageRow:
         # With the shape: 2 x 8 and 4 x 4 pixels may have the same bytes.
         pixels_sha256=hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest(),
     )
-
-
-def _file_string(value: object) -> str | None:
-    """An encodable string without zero bytes, which paths may not contain."""
-    if not isinstance(value, str) or "\0" in value:
-        return None
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _read(file: Path) -> bytes | None:
@@ -510,8 +499,3 @@ def _sheet_samples(rows: Sequence[ImageRow], labels: Sequence[str]) -> Iterator[
         yield from (row.file for row in chosen)
         # Filled up, so that each row of the sheet stays one label.
         yield from [None] * (COLUMNS - len(chosen))
-
-
-def _pick_evenly(rows: Sequence[ImageRow], most: int) -> list[ImageRow]:
-    count = min(most, len(rows))
-    return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]

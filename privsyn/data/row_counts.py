@@ -89,7 +89,6 @@ class RowCounts:
         long_without_english: Of these, records without any of the commonest English words.
         words: Number of words -> records kept; all long records are one class.
         letters: Number of letters, in tens -> records kept.
-        float_ids: Rows whose unit id is written like a float.
     """
 
     rows: int = 0
@@ -100,10 +99,8 @@ class RowCounts:
     long_without_english: int = 0
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
-    float_ids: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
-    _contents: Hashes = field(default_factory=Hashes, repr=False)
 
     def count_dropped(self, reason: str) -> None:
         """Count an unused row."""
@@ -121,7 +118,6 @@ class RowCounts:
         # Python's hash of a text is keyed per process, so these numbers mean nothing outside of it.
         self._units.add(hash(unit))
         self._alike.add(hash(alike(unit)))
-        self._contents.add(hash(content))
         self.words[min(word_count(content), _LONGEST)] += 1
         self.letters[min(len(content) // 10, _LONGEST)] += 1
         words = content[:_READ].casefold().split()
@@ -148,7 +144,6 @@ class RowCounts:
             for bound in kept:
                 kept[bound] += int(np.minimum(records, int(bound)).sum())
         apart = sum(len(records) for records in self._alike.counts())
-        distinct = sum(len(records) for records in self._contents.counts())
         return {
             "rows": self.rows,
             "kept": self.used,
@@ -161,8 +156,6 @@ class RowCounts:
             "records_above_the_bound": beyond,
             "kept_at_bound": kept,
             "units_alike": units - apart,
-            "float_ids": self.float_ids,
-            "duplicate_texts": self.used - distinct,
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
             "long": self.long,

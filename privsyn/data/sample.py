@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -29,22 +28,7 @@ ROWS = 4000
 SHIPPED = Path(__file__).with_name("messages.jsonl.gz")
 
 
-@dataclass(frozen=True)
-class SampleSummary:
-    """What was written.
-
-    Attributes:
-        path: The JSONL file.
-        rows: Number of messages.
-        patients: Number of distinct patients.
-    """
-
-    path: Path
-    rows: int
-    patients: int
-
-
-def write_sample(path: Path, *, rows: int = ROWS) -> SampleSummary:
+def write_sample(path: Path, *, rows: int = ROWS) -> int:
     """Write patient-portal messages as JSONL rows of id, patient_id, label and text.
 
     A file already there is replaced in one step.
@@ -52,6 +36,9 @@ def write_sample(path: Path, *, rows: int = ROWS) -> SampleSummary:
     Args:
         path: The file to write; its folder is made if missing.
         rows: Number of messages: the first so many, in order of the day they were written.
+
+    Returns:
+        The number of distinct patients.
 
     Raises:
         ConfigError: ``rows`` is out of bounds.
@@ -64,7 +51,7 @@ def write_sample(path: Path, *, rows: int = ROWS) -> SampleSummary:
         for line in islice(messages, rows):
             stream.write(line)
             patients.add(json.loads(line)["patient_id"])
-    return SampleSummary(path=path, rows=rows, patients=len(patients))
+    return len(patients)
 
 
 DIGITS = tuple("0123456789")

@@ -178,14 +178,6 @@ def lost_digits(value: Any) -> bool:
     return isinstance(value, float) and abs(value) >= EXACT
 
 
-def spells_float(value: Any) -> bool:
-    """Whether an id is text that is written like a float: its writer had turned ids to numbers."""
-    if not isinstance(value, str) or value.isdecimal():
-        return False
-    text = trimmed(value)
-    return not text.lstrip("+-").isdecimal() and _number(text) not in (None, _LOST)
-
-
 def alike(unit: str) -> str:
     """An id without case, width, spaces and leading zeros, to find ids that may be one person."""
     text = "".join(unicodedata.normalize("NFKC", unit).casefold().split())

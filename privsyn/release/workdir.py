@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from privsyn.data.artifacts import (
+    atomic_file,
     private_folder,
-    storage_error,
     sync_folder,
     wipe,
     write_json_atomic,
@@ -285,17 +285,10 @@ class Workdir:
             # Mode 0700 before the first file: the run holds the secret of the buckets.
             private_folder(self._scratch)
             mine = Run(secrets.token_hex(16), shards, secrets.token_hex(32))
-            # A complete draft, then a link: of two processes that start at once exactly one pins
-            # the run.
-            draft = self._scratch / f".run-{mine.nonce}"
-            write_json_atomic(draft, asdict(mine), mode=0o600)
-            try:
-                with suppress(FileExistsError):
-                    os.link(draft, self._scratch / RUN)
-                draft.unlink()
-                sync_folder(self._scratch)
-            except OSError as error:
-                raise storage_error("write", self._scratch / RUN, error) from error
+            # Of two processes that start at once exactly one pins the run.
+            place = self._scratch / RUN
+            with suppress(FileExistsError), atomic_file(place, replace=False) as stream:
+                stream.write(json.dumps(asdict(mine)).encode())
             # The other process may have been first: its run is the one on disk.
             run = Run.load(self._scratch) or mine
         return run

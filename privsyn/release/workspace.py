@@ -52,7 +52,7 @@ class Workspace:
 
     @property
     def cache(self) -> Path:
-        """Digests of public model files, and keyed ones of the private file."""
+        """Digests of public model files."""
         return self.state / "cache"
 
     @property

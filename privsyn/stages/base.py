@@ -295,7 +295,7 @@ class Context:
             DataError: The file cannot be read.
             LedgerUnavailable: There is no ledger yet: open the account first.
         """
-        return fingerprint(path, self.ledger.releases.source_key().reveal(), cache=self.cache)
+        return fingerprint(path, self.ledger.releases.source_key().reveal())
 
     def source_path(self, path: Source) -> Source:
         """Where records are read from: an address, or a path relative to the project folder."""

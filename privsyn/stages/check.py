@@ -14,7 +14,7 @@ from typing import Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
-from privsyn.data.readers.formats import read_records, repeating_columns
+from privsyn.data.readers.formats import columns_of_people, read_records
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
@@ -56,7 +56,7 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         # Ids of rows, it may be, though an export doubled some: another column may say whose.
         if 1 < counts["kept"] < 2 * counts["units"] and modality_of(dataset).worded:
-            counts["other_units"] = repeating_columns(dataset, ctx.source_path(path))
+            counts["other_units"] = columns_of_people(dataset, ctx.source_path(path))
         counts_of[str(path)] = counts
     return counts_of
 
@@ -200,10 +200,7 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "size": account.public_size,
         "people": several(account.unit, dataset.unit),
         "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
-        "others": "; ".join(
-            f"{column!r} has {values:,} values on {counts['kept']:,} rows"
-            for column, values in counts.get("other_units", {}).items()
-        ),
+        "others": ", ".join(map(repr, counts.get("other_units", ()))),
         "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
         "foreign": language([models.language] if models.server is None else [], counts),
     }
@@ -230,8 +227,6 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
             f"with more than {facts['bound']} each (dataset.max_records_per_unit)"
         )
     table["used"] = f"{facts['used']:,} {kind.things}"
-    if copies := counts["duplicate_texts"]:
-        table["copies"] = f"{copies:,} {kind.things} are copies of another one"
     if facts["holdout"]:
         aside = facts["holdout"] * facts["used"]
         table["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
@@ -273,12 +268,6 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
         "alike.",
     ),
     (
-        lambda f: f["float_ids"],
-        "{float_ids:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
-        "made numbers of them, which loses digits of long ids. Read the column as text, or as "
-        "Int64 in pandas, before it is written.",
-    ),
-    (
         lambda f: f["column"] is None,
         "no unit is named (dataset.unit): rows, not people, are protected.",
     ),
@@ -288,8 +277,8 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
     ),
     (
         lambda f: f["others"],
-        "{others}. If such a column says whose row it is, name it in dataset.unit: with several "
-        "rows each, people are protected less than is said.",
+        "the file has {others}. If such a column says whose row it is, name it in dataset.unit: "
+        "with several rows each, people are protected less than is said.",
     ),
     (
         lambda f: f["size"] and f["units"] > _MANY_MORE * f["size"] and f["column"] is not None,

@@ -92,7 +92,6 @@ def check_header(
         DataError: Names the first column that is missing or doubled.
     """
     missing = {setting: name for setting, name in columns.items() if name not in header}
-    _refuse_partition(path, missing)
     if missing and may_be_record:
         has_some = len(missing) < len(columns)
         if not has_some or not all(looks_like_name(name) for name in header):
@@ -159,18 +158,6 @@ def float_unit(column: str, kind: str = "") -> DataError:
     )
 
 
-def _refuse_partition(path: Source, missing: Mapping[str, str]) -> None:
-    """Refuse a missing column that is in the name of a folder: ``label=Billing/``."""
-    for setting, column in missing.items():
-        if any(name.startswith(f"{column}=") for name in path.parts[:-1]):
-            raise DataError(
-                f"column {column!r} (dataset.{setting}) of {path} is not in the file but in the "
-                f"name of a folder ({column}=...), which is not read.",
-                hint="Write it into the file: pyarrow.parquet.write_table(pyarrow.dataset.dataset("
-                "folder, partitioning='hive', format=...).to_table(), 'records.parquet')",
-            )
-
-
 def refuse_missing(
     path: Source, missing: Mapping[str, str], names: Sequence[str], *, prefix: str = "dataset."
 ) -> None:
@@ -185,7 +172,6 @@ def refuse_missing(
     Raises:
         DataError: ``missing`` is not empty.
     """
-    _refuse_partition(path, missing)
     for setting, column in missing.items():
         names = [name for name in names if looks_like_name(name)]
         listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")

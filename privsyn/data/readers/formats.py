@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.address import Address, Source
-from privsyn.data.artifacts import Hashes
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.columns import (
@@ -55,7 +54,7 @@ from privsyn.data.readers.streams import (
 from privsyn.data.records import Private, Record
 from privsyn.data.row_counts import RowCounts, folded
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
-from privsyn.data.unit_key import label_id, lost_digits, spells_float, spells_nothing, unit_id
+from privsyn.data.unit_key import label_id, lost_digits, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 
 
@@ -227,69 +226,17 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
                     yield Private(list(pieces([line.decode("utf-8", "replace")])))
 
 
-def repeating_columns(cfg: DatasetConfig, path: Source) -> dict[str, int]:
-    """Columns that may hold ids of people -> number of distinct values. Their values repeat.
-
-    These are columns with the name of a kind of person, and columns of short values that each occur
-    on a few rows. Counts are exact, hence internal; no value is shown.
-
-    Args:
-        cfg: Path and columns; its own columns are left out.
-        path: The file.
-    """
+def columns_of_people(cfg: DatasetConfig, path: Source) -> list[str]:
+    """Columns whose names say that they hold ids of people, besides those of the settings."""
     first = _parts(cfg, path)[0]
     if not isinstance(first, Path):  # a header would cost a request to the object store
-        return {}
+        return []
+    named = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
     try:
         names = read_header(first).names
     except DataError:
-        return {}
-    name_of_folder = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
-    columns = {name: name for name in names if name not in name_of_folder}
-    columns = dict(sorted(columns.items(), key=lambda item: not called_after_people(item[0])))
-    columns = dict(list(columns.items())[:_MOST_COLUMNS])
-    if not columns:
-        return {}
-    # Values of a column, and pairs of one and the unit: both are counted in bounded memory.
-    seen: dict[str, tuple[Hashes, Hashes] | None] = {name: (Hashes(), Hashes()) for name in columns}
-    units = Hashes()
-    columns_read = columns if cfg.unit is None else {**columns, "": cfg.unit}
-    for number, row in enumerate(_rows(cfg, path, columns_read)):
-        if isinstance(row, str):
-            continue
-        unit = str(number) if cfg.unit is None else unit_id(row[-1]) or str(number)
-        units.add(hash(unit))
-        for name, value in zip(columns, row[: len(columns)], strict=True):
-            hashes, of_row = seen[name], unit_id(value)
-            if hashes is None or of_row is None:
-                continue
-            if len(of_row) > _LONGEST_ID:
-                seen[name] = None
-            else:
-                hashes[0].add(hash(of_row))
-                hashes[1].add(hash((of_row, unit)))
-    ids, rows = _distinct(units)
-    return {
-        name: values
-        for name, hashes in seen.items()
-        if hashes is not None
-        for (values, filled), (pairs, _) in [map(_distinct, hashes)]
-        if 1 < values < min(filled, ids)
-        # Where a unit has further rows, the column of people says the same of most of them.
-        and 2 * (pairs - ids) <= rows - ids
-        and (called_after_people(name) or rows / _FEW_ROWS <= values <= _FEWER * ids)
-    }
-
-
-def _distinct(hashes: Hashes) -> tuple[int, int]:
-    """Distinct hashes, and all."""
-    batches = list(hashes.counts())
-    return sum(map(len, batches)), sum(int(one.sum()) for one in batches)
-
-
-_MOST_COLUMNS, _LONGEST_ID, _FEW_ROWS, _FEWER = 16, 64, 5, 0.75
-"""Most columns that are searched, most letters of an id, most rows per value of a column that may
-hold ids of people, and most values of it per id of the unit."""
+        return []
+    return [name for name in names if name not in named and called_after_people(name)]
 
 
 def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
@@ -325,7 +272,6 @@ def _records(
             if label is None:
                 row_counts.count_undeclared(labels.get(folded(spelled or "")))
                 continue
-        row_counts.float_ids += has_units and spells_float(row[-1])
         if unit is None:
             row_counts.count_dropped(f"unit: {fault(row[-1])}")
             continue

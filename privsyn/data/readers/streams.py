@@ -17,19 +17,16 @@ import bz2
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PosixPath, PurePath
 from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
 from privsyn.address import Address, Source
-from privsyn.data.artifacts import write_json_atomic
 from privsyn.data.object_store import BucketStore
 from privsyn.errors import DataError, StorageError
 from privsyn.files import open_file
@@ -66,7 +63,7 @@ def parts(path: Source) -> list[Source]:
         StorageError: The store cannot be reached or refuses.
     """
     if isinstance(path, Address):
-        files: list[Source] = [Address(f"{path.bucket}/{key}") for key in object_states(path)]
+        files: list[Source] = [Address(f"{path.bucket}/{key}") for key in object_keys(path)]
         prefix = len(path.parts) - (path.pattern is not None)
         files = [part for part in files if part == path or _is_visible(part.parts[prefix:])]
     elif path.is_dir():
@@ -88,26 +85,18 @@ def numbered(path: Source, files: Sequence[Source]) -> list[Source]:
     return list(named)
 
 
-_TABLES = {
-    "Delta": ("_delta_log", "deltalake.DeltaTable(path).to_pyarrow_table()"),
-    "Hudi": (".hoodie(_partition_metadata)?", "spark.read.format('hudi').load(path)"),
-    "Iceberg": (
-        r"metadata/([^/]*[.]metadata[.]json[^/]*|snap-[^/]*|[^/]*-m[0-9]+[.]avro|version-hint.*)",
-        "pyiceberg's table.scan().to_arrow()",
-    ),
-    "Paimon": ("schema/schema-[0-9]+", "spark.read.format('paimon').load(path)"),
-    "Spark": ("_spark_metadata|_(committed|started)_[0-9]+", "spark.read.parquet(path)"),
-    "Hive": (
-        "base_[0-9]{7}(_v[0-9]+)?|(delete_)?delta_[0-9]{7}_[0-9]{7}[^/]*|_orc_acid_version",
-        "spark.table(name)",
-    ),
-    "DuckLake": ("ducklake-[^/]*.parquet", "duckdb.sql('FROM lake.main.name').to_arrow_table()"),
-}
-"""Kind of a table whose log says which files count -> its mark, and what reads a snapshot of it."""
-_MARK = re.compile(
-    "|".join(f"(?P<{kind}>(^|/)({mark})(/|$))" for kind, (mark, _) in _TABLES.items()),
-    re.IGNORECASE,
+_LOGS = (
+    "_delta_log",  # Delta
+    ".hoodie(_partition_metadata)?",  # Hudi
+    # Iceberg
+    "metadata/([^/]*[.]metadata[.]json[^/]*|snap-[^/]*|[^/]*-m[0-9]+[.]avro|version-hint.*)",
+    "schema/schema-[0-9]+",  # Paimon
+    "_spark_metadata|_(committed|started)_[0-9]+",  # Spark
+    "base_[0-9]{7}(_v[0-9]+)?|(delete_)?delta_[0-9]{7}_[0-9]{7}[^/]*|_orc_acid_version",  # Hive
+    "ducklake-[^/]*.parquet",  # DuckLake
 )
+"""Marks of tables whose log says which files count."""
+_MARK = re.compile(f"(^|/)({'|'.join(_LOGS)})(/|$)", re.IGNORECASE)
 _ABOVE = ("_delta_log", ".hoodie", "metadata", "schema", "_spark_metadata")
 
 
@@ -121,23 +110,23 @@ def refuse_table(path: Source) -> None:
         DataError: It is such a table, or lies in one.
         StorageError: The store cannot be reached or refuses.
     """
-    mark = next(filter(None, map(_MARK.search, _around(path))), None)
-    if mark is not None:
-        kind = next(kind for kind in _TABLES if mark[kind] is not None)
+    if any(map(_MARK.search, _around(path))):
         raise DataError(
-            f"{path} is or lies in a table of {kind}: its log says which of the files count, and "
-            "others hold rows that were deleted.",
-            hint=f"Export a snapshot as Parquet, elsewhere, and name that: {_TABLES[kind][1]}",
+            f"{path} is or lies in a table with a log (of Delta, Hudi, Iceberg, Paimon, DuckLake, "
+            "Hive or Spark): its log says which of the files count, and others hold rows that were "
+            "deleted.",
+            hint="Export a snapshot as Parquet, elsewhere, with the table's own reader, and name "
+            "that, as in deltalake.DeltaTable(path).to_pyarrow_table().",
         )
 
 
 def _around(path: Source) -> Iterator[str]:
     """Names of all that is in a source, and of what may mark a table in a folder above it."""
     if isinstance(path, Address):
-        yield from object_states(path)
+        yield from object_keys(path)
         for end in range(2, len(path.parts)):
             for mark in _ABOVE:
-                yield from _store(path).states("/".join((*path.parts[2:end], mark)))
+                yield from _store(path).names("/".join((*path.parts[2:end], mark)))
         return
     whole, folders = path.resolve(), {*path.absolute().parents}
     yield whole.name
@@ -156,11 +145,11 @@ _BEGINNINGS = (
     (b"version https://git-lfs", "", "a pointer of Git LFS in place of the data", "git lfs pull"),
     (b"/annex/objects/", "", "a pointer of git-annex in place of the data", "git annex get ."),
     ((b"\xff\xfe", b"\xfe\xff"), "", "in UTF-16", "Convert it: iconv -f UTF-16 -t UTF-8"),
-    (b"\x1f\x8b", ".gz", "packed by gzip, and its name does not end in .gz", _RENAME),
-    (b"\x28\xb5\x2f\xfd", ".zst", "packed by zstd, and its name does not end in .zst", _RENAME),
-    (b"BZh", ".bz2", "packed by bzip2, and its name does not end in .bz2", _RENAME),
-    (b"\xfd7zXZ", ".xz", "packed by xz, and its name does not end in .xz", _RENAME),
-    (b"PAR1", ".parquet", "Parquet, and its name does not end in .parquet", _RENAME),
+    (b"\x1f\x8b", ".gz", "packed by gzip", _RENAME),
+    (b"\x28\xb5\x2f\xfd", ".zst", "packed by zstd", _RENAME),
+    (b"BZh", ".bz2", "packed by bzip2", _RENAME),
+    (b"\xfd7zXZ", ".xz", "packed by xz", _RENAME),
+    (b"PAR1", ".parquet", "Parquet", _RENAME),
     (b"PK\3\4", ".npz .zip", "a zip archive or a workbook", "Unpack it, or save it as CSV."),
 )
 """First bytes of a file, the suffixes that tell it, what it is, and the next step."""
@@ -188,7 +177,7 @@ def _mistaken(path: Source) -> DataError | None:
         return None
     for beginning, suffixes, what, step in _BEGINNINGS:
         if head.startswith(beginning) and path.suffix.lower() not in suffixes.split():
-            return DataError(f"{path} is {what}.", hint=step)
+            return DataError(f"{path} is {what}, whatever its name says.", hint=step)
     return None
 
 
@@ -203,25 +192,20 @@ def there(path: Source) -> bool:
     Raises:
         StorageError: The store cannot be reached or refuses.
     """
-    return bool(object_states(path)) if isinstance(path, Address) else path.exists()
+    return bool(object_keys(path)) if isinstance(path, Address) else path.exists()
 
 
-def object_states(address: Address) -> dict[str, str]:
-    """Key -> state of each object of an address; empty if there is none.
-
-    A state changes when the object changes. It depends on more than the content: the ETag of an
-    object that was uploaded in parts depends on their size.
+def object_keys(address: Address) -> list[str]:
+    """Keys of the objects of an address, sorted; empty if there is none.
 
     Raises:
         StorageError: The store cannot be reached or refuses.
     """
     store = _store(address)
     if address.pattern is not None:
-        listed = store.states("/".join(address.parts[2:-1]))
-        return {key: state for key, state in listed.items() if address.names(key)}
+        return [key for key in store.names("/".join(address.parts[2:-1])) if address.names(key)]
     # The key may name one object, or be the prefix of several.
-    state = store.state(address.key)
-    return store.states(address.key) if state is None else {address.key: state}
+    return [address.key] if store.exists(address.key) else store.names(address.key)
 
 
 def open_object(address: Address) -> BinaryIO:
@@ -307,22 +291,11 @@ def split_suffix(path: PurePath) -> tuple[str, str]:
 
 
 _WAY_OUT = {
-    ".xlsx": "In Excel: Save as, CSV UTF-8 (comma delimited).",
-    ".xls": "In Excel: Save as, CSV UTF-8 (comma delimited).",
-    ".ods": "In LibreOffice: Save as, Text CSV, in UTF-8.",
-    ".txt": "A text file has no columns: write a CSV with a header, or JSON Lines.",
-    ".zip": "Unpack it and name the file in it.",
-    ".7z": "Unpack it and name the file in it.",
-    ".tar": "Unpack it and name the folder.",
-    ".tgz": "Unpack it and name the folder.",
-    ".feather": "Write it as Parquet: pandas.read_feather(...).to_parquet(...).",
-    ".arrow": "Write it as Parquet: pandas.read_feather(...).to_parquet(...).",
-    ".orc": "Write it as Parquet: pandas.read_orc(...).to_parquet(...).",
-    ".pkl": "Write it as Parquet: frame.to_parquet(...).",
+    **dict.fromkeys((".xlsx", ".xls"), "In Excel: Save as, CSV UTF-8 (comma delimited)."),
+    **dict.fromkeys((".zip", ".7z", ".tar", ".tgz"), "Unpack it and name what is in it."),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".pkl"), "Write it as Parquet, by pandas."),
     **dict.fromkeys((".png", ".jpg", ".jpeg"), "Images need the setting dataset.images."),
     ".dvc": "It is a pointer of DVC: dvc pull, and name the file without .dvc.",
-    ".db": "Export the table as CSV or Parquet.",
-    ".sqlite": "Export the table as CSV or Parquet.",
 }
 """Suffix of a format that is not supported -> how to convert it."""
 
@@ -379,7 +352,7 @@ def _decompress(path: Source) -> BinaryIO:
         case ".xz":
             stream = lzma.open(place)
         case ".zst":
-            stream = _ZstdReader(place if isinstance(path, Address) else path.open("rb"))
+            stream = _Chunks(_zstd(place if isinstance(path, Address) else path.open("rb")))
         case _ if isinstance(path, Address):
             return cast(BinaryIO, place)
         case _:
@@ -387,72 +360,40 @@ def _decompress(path: Source) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(stream, 1 << 20))
 
 
-class _ZstdReader(io.RawIOBase):
-    """Decompressed bytes of a .zst file, frame by frame."""
+def _zstd(file: BinaryIO) -> Iterator[bytes]:
+    """The content of a .zst file, frame by frame."""
+    import zstandard
 
     # zstandard's own reader ends without an error on a truncated file, so records would be missing.
-    def __init__(self, file: BinaryIO) -> None:
-        import zstandard
-
-        self._error = zstandard.ZstdError
-        self._new_frame = zstandard.ZstdDecompressor().decompressobj
-        self._file = file
-        self._frame: Any = None
-        self._input = b""
-        self._output = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        while not self._output:
-            if not self._input:
-                self._input = self._file.read(1 << 14)
-                if not self._input:
-                    if self._frame is not None:
-                        # Cut off within a frame.
-                        raise EOFError
-                    return 0
-            if self._frame is None:
-                self._frame = self._new_frame()
-            try:
-                self._output = memoryview(self._frame.decompress(self._input))
-            except self._error as error:
-                raise OSError("not a zstandard file, or damaged") from error
-            self._input = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame = None
-        view = memoryview(buffer).cast("B")
-        n = min(len(view), len(self._output))
-        view[:n] = self._output[:n]
-        self._output = self._output[n:]
-        return n
+    frame: Any = None
+    try:
+        with file:
+            while block := file.read(1 << 14):
+                while block:
+                    frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                    yield frame.decompress(block)
+                    block = frame.unused_data if frame.eof else b""
+                    frame = None if frame.eof else frame
+    except zstandard.ZstdError as error:
+        raise OSError("not a zstandard file, or damaged") from error
+    if frame is not None:
+        raise EOFError  # cut off within a frame
 
 
-CACHE = "sources.json"
 _CHUNK = 1 << 20
-_SETTLED_NS = 2_000_000_000
-"""A younger file may change again within one tick of the clock, so it is always read."""
 
 
-def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
+def fingerprint(path: Source, key: bytes) -> str:
     """Keyed hash of a file's content, or of all files of a folder with their names below it.
 
     A compressed file (.gz, .zst, .bz2, .xz) is hashed by its content, so compressing it again
     changes nothing. The same rows in another order are another file. Objects of an address count
-    like files of a folder. Their ETags are not used as fingerprints: an ETag depends on how an
-    object was uploaded, and has no key. ETags only show that an object has not changed since it was
-    read.
+    like files of a folder. Their ETags are not used: an ETag depends on how an object was uploaded,
+    and has no key.
 
     Args:
         path: The private file or folder.
         key: The ledger's secret for sources (``Releases.source_key``), 16 to 64 bytes.
-        cache: Folder for fingerprints of unchanged files, by path, size, inode
-            and times; None: always read the content.
 
     Returns:
         40 hex digits.
@@ -462,21 +403,6 @@ def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
     """
     if not 16 <= len(key) <= 64:
         raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
-    place = str(path if isinstance(path, Address) else path.resolve())
-    state = _state(path, key)
-    entries = _read(cache)
-    if entries.get(place, [None])[0] == state:
-        return str(entries[place][1])
-    digest = _hash(path, key)
-    # The state before and after must agree: a file that changed while it was read has no
-    # fingerprint.
-    if cache is not None and _state(path, key) == state and _is_settled(path):
-        with suppress(StorageError):  # it is read again the next time
-            write_json_atomic(cache / CACHE, entries | {place: [state, digest]}, mode=0o600)
-    return digest
-
-
-def _hash(path: Source, key: bytes) -> str:
     whole = hashlib.blake2b(key=key, person=b"privsyn source", digest_size=20)
     for name, file in _files_below(path):
         content = hashlib.blake2b(key=key, person=b"privsyn content", digest_size=32)
@@ -507,53 +433,9 @@ def _files_below(path: Source) -> Iterator[tuple[str, Source]]:
 
 
 def _objects(address: Address) -> Iterator[tuple[str, Source]]:
-    keys = sorted(object_states(address))
+    keys = object_keys(address)
     if not keys:
         raise DataError(f"{address} does not exist.", hint="Set dataset.path to the objects.")
     folder = "/".join(address.parts[2 : len(address.parts) - (address.pattern is not None)])
     for part in numbered(address, [Address(f"{address.bucket}/{key}") for key in keys]):
         yield "/".join(part.parts[2:]).removeprefix(folder).lstrip("/"), part
-
-
-def _state(path: Source, key: bytes) -> str:
-    """A hash that changes when a file does. Its ctime is in it: no user can set it back."""
-    digest = hashlib.blake2b(key=key, person=b"privsyn state", digest_size=16)
-    if isinstance(path, Address):
-        for name, state in sorted(object_states(path).items()):
-            digest.update(f"{name}/{state}/".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
-    for name, stat in _stats(path):
-        digest.update(
-            f"{name}/{stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}/".encode(
-                "utf-8", "surrogateescape"
-            )
-        )
-    return digest.hexdigest()
-
-
-def _is_settled(path: Source) -> bool:
-    if isinstance(path, Address):  # without an ETag a change may not show
-        return all(state.split()[1] != "None" for state in object_states(path).values())
-    newest = max((stat.st_ctime_ns for _, stat in _stats(path)), default=0)
-    return abs(time.time_ns() - newest) > _SETTLED_NS
-
-
-def _stats(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    for name, file in _files_below(path):
-        try:
-            yield name, os.stat(file)
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}.") from None
-
-
-def _read(cache: Path | None) -> dict[str, Any]:
-    if cache is None:
-        return {}
-    try:
-        entries = json.loads((cache / CACHE).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    usable = isinstance(entries, dict) and all(
-        isinstance(value, list) and len(value) == 2 for value in entries.values()
-    )
-    return entries if usable else {}

@@ -21,7 +21,7 @@ from privsyn.data.readers.formats import check_source, read_records
 from privsyn.data.records import Cell
 from privsyn.data.row_counts import OTHER_FILE, RowCounts, advice
 from privsyn.data.settings import DatasetConfig, ImageConfig
-from privsyn.errors import ConfigError, DataError
+from privsyn.errors import DataError
 
 LABELS = ("0", "1")
 
@@ -109,12 +109,6 @@ def test_removing_a_file_changes_no_other_unit(folder):
     assert after == {unit: value for unit, value in before.items() if unit != "0/a.png"}
 
 
-def test_a_declared_label_without_a_folder_is_an_empty_label(folder):
-    cfg = config(folder, labels=("0", "1", "2"))
-    check_source(cfg)
-    assert {label for label, _ in records(cfg).values()} == {"0", "1"}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -147,12 +141,6 @@ def test_a_folder_may_protect_added_and_removed_files():
     assert Config.model_validate(params(unit="file")).dataset.unit == "file"
     with pytest.raises(ValueError, match=r"add_remove needs dataset\.unit"):
         Config.model_validate(params())
-
-
-@pytest.mark.parametrize("images", [{"size": 0}, {"size": 4096}, {"size": 8, "mode": "CMYK"}, {}])
-def test_an_impossible_form_is_refused(images):
-    with pytest.raises(ValueError, match="images"):
-        Config.model_validate(params(unit="file", images=images))
 
 
 # -- .npz --------------------------------------------------------------------------------------
@@ -371,10 +359,3 @@ def test_partition_and_hold_out_share_the_images_of_a_folder(tmp_path):
     held = [int(decode(record.reveal().content).max()) for record in read_holdout(cfg, key)]
     assert sorted(trained + held) == list(values)
     assert 5 < len(held) < 35
-
-
-def test_config_errors_name_the_setting():
-    from privsyn.config import parse_config
-
-    with pytest.raises(ConfigError, match=r"dataset\.images\.size"):
-        parse_config(params(unit="file", images={"size": 0}))

@@ -14,18 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 import privsyn.data.readers.streams
 from privsyn.data.readers import lines
 from privsyn.data.readers.columns import refuse_missing
-from privsyn.data.readers.formats import RowCounts, check_source, read_header, read_records
+from privsyn.data.readers.formats import RowCounts, check_source, read_records
 from privsyn.data.row_counts import of_another_language
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError
@@ -236,7 +233,6 @@ def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
         "label: of another type (a number)": 1,
     }
     assert (report["rows"], report["kept"], report["dropped"]) == (9, 4, 5)
-    assert report["duplicate_texts"] == 1  # t0 is there twice, as rows 0 and 7
     assert "secret" not in repr(row_counts) + json.dumps(report)
 
 
@@ -307,14 +303,6 @@ def test_a_json_list_is_told_and_how_to_convert_it(
     assert "no JSON object per line" in refusal(path, one_a_line.encode())
     path.write_bytes(b"[1]\n" + as_jsonl(rows))  # a first row that is none decides nothing
     assert len(texts(path)) == 20
-
-
-def test_the_mark_of_utf_16_is_told(tmp_path: Path) -> None:
-    for name, text in {"a.csv": "text\nsecret\n", "a.jsonl": '{"text": "secret"}\n'}.items():
-        assert "iconv -f UTF-16" in refusal(tmp_path / name, text.encode("utf-16"))
-    path = tmp_path / "b.jsonl"
-    path.write_bytes(b'\xff\xfe\n{"text": "a"}\n')  # a row like any other
-    assert texts(path) == ["a"]
 
 
 @pytest.mark.parametrize("bad", BAD_LINES, ids=range(len(BAD_LINES)))
@@ -426,49 +414,6 @@ def test_a_line_beyond_the_bound_is_dropped_without_being_held(
         ), length
 
 
-def _to_csv(rows: list[list[str]], out: io.StringIO) -> None:
-    pd.DataFrame(rows[1:], columns=rows[0]).to_csv(out, index=False, lineterminator="\n")
-
-
-WRITERS: Mapping[str, Callable[[list[list[str]], io.StringIO], Any]] = {
-    "csv": lambda rows, out: csv.writer(out).writerows(rows),
-    "csv, lines end in LF": lambda rows, out: csv.writer(out, lineterminator="\n").writerows(rows),
-    "csv, all quoted": lambda rows, out: csv.writer(out, quoting=csv.QUOTE_ALL).writerows(rows),
-    "pandas": _to_csv,
-}
-"""What writes CSVs. Not all of these quote a carriage return that stands alone."""
-
-
-@pytest.mark.parametrize("unit", [None, "unit"])
-@pytest.mark.parametrize("writer", WRITERS)
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    st.lists(st.sampled_from(["late", "\r", "\n", "\r\n", '"', '""', ",", "\0", "\x0b", "\u2028",
-                              "\ufeff", "ghost,forged", " " * 50])),
-    st.integers(0, 3),
-)  # fmt: skip
-def test_whatever_one_csv_record_holds_the_others_are_what_they_were(
-    tmp_path: Path, writer: str, unit: str | None, pieces: list[str], place: int
-) -> None:
-    """Their texts, and their units where these are the numbers of rows."""
-    found = []
-    for text in ("late today", "".join(["I was ", *pieces]), ""):
-        rows = [[f"u{n}", f"visit number {n}", "monday"] for n in range(3)]
-        rows.insert(place, ["victim", text, "monday"])
-        out = io.StringIO(newline="")
-        WRITERS[writer]([["unit", "text", "day"], *rows], out)
-        path = tmp_path / "a.csv"
-        path.write_bytes(out.getvalue().encode())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 60)
-            found.append([record for record in records(config(path, unit=unit)) if "visit" in
-                          record[2]])  # fmt: skip
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) == 3
-
-
 def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -534,16 +479,6 @@ def test_missing_files_and_folders(tmp_path: Path, name: str) -> None:
 
 def test_devices_are_no_files() -> None:
     assert "not a regular file" in refusal(Path("/dev/null"))
-
-
-def test_a_workbook_is_told_how_to_become_a_csv(tmp_path: Path) -> None:
-    """Renaming it cannot help."""
-    path = tmp_path / "a.xlsx"
-    path.write_bytes(b"PK")
-    for look in (lambda: check_source(config(path)), lambda: read_header(path)):
-        with pytest.raises(DataError, match="In Excel: Save as, CSV UTF-8") as caught:
-            look()
-        assert "rename" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xlsx", "jsonl"])
@@ -627,14 +562,6 @@ def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path: Path)
     path.write_bytes(as_jsonl([{"other": 1}] * 999 + [{"text": "a"}]))
     check_source(config(path))
     assert "dataset.text" in refusal(path, as_jsonl([{"other": 1}] * 1000 + [{"text": "a"}]))
-
-
-def test_a_column_that_is_not_near_is_not_suggested(tmp_path: Path) -> None:
-    rows = [{"uid": 1, "text": "a", "label": "x"}]
-    message = refusal(tmp_path / "a.jsonl", as_jsonl(rows), label="kind", labels=("x",))
-    assert "columns: 'uid', 'text', 'label'" in message
-    assert "Did you mean" not in message
-    assert "Did you mean 'label'?" in refusal(tmp_path / "a.jsonl", label="Lable", labels=("x",))
 
 
 def test_rare_json_keys_are_content_and_are_not_shown(tmp_path: Path) -> None:
@@ -730,11 +657,3 @@ def test_a_parquet_file_that_breaks_midway_is_not_quoted(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="damaged") as caught:
         records(labeled(path))
     assert "Zq" not in shown(caught)
-
-
-@pytest.mark.parametrize("named", ["kind", "no", "typ"])
-def test_a_short_name_within_another_word_is_not_suggested(tmp_path: Path, named: str) -> None:
-    rows = [{"id": 1, "text": "a", "note": "x"}]
-    message = refusal(tmp_path / "a.jsonl", as_jsonl(rows), label=named, labels=("x",))
-    assert "Did you mean" not in message
-    assert "Set dataset.label to one of them." in message

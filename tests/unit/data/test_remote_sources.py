@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import lzma
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import dataset, parquet
+from pyarrow import parquet
 
 from privsyn.address import Address
-from privsyn.api import frames
 from privsyn.data.partition import partition
 from privsyn.data.public_files import PublicFiles
 from privsyn.data.readers.formats import (
@@ -27,7 +24,6 @@ from privsyn.data.readers.formats import (
 )
 from privsyn.data.readers.streams import fingerprint
 from privsyn.data.records import Cell
-from privsyn.data.row_counts import RowCounts, advice
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.errors import ConfigError, DataError
 
@@ -142,10 +138,9 @@ TABLES = {
 FURTHER = ["_started_81", "_committed_81", ".hoodie_partition_metadata", "base_0000005/a.csv",
            "delete_delta_0000006_0000006/a", "metadata/snap-3.avro", "metadata/a-m0.avro",
            "metadata/version-hint.text"]  # fmt: skip
-SNAPSHOT = {"Delta": "DeltaTable(path).to_pyarrow_table()", "DuckLake": "duckdb", "Iceberg": "scan"}
 
 
-@pytest.mark.parametrize("inside", ["", "day=1/", "data/label=A/"])
+@pytest.mark.parametrize("inside", ["", "data/label=A/"])
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside: str) -> None:
     """The table, a folder above it, one in it, and a single file of it."""
@@ -163,9 +158,8 @@ def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside:
     single = mark if kind == "DuckLake" else part
     for path in (table.parent, table, part.parent, single, link, link / single.relative_to(table)):
         for look in (lambda: check_source(config(path)), lambda: texts(config(path))):  # noqa: B023
-            with pytest.raises(DataError, match=rf"in a table of {kind}:.*snapshot") as caught:
+            with pytest.raises(DataError, match=r"in a table with a log.*snapshot"):
                 look()
-            assert SNAPSHOT.get(kind, "spark.read") in str(caught.value)
     with pytest.raises(DataError, match="snapshot"):
         read_header(single)
 
@@ -238,7 +232,7 @@ def test_no_message_names_a_part(
         lambda: texts(config(source)),
         lambda: texts(config(source, unit="patient_id")),
         lambda: list(lines_and_values(config(source))),
-        lambda: fingerprint(source, KEY, cache=tmp_path),
+        lambda: fingerprint(source, KEY),
         lambda: partition(config(source), KEY, CELLS, tmp_path / "out", 2, seed="s"),
     ):
         try:
@@ -251,42 +245,15 @@ def test_no_message_names_a_part(
     assert all(f"of {source}" in one for one in said)
 
 
-def test_a_column_in_the_names_of_folders_is_told(tmp_path: Path) -> None:
-    for suffix in ("csv", "parquet", "jsonl"):
-        part = tmp_path / suffix / "label=Billing" / f"a.{suffix}"
-        part.parent.mkdir(parents=True)
-        if suffix == "parquet":
-            parquet.write_table(pa.Table.from_pylist(ROWS), part)
-        else:
-            part.write_bytes(b"user,text\n1,a\n" if suffix == "csv" else as_lines(ROWS))
-        for path in (tmp_path / suffix, part):
-            with pytest.raises(
-                DataError, match=r"'label'.*name of a folder \(label=\.\.\.\)"
-            ) as one:
-                check_source(config(path, label="label", labels=["Billing"]))
-            assert "partitioning='hive'" in str(one.value)
-            assert len(texts(config(path))) > 0
-        whole = dataset.dataset(tmp_path / suffix, format=suffix.replace("jsonl", "json"),
-                                partitioning="hive").to_table()  # fmt: skip
-        parquet.write_table(whole, tmp_path / "records.parquet")
-        told = config(tmp_path / "records.parquet", label="label", labels=["Billing"])
-        assert len(list(read_records(told))) == whole.num_rows
-
-
 KINDS = {
-    ("a.jsonl", PACKED): "packed by gzip.*Rename it",
-    ("a", PACKED): "packed by gzip.*Rename it",
-    ("a.csv", PACKED): "packed by gzip",
-    ("a.jsonl", b"\x28\xb5\x2f\xfd..."): "packed by zstd",
-    ("a.jsonl", bz2.compress(b"{}")): "packed by bzip2",
+    ("a.jsonl", PACKED): "packed by gzip, whatever.*Rename it",
+    ("a", PACKED): "packed by gzip",
     ("a.csv", lzma.compress(b"user,text")): "packed by xz",
-    ("a.csv", b"PAR1\x15\x04..."): "Parquet, and its name",
+    ("a.csv", b"PAR1\x15\x04..."): "Parquet, whatever its name",
     ("a.csv", b"PK\3\4..."): "a zip archive or a workbook",
-    ("a.jsonl", POINTER): "Git LFS.*git lfs pull",
-    ("a.csv", POINTER): "Git LFS.*git lfs pull",
-    ("a.parquet", POINTER): "Git LFS.*git lfs pull",
     ("a.csv.gz", POINTER): "Git LFS.*git lfs pull",
     ("a.jsonl", b"/annex/objects/MD5-s1--2\n"): "git annex get",
+    ("a.jsonl", '{"text": "a"}'.encode("utf-16")): "in UTF-16",
     ("a.jsonl.dvc", b"outs:\n- md5: 0\n"): "dvc pull",
     ("a.json", b'{\n  "user": "1"\n}\n'): "jq -c",
 }
@@ -317,30 +284,6 @@ def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path: Path) -> None:
         check_source(config(tmp_path / "c.jsonl"))
 
 
-def test_a_list_of_messages_gets_the_line_that_joins_them(tmp_path: Path) -> None:
-    chats = [
-        {"user": f"u{n}", "messages": [{"role": "user", "content": f"hi {n}"}]} for n in (1, 2)
-    ]
-    (tmp_path / "a.jsonl").write_bytes(as_lines(chats))
-    row_counts = RowCounts()
-    cfg = config(tmp_path / "a.jsonl", text="messages")
-    assert list(read_records(cfg, row_counts=row_counts)) == []
-    ((reason, _),) = row_counts.dropped.items()
-    frame = pd.DataFrame(chats)
-    frame.to_parquet(tmp_path / "a.parquet")
-    told = [advice(reason, {})]
-    for look in (
-        lambda: check_source(config(tmp_path / "a.parquet", text="messages")),
-        lambda: frames.check_columns(frame, "messages", None, "user"),
-    ):
-        with pytest.raises(DataError, match="Join the turns") as caught:
-            look()
-        told.append(str(caught.value))
-    for one in told:
-        exec(one[one.index("frame[") :], {"frame": frame})  # noqa: S102
-        assert list(frame["text"]) == ["user: hi 1", "user: hi 2"]
-
-
 # -- addresses ---------------------------------------------------------------------------------
 
 
@@ -369,22 +312,16 @@ def test_a_date_goes_into_an_address() -> None:
     [
         ("s3://key:hunter2@bucket/a.jsonl", "no user"),
         ("s3://bucket/a.jsonl?X-Amz-Signature=hunter2", "no user"),
-        ("https://bucket.example/a.jsonl?sig=hunter2", "no user"),
+        ("https://bucket.example/a.jsonl?sig=hunter2", "from https://"),
         ("https://bucket.example/a.jsonl", "from https:// addresses"),
         ("s3://bucket", "an object or a folder below"),
         ("s3://bucket/a/../b.jsonl", "an object or a folder below"),
         ("s3://buck*/a.jsonl", "bucket"),
         ("s3://bucket/*/a.jsonl", "last part"),
         ("file://server/share/a.jsonl", "file:///"),
-        ("abfss://box@acct.dfs.core.windows.net/raw/a.parquet", "write az://box/raw/a.parquet"),
-        ("wasbs://box@acct.blob.core.windows.net/raw", "AZURE_STORAGE_ACCOUNT_NAME=acct"),
-        ("https://acct.blob.core.windows.net/box/a.csv?sv=1&sig=hunter2", "write az://box/a.csv, "),
-        ("https://b.s3.eu-west-1.amazonaws.com/raw/a.csv", "write s3://b/raw/a.csv"),
-        ("https://s3.amazonaws.com/b/raw/a.csv", "write s3://b/raw/a.csv"),
-        ("https://storage.googleapis.com/b/raw/a.csv?X-Goog-Signature=hunter2", "write gs://b/raw"),
-        ("s3a://b/raw", "write s3://b/raw"),
-        ("s3a://key:hunter2@b/raw", "no user"),
-        ("abfss://box:hunter2@acct.dfs.core.windows.net/raw", "no user"),
+        ("s3a://b/raw", "from s3a:// addresses"),
+        ("s3a://key:hunter2@b/raw", "from s3a://"),
+        ("abfss://box:hunter2@acct.dfs.core.windows.net/raw", "from abfss://"),
     ],
 )
 def test_what_is_no_address_is_refused_and_no_secret_is_quoted(address: str, message: str) -> None:

@@ -18,24 +18,25 @@ DIGEST = "11d018a237873df13b163ca4be78d90d56c54f2945fd16e0df7ba75686cd1e72"
 
 
 def test_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
-    summary = write_sample(tmp_path / "new" / "messages.jsonl")
-    written = summary.path.read_bytes()
+    path = tmp_path / "new" / "messages.jsonl"
+    patients = write_sample(path)
+    written = path.read_bytes()
     rows = [json.loads(line) for line in written.splitlines()]
-    assert len(rows) == summary.rows == ROWS == 4000
-    assert len({row["patient_id"] for row in rows}) == summary.patients == 1500
+    assert len(rows) == ROWS == 4000
+    assert len({row["patient_id"] for row in rows}) == patients == 1500
     assert {row["label"] for row in rows} == set(LABELS)
     assert all(list(row) == ["id", "patient_id", "label", "text"] for row in rows)
-    assert summary.path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
     # Another file is another dataset to whoever has releases of this one.
     assert hashlib.sha256(written).hexdigest() == DIGEST
 
 
 @pytest.mark.parametrize("rows", [1, 50, ROWS - 1])
 def test_fewer_are_the_first(tmp_path: Path, rows: int) -> None:
-    summary = write_sample(tmp_path / "s.jsonl", rows=rows)
-    lines = summary.path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == summary.rows == rows
-    assert len({json.loads(line)["patient_id"] for line in lines}) == summary.patients
+    patients = write_sample(tmp_path / "s.jsonl", rows=rows)
+    lines = (tmp_path / "s.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == rows
+    assert len({json.loads(line)["patient_id"] for line in lines}) == patients
     assert gzip.decompress(SHIPPED.read_bytes()).startswith(b"".join(lines))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -65,49 +63,6 @@ def test_parts_are_read_by_name_in_whatever_order_the_disk_gives_them(
         )
         found = [str(part) for part in streams.parts(tmp_path)]
         assert found == [f"{tmp_path}/{name}" for name in sorted(names)]
-
-
-def old(path: Path) -> None:
-    """Give a file a time at which nothing is being written."""
-    os.utime(path, ns=(10**18, 10**18))
-
-
-def test_the_cache_spares_reading_and_is_never_wrong(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    monkeypatch.setattr(streams, "_SETTLED_NS", -1)
-    first = fingerprint(file, KEY, cache=cache)
-    assert (cache / streams.CACHE).stat().st_mode & 0o077 == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(streams, "_hash", lambda *_: pytest.fail("read again"))
-        assert fingerprint(file, KEY, cache=cache) == first
-    assert fingerprint(file, KEY[::-1], cache=cache) != first
-    old(file)
-    assert fingerprint(file, KEY, cache=cache) == first  # remembered as it is now
-    content = file.read_bytes()
-    file.write_bytes(content.replace(b"Ann", b"Eve"))
-    old(file)  # size and time of the last change are as they were
-    assert fingerprint(file, KEY, cache=cache) != first
-    file.write_bytes(content)
-    assert fingerprint(file, KEY, cache=cache) == first
-
-
-def test_a_file_that_is_being_written_is_not_remembered(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "_SETTLED_NS", 10**18)
-    fingerprint(file, KEY, cache=tmp_path)
-    assert not (tmp_path / streams.CACHE).exists()
-
-
-@pytest.mark.parametrize(
-    "damage", [b"", b"[]", b'{"x": 1}', b"\xff", json.dumps({"x": []}).encode()]
-)
-def test_a_damaged_cache_is_no_cache(file: Path, tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / streams.CACHE).write_bytes(damage)
-    assert fingerprint(file, KEY, cache=tmp_path) == fingerprint(file, KEY)
 
 
 def test_what_cannot_be_read_is_told_without_content(file: Path, tmp_path: Path) -> None:
