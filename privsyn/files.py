@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import functools
 import glob
 import hashlib
 import json
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,7 +286,7 @@ def file_digests(
 ) -> dict[str, str]:
     """SHA-256 of each file that matches a pattern, by its name, sorted.
 
-    ``cache_dir`` caches digests by size and modification time. None: a process reads a file once.
+    ``cache_dir`` caches digests by size and modification time. None: every file is read.
     """
     paths = matching(folder, patterns)
     digests = _digests(paths, cache_dir)
@@ -300,22 +298,6 @@ def file_digests(
 def file_digest(path: Path, cache_dir: Path | None) -> str:
     """SHA-256 of one file, with the cache of ``file_digests``."""
     return _digests([path], cache_dir)[0]
-
-
-def _sha256(path: Path, status: os.stat_result) -> str:
-    """SHA-256 of a file, read once a process unless it has changed since.
-
-    A file that changed in the last two seconds may change again within one tick of its times.
-    """
-    state = (path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    settled = time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > 2_000_000_000
-    return _read(*state) if settled else _read.__wrapped__(*state)
-
-
-@functools.cache
-def _read(path: Path, *_: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
@@ -330,7 +312,8 @@ def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
         key = str(path.resolve())
         entry = cache.get(key)
         if not (isinstance(entry, list) and entry[:2] == [status.st_size, status.st_mtime_ns]):
-            sha = _sha256(path, status)
+            with path.open("rb") as file:
+                sha = hashlib.file_digest(file, "sha256").hexdigest()
             fresh[key] = entry = [status.st_size, status.st_mtime_ns, sha]
         digests.append(str(entry[2]))
     if store and fresh:

@@ -37,8 +37,6 @@ JOIN = (
     "Join the turns of a conversation to one text, as in pandas: frame['text'] = frame['messages']"
     ".map(lambda turns: '\\n'.join(f\"{turn['role']}: {turn['content']}\" for turn in turns))"
 )
-_BOUNDS = (1, 2, 3)
-"""Bounds on the records of a unit at which most releases are best."""
 _NEAR = "by capitals, spaces or punctuation alone"
 _WORST = 10
 
@@ -134,15 +132,12 @@ class RowCounts:
             most: Most records of a unit that are used (m).
         """
         units = most_of_one = above = beyond = 0
-        kept = dict.fromkeys(map(str, _BOUNDS), 0)
         # Shape of each batch: (distinct units,).
         for records in self._units.counts():
             units += len(records)
             most_of_one = max(most_of_one, int(records.max(initial=0)))
             above += int((records > most).sum())
             beyond += int(np.maximum(records - most, 0).sum())
-            for bound in kept:
-                kept[bound] += int(np.minimum(records, int(bound)).sum())
         apart = sum(len(records) for records in self._alike.counts())
         return {
             "rows": self.rows,
@@ -154,7 +149,6 @@ class RowCounts:
             "records_per_unit_at_most": most_of_one,
             "units_above_the_bound": above,
             "records_above_the_bound": beyond,
-            "kept_at_bound": kept,
             "units_alike": units - apart,
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
