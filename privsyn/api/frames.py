@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsyn.data.artifacts import atomic_file, private_folder, storage_error
+from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.data.readers.columns import refuse_index, refuse_missing
 from privsyn.data.readers.parquet import check_schema
 from privsyn.data.settings import PLACEHOLDER
@@ -145,20 +144,12 @@ def write_version(table: pa.Table, target: Path) -> None:
     # Each level for itself: a parent that mkdir makes on the way would be readable by all.
     private_folder(target.parent.parent)
     private_folder(target.parent)
-    # With the process id: two processes that write one version do not share a draft.
-    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        with atomic_file(draft, mode=0o600) as stream:
+        with atomic_file(target, replace=False) as stream:
             parquet.write_table(table, stream)
-        # A link never overwrites, as a rename would: a version is written once.
-        os.link(draft, target)  # fails where another process was faster
     except FileExistsError:
         if not parquet.read_table(target).equals(table):
             raise ConfigError(
                 f"{target}: this version exists with different data; versions are immutable.",
                 hint="Name another version=, which is a new charge.",
             ) from None
-    except OSError as error:
-        raise storage_error("write", target, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
