@@ -236,7 +236,7 @@ class BucketStore:
         """Whether the object exists."""
         try:
             with self._translate_errors("read", name):
-                self._store.head(self._named(name))
+                self._store.head(self._key_of(name))
         except NoSuchObject:
             return False
         return True
@@ -244,7 +244,7 @@ class BucketStore:
     def names(self, folder: str = "") -> list[str]:
         """Names of all objects in a folder, sorted."""
         with self._translate_errors("list", folder):
-            listed = self._store.list(prefix=self._named(folder) or None)
+            listed = self._store.list(prefix=self._key_of(folder) or None)
             return sorted(item["path"] for chunk in listed for item in chunk)
 
     def folders(self) -> list[str]:
@@ -266,7 +266,7 @@ class BucketStore:
             with self._translate_errors("delete", folder):
                 self._store.delete(paths)
 
-    def _named(self, name: str) -> str:
+    def _key_of(self, name: str) -> str:
         return name if self._private else _check_name(name)  # a source has names of its own
 
     def _again(

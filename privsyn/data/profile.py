@@ -115,7 +115,7 @@ def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
         longest=lengths[-1] if lengths else 0,
         labels=_by_label(rows, labels),
         samples=tuple(
-            replace(row, text=_shortened(row.text or ""))
+            replace(row, text=_shorten(row.text or ""))
             for row in _pick_evenly([row for row in rows if row.text], SAMPLES)
         ),
     )
@@ -210,7 +210,7 @@ def _round_width(low: float, high: float, most: int, smallest: float) -> float:
     )
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS].rstrip() + " ..."
 
 
