@@ -91,8 +91,7 @@ class Engine:
         """Write the texts."""
         from privsyn.data.journal import Journal
         from privsyn.data.records import Bucket, Private
-        from privsyn.dp.accountant import Guarantee
-        from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+        from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
         from privsyn.dp.noise import OpenDPNoise
         from privsyn.methods.base import Backends, Draw, PricingFacts
         from privsyn.methods.invisible_ink.method import InvisibleInk

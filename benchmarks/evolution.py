@@ -27,8 +27,8 @@ from privsyn.data.images import to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.sample import write_digits
-from privsyn.dp.accountant import Guarantee, format_epsilon
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import format_epsilon
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.images import downstream_images, frechet_distance

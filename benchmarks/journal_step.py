@@ -22,7 +22,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from privsyn.data.journal import Draws, Journal
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.spec import AccountSpec

@@ -30,8 +30,7 @@ import numpy as np
 from utility import drawn
 
 from privsyn.data.sample import LABELS, write_sample
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.judge import compare

@@ -29,8 +29,7 @@ from utility import read
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.methods.base import Backends, Draw, PricingFacts, Subject

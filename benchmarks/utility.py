@@ -29,8 +29,7 @@ from typing import Any
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.evaluation.classifiers import Interval, downstream
 from privsyn.evaluation.embeddings import EmbeddedOnce

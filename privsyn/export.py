@@ -24,7 +24,7 @@ from privsyn.release.release_store import set_times
 from privsyn.report import verification
 from privsyn.section import nearest
 from privsyn.stages.base import Context
-from privsyn.stages.certify import copy_release
+from privsyn.stages.folder import copy_release
 from privsyn.stages.validate import refuse_unreleased
 
 Rows = Sequence[Mapping[str, Any]]

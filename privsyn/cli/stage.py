@@ -104,8 +104,8 @@ def stage_generate(
     overrides: Overrides = None,
 ) -> None:
     """Draw a release: reserve, partition, train, generate, certify, copy to synthetic/<method>."""
-    from privsyn.stages.certify import export
     from privsyn.stages.draw import generate
+    from privsyn.stages.folder import export
     from privsyn.stages.run import draw_and_settle
     from privsyn.students.release import make_and_check
 

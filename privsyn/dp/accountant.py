@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.dp import bounded_range, conversions, random_allocation
+from privsyn.dp.adjacency import Guarantee, check_delta
 from privsyn.dp.event_tree import (
     Part,
-    check_delta,
     composition,
     fold,
     is_amplified,
@@ -32,24 +32,6 @@ from privsyn.dp.event_tree import (
 )
 from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
 from privsyn.dp.filters import gaussian_mu_squared, sampled_parts
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """(epsilon, delta)-DP.
-
-    Attributes:
-        epsilon: At least 0, finite.
-        delta: In [0, 1).
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon={self.epsilon!r} must be a finite number of at least 0")
-        check_delta(self.delta)
 
 
 @dataclass(frozen=True)

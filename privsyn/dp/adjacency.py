@@ -1,7 +1,8 @@
-"""Adjacency of datasets, and the privacy unit."""
+"""Adjacency of datasets, the privacy unit, and what a guarantee is."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,3 +60,27 @@ def plural(unit: str) -> str:
 
 
 _IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta)-DP.
+
+    Attributes:
+        epsilon: At least 0, finite.
+        delta: In [0, 1).
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon={self.epsilon!r} must be a finite number of at least 0")
+        check_delta(self.delta)
+
+
+def check_delta(delta: float) -> None:
+    """Raise ValueError unless delta is in [0, 1)."""
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta={delta!r} must lie in [0, 1)")

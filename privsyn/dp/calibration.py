@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 
 from privsyn.dp import conversions, random_allocation
-from privsyn.dp.accountant import Guarantee, epsilon_at, roughly
-from privsyn.dp.event_tree import FAR, split_allocation
-from privsyn.dp.events import Event
-from privsyn.dp.filters import filter_budget, filter_order, gaussian_mu_squared
+from privsyn.dp.accountant import epsilon_at, fixed_epsilon, roughly
+from privsyn.dp.adjacency import Guarantee
+from privsyn.dp.conversions import LATTICE_SLACK
+from privsyn.dp.event_tree import FAR, Allocation, Part, PureSteps, in_sequence, split_allocation
+from privsyn.dp.events import Event, Gaussian
+from privsyn.dp.filters import filter_budget, filter_order, gaussian_budget, gaussian_mu_squared
+from privsyn.dp.rooms import Rooms, Used
 
 CALIBRATION_MARGIN = 1e-12
 """Relative margin below a target, for the roundings of the caller's own arithmetic."""
@@ -189,3 +192,50 @@ def _by_one_place(
 
 _AMPLIFIED = 16.0
 """How much more than by zCDP is looked for where a random allocation is priced."""
+
+
+def rooms_epsilon(rooms: Rooms, delta: float, mu_squared: float, used: Used) -> float:
+    """Epsilon at ``delta`` of releases of so much squared mu and so much of the rooms together.
+
+    What the noise's lattice or table owes is added for every step and every allocation, as if
+    each were a release.
+    """
+    steps, responses, allocations = used
+    parts: list[Part] = []
+    if responses:
+        parts.append(PureSteps(rooms.loss, responses))
+    if steps:
+        parts.append((rooms.rate, rooms.noise_multiplier, steps))
+    if allocations:
+        parts.append(Allocation(rooms.mu, rooms.places, allocations))
+    if mu_squared:
+        parts.append((1.0, mu_squared**-0.5, 1))
+    owed = (steps + allocations) * LATTICE_SLACK
+    return fixed_epsilon(tuple(parts), delta * (1 - owed)) + owed if parts else 0.0
+
+
+def rooms_budget(rooms: Rooms, epsilon: float, delta: float) -> float:
+    """The largest squared mu beside the rooms, all of them in use; rounded down.
+
+    Raises:
+        ValueError: The rooms leave nothing of (``epsilon``, ``delta``).
+    """
+    most = gaussian_budget(epsilon, delta)
+    if not rooms:
+        return most
+
+    def price(event: Event, _: float) -> float:
+        (noise,) = (part for part in in_sequence(event) if isinstance(part, Gaussian))
+        return rooms_epsilon(rooms, delta, noise.noise_multiplier**-2, rooms.wholes)
+
+    # A hair of squared mu is taken off for the roundings of its way through the multiplier.
+    squared = calibrate(
+        lambda squared: Gaussian(squared**-0.5),
+        Guarantee(epsilon, delta),
+        1e-3 * most,
+        most,
+        True,
+        price=price,
+        tolerance=1e-4,
+    )
+    return squared * (1 - CALIBRATION_MARGIN)

@@ -239,12 +239,6 @@ def is_amplified(event: Event) -> bool:
     return without_secret(event) != event
 
 
-def check_delta(delta: float) -> None:
-    """Raise ValueError unless delta is in [0, 1)."""
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta={delta!r} must lie in [0, 1)")
-
-
 def pure_of_leaf(leaf: Event) -> float:
     """Largest loss of a leaf; infinite if it is unbounded."""
     match leaf:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 from privsyn.dp import bounded_range, conversions, random_allocation
+from privsyn.dp.adjacency import check_delta
 from privsyn.dp.event_tree import (
     Allocation,
     Part,
     PureSteps,
-    check_delta,
     composition,
     fold,
     mu_squared_of_leaf,

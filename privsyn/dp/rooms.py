@@ -13,19 +13,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from privsyn.dp.accountant import Guarantee, fixed_epsilon
-from privsyn.dp.calibration import CALIBRATION_MARGIN, calibrate
-from privsyn.dp.conversions import LATTICE_SLACK
-from privsyn.dp.event_tree import Allocation, Part, PureSteps, in_sequence, without_secret
+from privsyn.dp.event_tree import in_sequence, without_secret
 from privsyn.dp.events import (
     Composed,
     Event,
-    Gaussian,
     Pure,
     RandomAllocation,
     SampledGaussian,
 )
-from privsyn.dp.filters import gaussian_budget, gaussian_mu_squared
+from privsyn.dp.filters import gaussian_mu_squared
 
 Used = tuple[int, int, int]
 """Steps, responses and allocations that something takes of rooms."""
@@ -118,51 +114,6 @@ class Rooms:
         if not any(used):
             return Need(used, event)
         return Need(used, Composed(tuple(rest)) if rest else None)
-
-    def epsilon(self, delta: float, mu_squared: float, used: Used) -> float:
-        """Epsilon at ``delta`` of releases of so much squared mu and so much of the rooms together.
-
-        What the noise's lattice or table owes is added for every step and every allocation, as if
-        each were a release.
-        """
-        steps, responses, allocations = used
-        parts: list[Part] = []
-        if responses:
-            parts.append(PureSteps(self.loss, responses))
-        if steps:
-            parts.append((self.rate, self.noise_multiplier, steps))
-        if allocations:
-            parts.append(Allocation(self.mu, self.places, allocations))
-        if mu_squared:
-            parts.append((1.0, mu_squared**-0.5, 1))
-        owed = (steps + allocations) * LATTICE_SLACK
-        return fixed_epsilon(tuple(parts), delta * (1 - owed)) + owed if parts else 0.0
-
-    def budget(self, epsilon: float, delta: float) -> float:
-        """The largest squared mu beside the rooms, all of them in use; rounded down.
-
-        Raises:
-            ValueError: The rooms leave nothing of (``epsilon``, ``delta``).
-        """
-        most = gaussian_budget(epsilon, delta)
-        if not self:
-            return most
-
-        def price(event: Event, _: float) -> float:
-            (noise,) = (part for part in in_sequence(event) if isinstance(part, Gaussian))
-            return self.epsilon(delta, noise.noise_multiplier**-2, self.wholes)
-
-        # A hair of squared mu is taken off for the roundings of its way through the multiplier.
-        squared = calibrate(
-            lambda squared: Gaussian(squared**-0.5),
-            Guarantee(epsilon, delta),
-            1e-3 * most,
-            most,
-            True,
-            price=price,
-            tolerance=1e-4,
-        )
-        return squared * (1 - CALIBRATION_MARGIN)
 
 
 NO_ROOMS = Rooms()

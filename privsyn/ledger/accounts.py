@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.data.records import Private
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import AccountMismatch, BudgetError, VerificationError
 from privsyn.ledger import audit, balances, chain, decisions, entries, schema

@@ -16,7 +16,7 @@ from privsyn.ledger.entries import SHA256, Change, Entry, State, check_name, che
 from privsyn.ledger.spec import AccountSpec, ReleaseRequest, Terms, account_row, spec_of
 
 if TYPE_CHECKING:
-    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.adjacency import Guarantee
 
 LONGEST_NAME = 200
 

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
+from privsyn.dp.calibration import rooms_epsilon
 from privsyn.dp.events import load
 from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
 from privsyn.ledger import schema
-from privsyn.ledger.balances import begins, filters_of
-from privsyn.ledger.caps import check_kind, limits_of
+from privsyn.ledger.caps import begins, check_kind, filters_of, limits_of
 from privsyn.ledger.chain import (
     BEFORE,
     DECISIONS,
@@ -227,7 +227,7 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
     if split and gaussian is not None:
         share, rooms = delta * split.gaussian, rooms_of(values)
         most.append((gaussian, gaussian_budget(epsilon, share)))
-        if rooms and rooms.epsilon(share, gaussian, rooms.wholes) > epsilon * (1 + SLACK):
+        if rooms and rooms_epsilon(rooms, share, gaussian, rooms.wholes) > epsilon * (1 + SLACK):
             what = f"a squared mu of {gaussian} and rooms for {rooms}"
             _fail(row, f"{what} are more than epsilon={epsilon} allows")
     for stored, limit in most:

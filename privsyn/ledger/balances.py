@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event, load
 from privsyn.errors import BudgetError, BudgetExceeded
-from privsyn.ledger.caps import Cap, Charge, Limit, check_kind, limits_of
+from privsyn.ledger.caps import (
+    Cap,
+    Charge,
+    Filter,
+    Limit,
+    begins,
+    check_kind,
+    filters_of,
+    limits_of,
+)
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Entry, Refusal, State, as_plain, canonical
+from privsyn.ledger.entries import Entry, Fill, Refusal, State, as_plain, canonical
 from privsyn.ledger.spec import NONE, SETTINGS, AccountSpec, Row, spec_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fill:
-    """How full a cap is.
-
-    Attributes:
-        cap: (epsilon, delta) that is never exceeded.
-        order: Renyi order of the filter; None where delta is 0 and losses are pure epsilons.
-        budget: Loss at that order the cap admits (nats).
-        spent: Loss charged so far.
-        left: ``budget - spent``, at least 0.
-        share: Spent part of the cap, 0 to 1, by the filter that is the least full.
-        spent_epsilon: The epsilon that all charges together are proved to cost, at the account's
-            delta; not the sum of the releases' epsilons.
-        left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
-            fits now.
-        entries: Charged releases that count.
-        days: Length of its sliding window; None for the lifetime's cap.
-    """
-
-    cap: Guarantee
-    order: float | None
-    budget: float
-    spent: float
-    left: float
-    share: float
-    spent_epsilon: float
-    left_epsilon: float
-    entries: int
-    days: int | None = None
-
-    def figures(self) -> dict[str, Any]:
-        """Cap, losses and room under the names that plans and certificates give them."""
-        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,26 +41,6 @@ class Balance(Fill):
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return as_plain(self)
-
-
-@dataclass(frozen=True)
-class Filter:
-    """A cap, what is charged to it, and what a release would be charged.
-
-    Attributes:
-        limit: The cap.
-        charges: In the order in which they leave its window.
-        request: Of the release.
-    """
-
-    limit: Limit
-    charges: tuple[Charge, ...]
-    request: Charge
-
-    @property
-    def fits(self) -> bool:
-        """Whether the cap admits the release."""
-        return self.limit.cap.fits(self.charges, self.request)
 
 
 @dataclass(frozen=True)
@@ -266,13 +220,6 @@ def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
     }
 
 
-def filters_of(
-    limits: Sequence[Limit], entries: Sequence[Entry], event: Event, now: datetime
-) -> list[Filter]:
-    """What an event asks of each cap of an account: whoever admits a release asks them all."""
-    return [Filter(one, tuple(one.charges(entries, now)), one.cap.charge(event)) for one in limits]
-
-
 def preview(
     row: Row,
     entries: Sequence[Entry],
@@ -370,18 +317,6 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
                 f"{entry.release_id}",
                 _when(one, [other for other in entries if other.state is not State.RESERVED], now),
             )
-
-
-def begins(
-    limits: Sequence[Limit], entries: Iterable[Entry], entry: Entry, now: datetime
-) -> list[Filter]:
-    """What a release that begins asks of the caps of periods, beside all that were drawn."""
-    others = [other for other in entries if other.state is not State.RESERVED]
-    return [
-        Filter(one, tuple(one.charges(others, now)), one.charge(entry))
-        for one in limits
-        if one.days is not None
-    ]
 
 
 def _excess_error(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:

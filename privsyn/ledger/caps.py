@@ -34,6 +34,7 @@ from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
 from privsyn.dp.accountant import epsilon_at, fixed_epsilon, guarantee, loss_at
+from privsyn.dp.calibration import rooms_budget, rooms_epsilon
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
 from privsyn.dp.event_tree import scaled
 from privsyn.dp.events import (
@@ -56,7 +57,7 @@ from privsyn.dp.filters import (
 )
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
-from privsyn.ledger.entries import Entry
+from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.spec import AccountSpec, Row, Split, Terms, rooms_of, split_of
 
 Meter: TypeAlias = tuple[Sequence[float], float]
@@ -132,7 +133,7 @@ class Cap:
             ) from None
         if rooms:
             try:
-                gaussian = rooms.budget(epsilon, delta * split.gaussian)
+                gaussian = rooms_budget(rooms, epsilon, delta * split.gaussian)
             except ValueError:
                 raise ConfigError(
                     f"account.rooms: {rooms} leave nothing of epsilon={epsilon:g} at "
@@ -304,7 +305,8 @@ class Cap:
             delta = self.delta * self.split.gaussian
             if self.rooms:
                 _, *used = map(sum, zip(*map(self._takes, charges), strict=True))
-                bounds.append(self.rooms.epsilon(delta, mu_squared, (used[0], used[1], used[2])))
+                taken = used[0], used[1], used[2]
+                bounds.append(rooms_epsilon(self.rooms, delta, mu_squared, taken))
             else:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
@@ -512,3 +514,42 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
             f"{names[0]} does not hold.",
             hint="Use a dataset and account with add_remove or replace_null.",
         )
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A cap, what is charged to it, and what a release would be charged.
+
+    Attributes:
+        limit: The cap.
+        charges: In the order in which they leave its window.
+        request: Of the release.
+    """
+
+    limit: Limit
+    charges: tuple[Charge, ...]
+    request: Charge
+
+    @property
+    def fits(self) -> bool:
+        """Whether the cap admits the release."""
+        return self.limit.cap.fits(self.charges, self.request)
+
+
+def filters_of(
+    limits: Sequence[Limit], entries: Sequence[Entry], event: Event, now: datetime
+) -> list[Filter]:
+    """What an event asks of each cap of an account: whoever admits a release asks them all."""
+    return [Filter(one, tuple(one.charges(entries, now)), one.cap.charge(event)) for one in limits]
+
+
+def begins(
+    limits: Sequence[Limit], entries: Iterable[Entry], entry: Entry, now: datetime
+) -> list[Filter]:
+    """What a release that begins asks of the caps of periods, beside all that were drawn."""
+    others = [other for other in entries if other.state is not State.RESERVED]
+    return [
+        Filter(one, tuple(one.charges(others, now)), one.charge(entry))
+        for one in limits
+        if one.days is not None
+    ]

@@ -18,7 +18,7 @@ from privsyn.ledger.schema import moment
 from privsyn.ledger.spec import ReleaseRequest, Terms
 
 if TYPE_CHECKING:
-    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.adjacency import Guarantee
 
 
 class What(StrEnum):

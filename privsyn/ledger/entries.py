@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic_core import to_jsonable_python
 from sqlalchemy.engine import Connection
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.errors import BudgetError, ReleaseLost
 from privsyn.ledger import schema
 from privsyn.ledger.schema import moment
@@ -361,3 +361,38 @@ def check_name(what: str, value: str) -> None:
     """Refuse a name that could not stand in a file name or a message."""
     if not NAME.fullmatch(value):
         raise ValueError(f"{what}={value!r} must match {NAME.pattern}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """How full a cap is.
+
+    Attributes:
+        cap: (epsilon, delta) that is never exceeded.
+        order: Renyi order of the filter; None where delta is 0 and losses are pure epsilons.
+        budget: Loss at that order the cap admits (nats).
+        spent: Loss charged so far.
+        left: ``budget - spent``, at least 0.
+        share: Spent part of the cap, 0 to 1, by the filter that is the least full.
+        spent_epsilon: The epsilon that all charges together are proved to cost, at the account's
+            delta; not the sum of the releases' epsilons.
+        left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
+            fits now.
+        entries: Charged releases that count.
+        days: Length of its sliding window; None for the lifetime's cap.
+    """
+
+    cap: Guarantee
+    order: float | None
+    budget: float
+    spent: float
+    left: float
+    share: float
+    spent_epsilon: float
+    left_epsilon: float
+    entries: int
+    days: int | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Cap, losses and room under the names that plans and certificates give them."""
+        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon")

@@ -25,7 +25,6 @@ from privsyn.errors import (
 )
 from privsyn.ledger import audit, balances, chain, entries, leases, schema
 from privsyn.ledger.approvals import Approvals
-from privsyn.ledger.balances import Fill
 from privsyn.ledger.caps import check_kind, limits_of
 from privsyn.ledger.chain import LONGEST_REASON
 from privsyn.ledger.database import Database
@@ -35,6 +34,7 @@ from privsyn.ledger.entries import (
     Change,
     DatasetSource,
     Entry,
+    Fill,
     Refusal,
     State,
     check_name,
@@ -47,7 +47,7 @@ from privsyn.ledger.schema import stamp
 from privsyn.ledger.spec import ReleaseRequest, account_row, find_account, spec_of
 
 if TYPE_CHECKING:
-    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.adjacency import Guarantee
 
 
 class Releases:

@@ -5,15 +5,12 @@ A policy is the rules of a privacy officer, by name, in a file of their own.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.random_allocation import POINTS, largest_mu
-from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import ConfigError
 from privsyn.files import LocalPath, OnDisk, parse_yaml, read_file
 from privsyn.section import NAME, RELEASE, Section, explain, nearest
@@ -82,23 +79,6 @@ class RoomsConfig(Section):
     amplified: BucketsRoomConfig | None = Field(
         default=None, description="Room for invisible_ink and private_prediction."
     )
-
-    def to_rooms(self, delta: float) -> Rooms:
-        """The rooms of an account with this delta."""
-        rooms = NO_ROOMS
-        if (one := self.trainings) is not None:
-            noise = one.noise_multiplier
-            rooms = replace(rooms, rate=one.sampling_rate, noise_multiplier=noise, steps=one.steps)
-        if (pure := self.pure) is not None:
-            rooms = replace(rooms, loss=pure.epsilon, responses=pure.times)
-        if (room := self.amplified) is not None:
-            low = largest_mu(room.buckets, room.epsilon, delta, POINTS, _ROUNDED)
-            mu = low * (1 + 2 * _ROUNDED)  # at least what any release of this epsilon has
-            rooms = replace(rooms, mu=mu, places=room.buckets, allocations=room.times)
-        return rooms
-
-
-_ROUNDED = 1e-6
 
 
 class AccountConfig(Section):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from privsyn.dp.accountant import Guarantee, epsilon_at
-from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.accountant import epsilon_at
+from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.event_tree import is_amplified
 from privsyn.dp.events import Event
+from privsyn.dp.random_allocation import POINTS, largest_mu
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError, PolicyBroken
 from privsyn.ledger import schema
@@ -27,6 +28,7 @@ from privsyn.ledger.settings import (
     AccountConfig,
     ApprovalConfig,
     PolicyConfig,
+    RoomsConfig,
     approval_of,
     read_policy,
 )
@@ -331,7 +333,7 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
-            rooms=account.rooms.to_rooms(account.delta) if account.rooms else NO_ROOMS,
+            rooms=rooms_for(account.rooms, account.delta) if account.rooms else NO_ROOMS,
             split=Split.of(
                 rooms=account.rooms is not None,
                 chances=account.adjacency is not Adjacency.REPLACE_ONE,
@@ -393,6 +395,24 @@ def spec_of(row: Row) -> AccountSpec:
 def split_of(row: Row) -> Split | None:
     """How an account shares its delta; None where that is 0."""
     return Split(**json.loads(row["split"])) if row["split"] else None
+
+
+def rooms_for(config: RoomsConfig, delta: float) -> Rooms:
+    """The rooms of an account with this delta."""
+    rooms = NO_ROOMS
+    if (one := config.trainings) is not None:
+        noise = one.noise_multiplier
+        rooms = replace(rooms, rate=one.sampling_rate, noise_multiplier=noise, steps=one.steps)
+    if (pure := config.pure) is not None:
+        rooms = replace(rooms, loss=pure.epsilon, responses=pure.times)
+    if (room := config.amplified) is not None:
+        low = largest_mu(room.buckets, room.epsilon, delta, POINTS, _ROUNDED)
+        mu = low * (1 + 2 * _ROUNDED)  # at least what any release of this epsilon has
+        rooms = replace(rooms, mu=mu, places=room.buckets, allocations=room.times)
+    return rooms
+
+
+_ROUNDED = 1e-6
 
 
 def rooms_of(row: Row) -> Rooms:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from privsyn.data.journal import Draws
     from privsyn.data.records import Bucket
-    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.adjacency import Guarantee
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
     from privsyn.models.protocols import (

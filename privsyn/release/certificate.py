@@ -28,9 +28,8 @@ from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
-from privsyn.ledger.balances import Fill
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Change, Entry
+from privsyn.ledger.entries import Change, Entry, Fill
 from privsyn.ledger.schema import moment
 from privsyn.release.plan import Plan
 

@@ -10,9 +10,8 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 
 from privsyn.data.settings import ImageConfig, TextExample
-from privsyn.dp.accountant import Guarantee
 from privsyn.dp.accuracy import NoisyAccuracy
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, Event, load
 from privsyn.files import DIGEST, values
 from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject

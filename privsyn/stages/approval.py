@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn import layout
-from privsyn.dp.accountant import Guarantee, format_epsilon, percent
+from privsyn.dp.accountant import format_epsilon, percent
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event, load
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
@@ -21,6 +22,7 @@ from privsyn.release.advice import odds_of
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report import verification
+from privsyn.stages.audit import refuse_unapproved
 from privsyn.stages.base import Context
 
 
@@ -151,30 +153,6 @@ def publishing(ctx: Context, folder: Path) -> Question | None:
     except ApprovalNeeded:
         return question
     return None
-
-
-def refuse_unapproved(ctx: Context, folder: Path) -> None:
-    """Refuse to publish a folder whose certificate nobody has approved, where that is asked for.
-
-    Raises:
-        ApprovalNeeded: Nobody has, or somebody said no.
-    """
-    release = ReleaseFacts.read(folder)
-    _hold_to_config(ctx)
-    ctx.ledger.approvals.check_publication(
-        release.release_id, release.certificate_sha256, name=release.name
-    )
-
-
-def _hold_to_config(ctx: Context) -> None:
-    """Have the ledger know what the settings ask for, if they ask for an approval.
-
-    Where it asks for no less already, its rules apply, and settings that are older than those are
-    no attempt to weaken them.
-    """
-    spec = ctx.account
-    if spec.terms.approvals.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
-        ctx.open_account()
 
 
 def question_of(ctx: Context, release_id: str, what: What | None) -> Question:

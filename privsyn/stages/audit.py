@@ -12,6 +12,7 @@ from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
 from privsyn.errors import PolicyBroken, ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, AuditResult, Claim, Detector, audit, gather
+from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 
@@ -143,3 +144,27 @@ def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
     for inside, read in ((True, read_training), (False, read_holdout)):
         for private in read(dataset, key):
             yield inside, private.reveal()
+
+
+def refuse_unapproved(ctx: Context, folder: Path) -> None:
+    """Refuse to publish a folder whose certificate nobody has approved, where that is asked for.
+
+    Raises:
+        ApprovalNeeded: Nobody has, or somebody said no.
+    """
+    release = ReleaseFacts.read(folder)
+    hold_to_config(ctx)
+    ctx.ledger.approvals.check_publication(
+        release.release_id, release.certificate_sha256, name=release.name
+    )
+
+
+def hold_to_config(ctx: Context) -> None:
+    """Have the ledger know what the settings ask for, if they ask for an approval.
+
+    Where it asks for no less already, its rules apply, and settings that are older than those are
+    no attempt to weaken them.
+    """
+    spec = ctx.account
+    if spec.terms.approvals.publish and ctx.ledger.accounts.terms(spec.name).laxer_than(spec.terms):
+        ctx.open_account()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date
@@ -510,3 +510,30 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.evaluate,
         {name: config.method(name) for name in (*config.methods, STUDENTS)},
     )
+
+
+@contextmanager
+def trace_stage(
+    ctx: Context, release_id: str, stage: str, shard: int | None = None
+) -> Iterator[None]:
+    """The nested run of a stage. A store that is down never stops a stage.
+
+    A stage that finds its work done, because the release exists, leaves the nested run of the one
+    that did it as it is.
+
+    Args:
+        ctx: Ledger and tracker.
+        release_id: The release.
+        stage: Name of the stage, and of its run.
+        shard: Parallel shards have runs of their own, with the number behind the name.
+    """
+    if stage in ("partition", "train", "generate", "certify"):
+        done = ctx.ledger.releases.get(release_id).state is State.COMMITTED
+    else:  # these have something to do until it is published
+        done = ctx.workspace.pointer(release_id).is_file()
+    if done:
+        yield
+        return
+    name = stage if shard is None else f"{stage}-{shard}"
+    with ctx.tracker.stage_run(release_id, name):
+        yield

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import columns_of_people, read_records
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
@@ -31,10 +29,9 @@ from privsyn.release.advice import (
     writers_of,
 )
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context, OpenPlan, open_plan
+from privsyn.stages.base import Context, open_plan
+from privsyn.stages.partition import CHECK
 from privsyn.stages.plan import WRITERS, about_words, longest, plan
-
-CHECK = "check.json"
 
 
 def count(ctx: Context) -> dict[str, dict[str, Any]]:
@@ -330,34 +327,6 @@ def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError
         f"{path} holds no record that can be used: {'; '.join(reasons_by_column) or 'no row'}.",
         hint=" ".join(filter(None, steps)),
     )
-
-
-def refuse_empty(release: OpenPlan, key: bytes) -> None:
-    """Refuse a release that no record would enter, before anything is spent.
-
-    This looks at the records: what is told is one bit, whether any is there that can be used, to
-    the owner, of a release that then does not exist.
-
-    Raises:
-        DataError: No record can be used.
-    """
-    source, dataset = release.source, release.ctx.config.dataset
-    if not has_training(source, key):
-        holdout = dataset.holdout
-        aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
-        raise DataError(
-            f"{source.path} holds no record that this release can use.",
-            hint=f"See why with: privsyn check.{aside} Nothing was spent.",
-        )
-
-
-def store_counts(ctx: Context, plan: Plan, row_counts: RowCounts) -> None:
-    """Put the counts of a partition into the state folder; those of an earlier one where it is."""
-    if row_counts.rows:
-        folder = ctx.workspace.internal(plan.id)
-        private_folder(folder)
-        counts = row_counts.report(plan.dataset.labels, plan.max_records_per_unit)
-        write_json_atomic(folder / CHECK, {"class": "internal"} | counts, mode=0o600)
 
 
 def counts_line(folder: Path, plan: Plan) -> str | None:

@@ -47,8 +47,14 @@ from privsyn.release.workdir import (
     part_name,
     samples,
 )
-from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
-from privsyn.stages.lineage import trace_stage
+from privsyn.stages.base import (
+    Context,
+    OpenPlan,
+    again_if_finished,
+    find_workdir,
+    open_plan,
+    trace_stage,
+)
 
 
 @again_if_finished

@@ -20,9 +20,9 @@ from privsyn.evaluation.report import verdict
 from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withheld
-from privsyn.stages.base import Context, open_plan
-from privsyn.stages.certify import find
-from privsyn.stages.lineage import log_measures, log_validation, trace_stage
+from privsyn.stages.base import Context, open_plan, trace_stage
+from privsyn.stages.folder import find
+from privsyn.stages.lineage import log_measures, log_validation
 from privsyn.stages.measure import Failures, beside, revisions
 from privsyn.stages.report import report
 from privsyn.stages.validate import place

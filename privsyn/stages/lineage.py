@@ -7,8 +7,6 @@ internal: at least their durations depend on the data, and evaluate's numbers do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,33 +27,6 @@ VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
-
-
-@contextmanager
-def trace_stage(
-    ctx: Context, release_id: str, stage: str, shard: int | None = None
-) -> Iterator[None]:
-    """The nested run of a stage. A store that is down never stops a stage.
-
-    A stage that finds its work done, because the release exists, leaves the nested run of the one
-    that did it as it is.
-
-    Args:
-        ctx: Ledger and tracker.
-        release_id: The release.
-        stage: Name of the stage, and of its run.
-        shard: Parallel shards have runs of their own, with the number behind the name.
-    """
-    if stage in ("partition", "train", "generate", "certify"):
-        done = ctx.ledger.releases.get(release_id).state is State.COMMITTED
-    else:  # these have something to do until it is published
-        done = ctx.workspace.pointer(release_id).is_file()
-    if done:
-        yield
-        return
-    name = stage if shard is None else f"{stage}-{shard}"
-    with ctx.tracker.stage_run(release_id, name):
-        yield
 
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from privsyn.data.partition import keep_holdout
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.partition import has_training, keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import check_rows, lines_and_values
@@ -27,9 +28,16 @@ from privsyn.release.workdir import (
     part_name,
 )
 from privsyn.section import Section
-from privsyn.stages.base import Context, OpenPlan, again_if_finished, find_workdir, open_plan
-from privsyn.stages.check import refuse_empty, store_counts
-from privsyn.stages.lineage import trace_stage
+from privsyn.stages.base import (
+    Context,
+    OpenPlan,
+    again_if_finished,
+    find_workdir,
+    open_plan,
+    trace_stage,
+)
+
+CHECK = "check.json"
 
 
 @again_if_finished
@@ -66,7 +74,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
             _refuse_other_file(release, "Run again. Nothing was drawn.")
             check_rows(release.source)
             _refuse_private_text(release)
-            refuse_empty(release, ctx.charged_account().partition_key.reveal())
+            _refuse_empty(release, ctx.charged_account().partition_key.reveal())
         account = ctx.charged_account()
         work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
         # From here on the cost is final: what follows reads records into buckets.
@@ -91,7 +99,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                 names += [HELD_OUT] if plan.accuracy is not None else []
                 header = release.journal_header
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
-        store_counts(ctx, plan, row_counts)
+        _store_counts(ctx, plan, row_counts)
         return work.shards
 
 
@@ -207,3 +215,31 @@ def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
         return bool(known) and ctx.fingerprint(release.source.path) not in known
     except DataError:
         return False
+
+
+def _refuse_empty(release: OpenPlan, key: bytes) -> None:
+    """Refuse a release that no record would enter, before anything is spent.
+
+    This looks at the records: what is told is one bit, whether any is there that can be used, to
+    the owner, of a release that then does not exist.
+
+    Raises:
+        DataError: No record can be used.
+    """
+    source, dataset = release.source, release.ctx.config.dataset
+    if not has_training(source, key):
+        holdout = dataset.holdout
+        aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
+        raise DataError(
+            f"{source.path} holds no record that this release can use.",
+            hint=f"See why with: privsyn check.{aside} Nothing was spent.",
+        )
+
+
+def _store_counts(ctx: Context, plan: Plan, row_counts: RowCounts) -> None:
+    """Put the counts of a partition into the state folder; those of an earlier one where it is."""
+    if row_counts.rows:
+        folder = ctx.workspace.internal(plan.id)
+        private_folder(folder)
+        counts = row_counts.report(plan.dataset.labels, plan.max_records_per_unit)
+        write_json_atomic(folder / CHECK, {"class": "internal"} | counts, mode=0o600)

@@ -18,8 +18,8 @@ from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import Guarantee, epsilon_without_secret, guarantee, rho
-from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.accountant import epsilon_without_secret, guarantee, rho
+from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import BudgetExceeded, ConfigError

@@ -17,9 +17,9 @@ from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.certify import key_id
 from privsyn.stages.check import tracked
 from privsyn.stages.draw import load_planned_models
+from privsyn.stages.folder import key_id
 from privsyn.stages.measure import try_measuring
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,10 @@ from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.settings import Stated
 from privsyn.report import verification
-from privsyn.stages.approval import refuse_unapproved
-from privsyn.stages.audit import refuse_withheld
-from privsyn.stages.base import Context
-from privsyn.stages.certify import export, find, sign, store
-from privsyn.stages.lineage import end_run, log_revision, trace_stage
+from privsyn.stages.audit import refuse_unapproved, refuse_withheld
+from privsyn.stages.base import Context, trace_stage
+from privsyn.stages.folder import export, find, sign, store
+from privsyn.stages.lineage import end_run, log_revision
 
 
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:

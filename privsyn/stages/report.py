@@ -28,8 +28,8 @@ from privsyn.release.plan import Plan
 from privsyn.report.document import ReportSection
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
+from privsyn.stages.folder import find
 from privsyn.stages.measure import why_no_encoder, why_no_judge
 from privsyn.stages.plan import longest
 

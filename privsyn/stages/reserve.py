@@ -9,7 +9,7 @@ from datetime import timedelta
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
@@ -17,7 +17,7 @@ from privsyn.models.loading import check_prompt
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
-from privsyn.stages.certify import key_id
+from privsyn.stages.folder import key_id
 from privsyn.stages.lineage import end_run, open_release
 from privsyn.stages.plan import plan as make_plan
 from privsyn.validation.suite import load_suite

@@ -22,9 +22,9 @@ from privsyn.release.release_store import set_modes, set_times
 from privsyn.report import verification
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
-from privsyn.stages.base import Context
-from privsyn.stages.certify import find, key_id, sign, store, unsign
-from privsyn.stages.lineage import log_validation, trace_stage
+from privsyn.stages.base import Context, trace_stage
+from privsyn.stages.folder import find, key_id, sign, store, unsign
+from privsyn.stages.lineage import log_validation
 from privsyn.validation.suite import ValidationResult, read_schema, validate_file
 
 

@@ -18,10 +18,9 @@ from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.report import verification
-from privsyn.stages.approval import refuse_unapproved
-from privsyn.stages.audit import refuse_withheld
+from privsyn.stages.audit import refuse_unapproved, refuse_withheld
 from privsyn.stages.base import Context
-from privsyn.stages.certify import seal, sign
+from privsyn.stages.folder import seal, sign
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from privsyn.section import Section
 from privsyn.stages import lineage
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
-from privsyn.stages.certify import copy_release, write_model
+from privsyn.stages.folder import copy_release, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
 from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows

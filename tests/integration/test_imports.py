@@ -145,7 +145,8 @@ def test_pricing_a_zcdp_release_loads_neither_scipy_nor_opendp() -> None:
     code = (
         "import sys\n"
         "import privsyn.dp.mechanisms, privsyn.dp.clipping\n"
-        "from privsyn.dp.accountant import Guarantee, guarantee\n"
+        "from privsyn.dp.accountant import guarantee\n"
+        "from privsyn.dp.adjacency import Guarantee\n"
         "from privsyn.dp.calibration import calibrate_rho\n"
         "from privsyn.dp.filters import filter_order\n"
         "from privsyn.dp.events import ZCDP\n"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from privsyn.dp import accountant, calibration
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.errors import ConfigError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from privsyn.dp.accountant import Guarantee, rho
+from privsyn.dp.accountant import rho
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate_range
 from privsyn.dp.clipping import DEEPEST, LATTICE, grid_bound
 from privsyn.dp.events import BoundedRange, Event

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Cell
 from privsyn.dp import calibration
-from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace, root_up
 from privsyn.errors import ConfigError

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from privsyn.data.records import Cell
-from privsyn.dp.accountant import Guarantee, epsilon_at, rho, roughly
+from privsyn.dp.accountant import epsilon_at, rho, roughly
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate_composed, calibrate_rho
 from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Event, Rounds

@@ -30,10 +30,9 @@ from privsyn.stages.approval import (
     decide,
     publication,
     publishing,
-    refuse_unapproved,
     spending,
 )
-from privsyn.stages.audit import held_out
+from privsyn.stages.audit import held_out, refuse_unapproved
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish

@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.cli import main
 from privsyn.display.accounts import BudgetPage, crons_of, file_reports, web_address
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
 from privsyn.ledger.entries import DatasetSource

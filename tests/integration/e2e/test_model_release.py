@@ -18,8 +18,9 @@ from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate
 from privsyn.release.workdir import MODEL
 from privsyn.report import verification
-from privsyn.stages.certify import certify, export, seal, write_model
+from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
+from privsyn.stages.folder import export, seal, write_model
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore

@@ -15,7 +15,7 @@ from privsyn.errors import ConfigError, ValidationFailed, VerificationError
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate
 from privsyn.report import verification
-from privsyn.stages.certify import seal
+from privsyn.stages.folder import seal
 from privsyn.stages.run import run
 from privsyn.students.more import more
 from tests.integration.e2e.small_project import METHODS, build_project

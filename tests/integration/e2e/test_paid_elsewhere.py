@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.errors import BudgetError
 from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.plan import plan

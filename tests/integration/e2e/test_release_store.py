@@ -26,7 +26,8 @@ from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import ReleaseStore
-from privsyn.stages.certify import certify, find
+from privsyn.stages.certify import certify
+from privsyn.stages.folder import find
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve

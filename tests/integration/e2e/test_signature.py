@@ -18,7 +18,7 @@ from privsyn.methods.base import Backends
 from privsyn.release import signature
 from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
 from privsyn.release.signature import load, new
-from privsyn.stages.certify import sign
+from privsyn.stages.folder import sign
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.publish import publish, restore

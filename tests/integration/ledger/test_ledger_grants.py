@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import sqlalchemy as sa
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.errors import (
     ApprovalNeeded,

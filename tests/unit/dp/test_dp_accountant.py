@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from privsyn.dp import conversions
 from privsyn.dp.accountant import (
-    Guarantee,
     epsilon_at,
     format_epsilon,
     guarantee,
@@ -20,6 +19,7 @@ from privsyn.dp.accountant import (
     rdp,
     rho,
 )
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.event_tree import in_sequence, split_allocation
 from privsyn.dp.events import (

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.dp import accountant, bounded_range, conversions
-from privsyn.dp.accountant import Guarantee, epsilon_at
+from privsyn.dp.accountant import epsilon_at
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate_range, calibrate_rho
 from privsyn.dp.events import (

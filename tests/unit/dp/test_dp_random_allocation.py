@@ -14,14 +14,13 @@ from scipy.stats import binom
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.accountant import (
-    Guarantee,
     allocation_epsilon,
     epsilon_at,
     epsilon_without_secret,
     fixed_epsilon,
     profile,
 )
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate_range
 from privsyn.dp.event_tree import Allocation, PureSteps

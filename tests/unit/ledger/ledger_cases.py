@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
 from privsyn.ledger.entries import Entry

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from privsyn.config import parse_config
-from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import (
     ZCDP,

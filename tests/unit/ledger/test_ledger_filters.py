@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from privsyn.dp import bounded_range, conversions
-from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at, fixed_epsilon
+from privsyn.dp.accountant import composed_epsilon, epsilon_at, fixed_epsilon
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.bounded_range import Draw
-from privsyn.dp.calibration import calibrate, calibrate_range
+from privsyn.dp.calibration import calibrate, calibrate_range, rooms_budget, rooms_epsilon
 from privsyn.dp.event_tree import PureSteps
 from privsyn.dp.events import (
     ZCDP,
@@ -34,7 +35,7 @@ from privsyn.ledger import balances, caps, entries
 from privsyn.ledger.caps import Cap, Charge, limits_of
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig
-from privsyn.ledger.spec import Split
+from privsyn.ledger.spec import Split, rooms_for
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve, terms
 
 DELTA = 1e-6
@@ -455,10 +456,10 @@ def test_what_fills_more_than_a_room_leaves_the_gaussian_filter_no_say():
 
 
 def test_every_step_in_a_room_owes_what_its_sampler_adds(monkeypatch):
-    monkeypatch.setattr("privsyn.dp.rooms.LATTICE_SLACK", 0.001)
+    monkeypatch.setattr("privsyn.dp.calibration.LATTICE_SLACK", 0.001)
     recipe, owed = trained(1.0), 30 * 0.001
     bare = epsilon_at(recipe, DELTA * (1 - owed))
-    assert rooms(1).epsilon(DELTA, 0.0, (30, 0, 0)) == pytest.approx(bare + owed, rel=1e-9)
+    assert rooms_epsilon(rooms(1), DELTA, 0.0, (30, 0, 0)) == pytest.approx(bare + owed, rel=1e-9)
     assert bare > epsilon_at(recipe, DELTA) * (1 + 1e-6)
 
 
@@ -531,8 +532,7 @@ def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger)
 @pytest.mark.parametrize("asked", [(5, 0), (0, 6), (5, 2)])
 def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monkeypatch, asked):
     """Trainings and responses are both composed with the squared mu that the account was given."""
-    honest = Rooms.budget
-    monkeypatch.setattr(Rooms, "budget", lambda *args: 1.01 * honest(*args))
+    monkeypatch.setattr(caps, "rooms_budget", lambda *args: 1.01 * rooms_budget(*args))
     lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(*asked)))
     with pytest.raises(VerificationError, match=r"are more than epsilon=10.0 allows"):
         lite.verify()
@@ -575,7 +575,7 @@ def test_the_settings_of_rooms_are_what_an_account_is_opened_with():
         ({"trainings": trainings, "pure": pure}, Rooms(0.1, 2.7, 60, 0.5, 4)),
     ):
         config = AccountConfig.model_validate(account | {"rooms": asked}).rooms
-        assert config.to_rooms(DELTA) == opened
+        assert rooms_for(config, DELTA) == opened
     assert AccountConfig.model_validate(account).rooms is None
 
 
@@ -584,7 +584,7 @@ def test_releases_of_an_epsilon_enter_the_room_that_is_named_by_it():
     config = AccountConfig.model_validate(
         {"name": "a", "adjacency": "add_remove", "epsilon": 10.0, "delta": DELTA, "rooms": asked}
     ).rooms
-    room = config.to_rooms(DELTA)
+    room = rooms_for(config, DELTA)
     for event in (allocated(1.0), allocated(0.8), allocated(0.8, places=25)):
         assert room.need(event).used == (0, 0, 1)
     for event in (allocated(1.1), allocated(1.0, places=25), allocated(1.0, places=12), draws(1.0)):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import ZCDP, Event, Gaussian, Pure, RandomAllocation
 from privsyn.errors import (
     AccountMismatch,

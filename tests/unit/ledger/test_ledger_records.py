@@ -9,7 +9,7 @@ from threading import Barrier
 
 import pytest
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Pure
 from privsyn.errors import (
     AccountMismatch,

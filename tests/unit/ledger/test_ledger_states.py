@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import ZCDP, Pure
 from privsyn.errors import (
     BudgetError,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import method, votes

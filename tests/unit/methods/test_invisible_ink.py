@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, PricingFacts, Subject

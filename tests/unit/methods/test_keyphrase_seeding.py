@@ -17,8 +17,8 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from privsyn.config import parse_config
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.methods.base import PricingFacts, Subject
 from privsyn.methods.registry import METHODS, load_method

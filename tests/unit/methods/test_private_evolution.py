@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from privsyn.data.images import annotate, decode, encode, note_of, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample

@@ -14,8 +14,8 @@ from scipy import stats
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
-from privsyn.dp.accountant import Guarantee, guarantee, rho
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee, rho
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.clipping import LATTICE, probability_grid
 from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold

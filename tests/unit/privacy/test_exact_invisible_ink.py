@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk

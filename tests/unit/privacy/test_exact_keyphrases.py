@@ -15,8 +15,8 @@ from scipy.stats import norm
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import Guarantee, guarantee, rdp
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee, rdp
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.keyphrase_seeding import dp_kde, settings

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp import mechanisms
-from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes

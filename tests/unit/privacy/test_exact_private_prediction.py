@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import Guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.clipping import LATTICE
 from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_prediction import method as private_prediction

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.event_tree import Allocation, PureSteps
 from privsyn.dp.events import (
     ZCDP,

@@ -327,8 +327,7 @@ def opened() -> set[str]:
 def read_by(method: Any, settings: dict[str, Any], found: set[str]) -> set[str]:
     """Files that a method opens while it resolves settings, plans and makes its prompt."""
     global LISTENING
-    from privsyn.dp.accountant import Guarantee
-    from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+    from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 
     identity = ModelIdentity("m", "r")
     roles = ("language", "text", "embedder", "image", "image_embedder", "base")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.ledger.entries import State
-from privsyn.stages.lineage import trace_stage
+from privsyn.stages.base import trace_stage
 
 
 @pytest.fixture
