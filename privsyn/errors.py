@@ -246,11 +246,11 @@ class BudgetExceeded(BudgetError):
         self, message: str, *, asked: float, left: float, short: float, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
-        self.approvals, self.left, self.short = asked, left, short
+        self.asked, self.left, self.short = asked, left, short
 
 
 class PolicyBroken(BudgetError):
-    """The account's policy or limits do not allow the release. Nothing was spent.
+    """The account's policy does not allow the release. Nothing was spent.
 
     Attributes:
         broken: The broken rules: value, limit, next step.
