@@ -275,9 +275,8 @@ class Config(Section):
                 f"{prefix}{PRESET}={preset!s:.40} is no set of values.",
                 hint=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
             )
-        images = bool(self.dataset.images)
-        if "modality" in section:
-            images = section["modality"] == "image"
+        shipped = "text" if self.dataset.images is None else "image"
+        images = section.get("modality", shipped) == "image"
         sets = model.image_presets if images and model.image_presets else model.presets
         values = sets[preset] if preset is not None else {}
         lines = {key: section[key] for key in section if key != PRESET}
