@@ -34,6 +34,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 TASK = "PRIVSYN_TASK"
 """Process id of the Airflow task; if that process ends, the command line ends, too."""
@@ -49,11 +50,28 @@ class PrivsynError(Exception):
 
     exit_code = 1
     retryable = False
+    field: str = ""
+    value: object = None
+    limit: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         self.message = message
         self.hint = hint
         super().__init__(f"{message} {hint}".strip() if hint else message)
+
+    @classmethod
+    def of_setting(cls, field: str, value: object, limit: str, *, step: str = "") -> Self:
+        """An error of one setting; its message is made of these, which it keeps.
+
+        Args:
+            field: Dotted name of the setting, or the option.
+            value: What it is.
+            limit: What is wrong with it: "is above account.epsilon=10".
+            step: The next step; the error's ``hint``.
+        """
+        error = cls(f"{field}={value} {limit}.", hint=step)
+        error.field, error.value, error.limit = field, value, limit
+        return error
 
     # Errors cross process boundaries (Airflow, MLflow). Default pickling would call a subclass with
     # the arguments of this class.

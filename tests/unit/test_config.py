@@ -79,7 +79,7 @@ def test_the_shipped_params_are_valid(raw):
         ("account.period.days=1.5", "must be a whole number"),
         ("dataset.path=3", "dataset.path: must be a path or an address"),
         ("epsilon=4", "Did you mean account.epsilon, privacy.epsilon, "),
-        ("top_k=4", "Did you mean methods.invisible_ink.top_k or methods.dp_lora.top_k?"),
+        ("top_k=4", "methods.invisible_ink.top_k or methods.dp_lora.top_k?"),
         ("period=4", "Did you mean account.period?"),
         ("nonsense", "not of the form"),
         ("a..b=1", "not of the form"),
