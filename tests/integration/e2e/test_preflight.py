@@ -262,7 +262,7 @@ OURS = {
 
 def served(make_project, server, method):
     project = make_project(methods={method: METHODS[method] | OURS[method]})
-    where = f"models.server={{url: '{server.url}', model: m, key_variable: null, retries: 0}}"
+    where = f"models.server={{url: '{server.url}', model: m, key_variable: null}}"
     ctx = project.context(where, "evaluate.enabled=false")
     return ctx, planned_for(ctx, method)
 
