@@ -19,8 +19,9 @@ from privsyn import layout
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.dp.events import load
+from privsyn.dp.risk import gaussian_risk, odds, of_profile
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
-from privsyn.ledger.balances import Preview, Statement, Step
+from privsyn.ledger.balances import Balance, Preview, Statement, Step
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, Refusal, State, describe_requester, describe_user
 from privsyn.ledger.ledger import Ledger
@@ -56,6 +57,7 @@ class Statements(Displayable):
                 f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; other methods: privsyn plan)"
             )
             shown.append(_table_of(title, _RELEASES, statement.releases))
+            shown.append(Table.of(f"{spec.name}: {ODDS.format(unit=spec.unit)}", _odds(balance)))
             if spec.terms != NONE:
                 shown.append(Table.of(f"{spec.name}: rules", _terms(spec.terms)))
             if statement.decisions:
@@ -66,6 +68,23 @@ class Statements(Displayable):
                 count = f"{len(refused)} of {len(statement.refusals)} refused, at no cost"
                 shown.append(_table_of(f"{spec.name}: {count}", _REFUSALS, refused))
         return shown or [Table("The ledger has no account yet.")]
+
+
+ODDS = "how often somebody who knows all the other data guesses right if a {unit}'s data was used"
+
+
+def _odds(balance: Balance) -> dict[str, str]:
+    """The odds of an account in words: before, now, and at its cap."""
+    cap = balance.cap
+    return {
+        "by guessing": odds(0.5).removeprefix("at most "),
+        "from all releases so far": odds(balance.right),
+        "at the cap": odds(of_profile([(cap.epsilon, cap.delta)]).right),
+    } | (
+        {"at the cap, of Gaussian noise": odds(gaussian_risk(cap.epsilon, cap.delta).right)}
+        if cap.delta
+        else {}
+    )
 
 
 def _table_of(

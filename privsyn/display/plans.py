@@ -10,6 +10,7 @@ from typing import Any
 
 from privsyn.display.tables import Displayable, Table, Verbatim
 from privsyn.dp.accountant import format_epsilon, percent
+from privsyn.dp.risk import odds, risk
 from privsyn.ledger.balances import Preview
 from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
@@ -281,6 +282,7 @@ class Pipeline(Displayable):
             (
                 planned.method,
                 f"({format_epsilon(planned.epsilon)}, {planned.delta:g})",
+                odds(risk(planned.privacy_event()).right),
                 f"{percent(account.share_after)} spent",
                 _fits(planned, account),
             )
@@ -294,7 +296,7 @@ class Pipeline(Displayable):
             if refused
             else "yes",
         }
-        columns = ("method", "guarantee", "account after it", "fits")
+        columns = ("method", "guarantee", "guesses right", "account after it", "fits")
         return Table("", columns, rows), Table.of("", totals)
 
 

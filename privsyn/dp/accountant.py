@@ -77,6 +77,20 @@ def rho(event: Event) -> float | None:
     return total if math.isfinite(total) else None
 
 
+def mu(event: Event) -> float | None:
+    """The event is mu-Gaussian DP, exactly; None for an event that is not Gaussian noise alone.
+
+    Source: Dong, Roth, Su 2022, "Gaussian Differential Privacy", Definition 4 and Corollary 2: the
+    mus of several releases add in squares.
+
+    >>> from privsyn.dp.events import Gaussian
+    >>> mu(Gaussian(2.0, count=4))
+    1.0
+    """
+    total = fold(event, mu_squared_of_leaf)
+    return math.sqrt(total) if math.isfinite(total) else None
+
+
 def guarantee(event: Event, delta: float) -> Guarantee:
     """The tightest known guarantee at ``delta``.
 
@@ -240,14 +254,11 @@ def profile(event: Event) -> list[tuple[float, float]]:
     )
     if math.isfinite(pure):
         points.append((pure, 0.0))
-    grid = np.concatenate(([0.0], np.geomspace(1e-3, _PROFILE_TO, _PROFILE_POINTS)))
+    grid = _PROFILE_GRID
     if math.isfinite(total):
         points += [(float(epsilon), conversions.zcdp_delta(total, epsilon)) for epsilon in grid]
     if math.isfinite(mu_squared) and mu_squared:
-        deltas = conversions.gaussian_deltas(math.sqrt(mu_squared), grid)
-        # Raised as gaussian_epsilon lowers its target: for rounding and the lattice [B6].
-        deltas = np.minimum(deltas * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
-        points += zip(grid.tolist(), deltas.tolist(), strict=True)
+        points += gaussian_profile(math.sqrt(mu_squared))
     composed = composition(event)
     if composed is not None and composed.blocks:
         reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
@@ -272,7 +283,17 @@ def profile(event: Event) -> list[tuple[float, float]]:
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]
 
 
-_PROFILE_TO, _PROFILE_POINTS, _PROFILE_DELTA = 40.0, 400, 1e-4
+def gaussian_profile(mu: float, chance: float = 0.0) -> list[tuple[float, float]]:
+    """Points of the profile of Gaussian noise that, with a public ``chance``, tells all."""
+    deltas = conversions.gaussian_deltas(mu, _PROFILE_GRID)
+    # Raised as gaussian_epsilon lowers its target: for rounding and the lattice [B6].
+    deltas = np.minimum(deltas * (1 + conversions.GAUSSIAN_MARGIN) + chance, 1.0)
+    return list(zip(_PROFILE_GRID.tolist(), deltas.tolist(), strict=True))
+
+
+_PROFILE_TO, _PROFILE_DELTA = 40.0, 1e-4
+
+_PROFILE_GRID = np.concatenate(([0.0], np.geomspace(1e-3, _PROFILE_TO, 400)))
 
 _PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
 

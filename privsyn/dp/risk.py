@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from privsyn.dp.accountant import profile
+from privsyn.dp.accountant import gaussian_profile, profile
 from privsyn.dp.adjacency import plural
 from privsyn.dp.event_tree import scaled, without_secret
 from privsyn.dp.events import Event, SampledGaussian, leaves
+from privsyn.dp.filters import gaussian_budget
 
 _ROUNDING = 2.0**-40
 """Bound on all rounding errors here: no formula cancels digits."""
@@ -61,7 +62,7 @@ class Risk:
     @property
     def odds(self) -> str:
         """How often the guess between two equally likely cases is right, in words."""
-        return _times(_of_100(self.right))
+        return odds(self.right)
 
     def words_together(self, number: int, units: str) -> str:
         """The odds of ``number`` units together in a sentence; for ``group_risk``."""
@@ -138,6 +139,11 @@ def strength(epsilon: float, right: float | None = None) -> Strength:
     return Strength.STRONG if epsilon <= STRONG_EPSILON else Strength.MODERATE
 
 
+def odds(chance: float) -> str:
+    """A chance in words, rounded up."""
+    return _times(_of_100(chance))
+
+
 def _of_100(chance: float) -> int:
     # Rounded up: a sentence must not understate the risk.
     return math.ceil(100 * chance - 1e-9)
@@ -155,6 +161,14 @@ def _times(most: int) -> str:
 def risk(event: Event) -> Risk:
     """Risks of a release, from the privacy profile of its event."""
     return of_profile(profile(event))
+
+
+def gaussian_risk(epsilon: float, delta: float) -> Risk:
+    """Risks of Gaussian noise that costs epsilon at delta; all they cost together, for a sum.
+
+    ``delta`` is above 0.
+    """
+    return of_profile(gaussian_profile(math.sqrt(gaussian_budget(epsilon, delta))))
 
 
 FAMILY = 4

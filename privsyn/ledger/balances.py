@@ -214,6 +214,7 @@ def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
         "left": max(0.0, cap.budget - spent),
         "share": cap.share(charges),
         "spent_epsilon": cap.spent_epsilon(charges),
+        "right": cap.right(charges),
         "left_epsilon": cap.room_epsilon(charges),
         "entries": len(charges),
         "days": limit.days,

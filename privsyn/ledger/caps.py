@@ -33,7 +33,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
-from privsyn.dp.accountant import epsilon_at, fixed_epsilon, guarantee, loss_at
+from privsyn.dp.accountant import epsilon_at, fixed_epsilon, gaussian_profile, guarantee, loss_at
 from privsyn.dp.calibration import rooms_budget, rooms_epsilon
 from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
 from privsyn.dp.event_tree import scaled
@@ -55,6 +55,7 @@ from privsyn.dp.filters import (
     gaussian_budget,
     pure_loss,
 )
+from privsyn.dp.risk import of_profile
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.entries import Entry, State
@@ -310,6 +311,21 @@ class Cap:
             else:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
+
+    def right(self, charges: Sequence[Charge]) -> float:
+        """Chance to name the right one of two equally likely cases from all charged releases.
+
+        An upper bound, from the same proofs as ``spent_epsilon``; guessing has .5.
+        """
+        if not charges:
+            return 0.5
+        points = [(self.spent_epsilon(charges), self.delta)]
+        mu_squared = math.fsum(map(_mu_squared, charges))
+        if self.gaussian_budget and math.isfinite(mu_squared) and self._counts_fit(charges):
+            chances, *used = map(sum, zip(*map(self._takes, charges), strict=True))
+            if not any(used):  # what is in rooms is told by its epsilon alone
+                points += gaussian_profile(math.sqrt(mu_squared), chances * self._chance)
+        return of_profile(points).right
 
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, of the largest release of Gaussian noise that fits."""

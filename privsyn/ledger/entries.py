@@ -376,6 +376,8 @@ class Fill:
         share: Spent part of the cap, 0 to 1, by the filter that is the least full.
         spent_epsilon: The epsilon that all charges together are proved to cost, at the account's
             delta; not the sum of the releases' epsilons.
+        right: Chance to name the right one of two equally likely cases from all charges together,
+            at most; guessing has .5.
         left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
             fits now.
         entries: Charged releases that count.
@@ -389,10 +391,11 @@ class Fill:
     left: float
     share: float
     spent_epsilon: float
+    right: float
     left_epsilon: float
     entries: int
     days: int | None = None
 
     def figures(self) -> dict[str, Any]:
         """Cap, losses and room under the names that plans and certificates give them."""
-        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon")
+        return as_plain(self, "account", "entries", "days", "period", "spent_epsilon", "right")

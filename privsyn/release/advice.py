@@ -23,11 +23,13 @@ from privsyn.dp.adjacency import Adjacency, plural
 from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import Event
 from privsyn.dp.risk import (
+    FAMILY,
     LARGE_EPSILON,
     STRONG_EPSILON,
     VAST_EPSILON,
     Risk,
     Strength,
+    group_risk,
     risk,
     strength,
 )
@@ -54,13 +56,22 @@ MOVES: Mapping[Adjacency, str] = {
 """What neighboring datasets differ by."""
 
 
-def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
+def definition(
+    epsilon: float, delta: float, unit: str, adjacency: Adjacency, mu: float | None = None
+) -> str:
     """The guarantee of a release as its definition has it, for specialists."""
+    gaussian = "" if mu is None else GAUSSIAN.format(mu=format_epsilon(mu, digits=4))
     return (
         f"{MOVES[adjacency].format(unit=unit)}: the probability of any outcome grows at most by "
         f"the factor e^epsilon, plus delta, with epsilon {format_epsilon(epsilon)} and delta "
-        f"{format_epsilon(delta)}"
+        f"{format_epsilon(delta)}{gaussian}"
     )
+
+
+GAUSSIAN = (
+    "; it is mu-Gaussian differentially private with mu {mu}, and the squares of the mus of "
+    "several releases add up"
+)
 
 
 def rated_epsilon(target: float, spent: float) -> float:
@@ -114,7 +125,11 @@ def odds_of(
     event: Event, unit: str, adjacency: str, delta: float, column: str | None = None
 ) -> tuple[str, ...]:
     """The odds of an event in sentences, with and without the secret of its buckets."""
-    words = risk(event).words(unit, adjacency, several(unit, column))
+    units = several(unit, column)
+    words = (
+        *risk(event).words(unit, adjacency, units),
+        group_risk(event).words_together(FAMILY, units),
+    )
     epsilon = epsilon_without_secret(event, delta)
     if epsilon is None:
         return words

@@ -24,7 +24,7 @@ from privsyn.data.artifacts import ArtifactRef, atomic_file, sha256_file
 from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy
 from privsyn.dp.event_tree import without_secret
 from privsyn.dp.events import load
-from privsyn.dp.risk import risk
+from privsyn.dp.risk import group_risk, risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
@@ -99,6 +99,7 @@ def build(
         # What is excluded does not shape the output, and would make equal releases differ.
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "risk": risk(load(plan.event)).figures(),
+        "risk_together": group_risk(load(plan.event)).figures(),
         "method": {
             "name": method.name,
             "title": method.title,

@@ -19,7 +19,7 @@ from privsyn.dp.events import (
     SampledGaussian,
     leaves,
 )
-from privsyn.dp.risk import Risk, Strength, strength
+from privsyn.dp.risk import FAMILY, Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.layout import CERTIFICATE, IMAGE_ROWS, MODEL_ROWS
 from privsyn.modalities.registry import modality_of
@@ -344,7 +344,7 @@ class ReleaseFacts:
     def definition(self) -> str:
         """The guarantee as its definition has it, for specialists."""
         plan = self.plan
-        return definition(plan.epsilon, plan.delta, self.unit, plan.adjacency)
+        return definition(plan.epsilon, plan.delta, self.unit, plan.adjacency, plan.mu)
 
     @property
     def not_people(self) -> str:
@@ -361,7 +361,10 @@ class ReleaseFacts:
     @property
     def odds(self) -> tuple[str, ...]:
         """The risk of one unit in sentences, with and without the secret of its buckets."""
-        words = self.risk.words(self.unit, self.plan.adjacency, self.units)
+        words = (
+            *self.risk.words(self.unit, self.plan.adjacency, self.units),
+            Risk(**self.paid["risk_together"]).words_together(FAMILY, self.units),
+        )
         return (*words, self.secret) if self.secret else words
 
     @property

@@ -101,6 +101,7 @@ class Plan(Section):
     )
     delta: float
     rho: float | None
+    mu: float | None = Field(description="It is mu-Gaussian DP, exactly. Null: it is not.")
     event: dict[str, Any]
     derived: dict[str, float]
     invariants: tuple[str, ...]

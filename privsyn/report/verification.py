@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import epsilon_without_secret, format_epsilon, guarantee, rho
+from privsyn.dp.accountant import epsilon_without_secret, format_epsilon, guarantee, mu, rho
 from privsyn.dp.event_tree import is_amplified, without_secret
 from privsyn.dp.events import Event, dump
-from privsyn.dp.risk import risk
+from privsyn.dp.risk import group_risk, risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.layout import (
@@ -472,7 +472,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     method, settings = plan.load_method()
     cells = method.cells(settings, plan.dataset.labels)
     follows = (
-        plan.rho == rho(event)
+        (plan.rho, plan.mu) == (rho(event), mu(event))
         and plan.amplified == is_amplified(event)
         and plan.row_bounds == (rows or (len(cells), len(cells)))
         and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
@@ -512,6 +512,7 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
     if amplified:
         known = risk(without_secret(event)).figures()
         right &= _covers(certificate["risk_without_secret"], known)
+    right &= _covers(certificate.get("risk_together", {}), group_risk(event).figures())
     return [_check("risk", right, advantage=bounds["advantage"])]
 
 

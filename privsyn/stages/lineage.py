@@ -151,6 +151,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "rho": plan.rho,
+        "mu": plan.mu,
         "adjacency": plan.adjacency.value,
         "unit": plan.unit,
         "max_records_per_unit": plan.max_records_per_unit,

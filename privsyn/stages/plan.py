@@ -18,7 +18,7 @@ from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
-from privsyn.dp.accountant import epsilon_without_secret, guarantee, rho
+from privsyn.dp.accountant import epsilon_without_secret, guarantee, mu, rho
 from privsyn.dp.adjacency import Adjacency, Guarantee
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
@@ -136,6 +136,7 @@ def plan(
         epsilon_without_secret=price.open_epsilon,
         delta=cost.delta,
         rho=rho(price.event),
+        mu=mu(price.event),
         event=dump(price.event),
         derived=dict(mechanism.derived),
         invariants=(),

@@ -794,6 +794,12 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     def risk(body):
         body["risk"]["found_at_1_permille"] *= 0.99
 
+    def lonely(body):
+        body["risk_together"] = body["risk"]
+
+    def narrow(body):
+        body["plan"]["mu"] = 0.1
+
     def no_risk(body):
         body["risk"] = {"advantage": "none"}
 
@@ -825,8 +831,9 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     assert forged(created) == {"ledger digests"}
     assert forged(risk) == {"risk", "ledger digests"}
     for edit, check in (
-        (no_risk, "risk"), (bare, "risk"), (lower_delta, "guarantee"), (seeded, "class"),
+        (no_risk, "risk"), (bare, "risk"), (lonely, "risk"), (lower_delta, "guarantee"),
         (no_rho, "derived facts"), (more_rows, "derived facts"), (promised, "derived facts"),
+        (narrow, "derived facts"), (seeded, "class"),
     ):  # fmt: skip
         assert check in forged(edit), edit.__name__
 

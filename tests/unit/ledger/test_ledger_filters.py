@@ -9,6 +9,7 @@ from functools import cache, partial
 
 import pytest
 from pydantic import ValidationError
+from scipy.stats import norm
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.accountant import composed_epsilon, epsilon_at, fixed_epsilon
@@ -29,6 +30,7 @@ from privsyn.dp.events import (
     SampledGaussian,
 )
 from privsyn.dp.filters import covering_mu_squared, fixed_parts, gaussian_mu_squared
+from privsyn.dp.risk import of_profile, risk
 from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
 from privsyn.ledger import balances, caps, entries
@@ -334,6 +336,29 @@ def test_the_chances_of_secret_buckets_run_out(monkeypatch):
     assert cap.admits([*full, charge, charge, charge], cap.charge(votes(1.0))) == "gaussian"
     assert cap.copies([*full, charge], charge) == 2
     assert cap.share([charge, charge, charge]) < 1
+
+
+def test_the_odds_of_an_account_are_those_of_its_releases_together():
+    cap, event = Cap.of(10.0, DELTA), votes(1.0)
+    charge = cap.charge(event)
+    assert cap.right([]) == 0.5
+    for count in (1, 2, 5):
+        exact = float(norm.cdf(math.sqrt(count * charge.mu_squared) / 2))
+        assert exact <= cap.right([charge] * count) <= exact + 1e-3
+    # A pure loss has no Gaussian curve that is its own: never less than the randomized response.
+    pure = Cap.of(10.0, DELTA).charge(Pure(1.0))
+    assert math.e / (1 + math.e) <= cap.right([pure]) < 0.8
+
+
+def test_the_odds_count_the_chances_of_secret_buckets():
+    cap = Cap.of(10.0, DELTA, SECRET)
+    charge = cap.charge(allocated(0.3))
+    one, many = cap.right([charge]), cap.right([charge] * 20)
+    assert risk(allocated(0.3)).right <= one <= many
+    assert many <= of_profile([(cap.spent_epsilon([charge] * 20), DELTA)]).right
+    # The same chance as of noise alone, and that all is told beside.
+    noise = float(norm.cdf(math.sqrt(20 * charge.mu_squared) / 2))
+    assert noise < many
 
 
 def test_chances_that_delta_does_not_pay_for_leave_the_gaussian_filter_no_say(monkeypatch):
