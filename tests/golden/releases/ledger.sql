@@ -1,70 +1,182 @@
 BEGIN TRANSACTION;
-CREATE TABLE ledger_account (name TEXT PRIMARY KEY, dataset TEXT NOT NULL UNIQUE, unit TEXT NOT NULL, unit_column TEXT, adjacency TEXT NOT NULL, epsilon DOUBLE PRECISION NOT NULL, delta DOUBLE PRECISION NOT NULL, renyi_order DOUBLE PRECISION, budget DOUBLE PRECISION NOT NULL, period_days INTEGER, period_epsilon DOUBLE PRECISION, period_order DOUBLE PRECISION, period_budget DOUBLE PRECISION, key_id TEXT NOT NULL, partition_key TEXT NOT NULL, opened_at TEXT NOT NULL, renyi DOUBLE PRECISION, gaussian DOUBLE PRECISION, repeats DOUBLE PRECISION, chances DOUBLE PRECISION, gaussian_budget DOUBLE PRECISION, period_gaussian_budget DOUBLE PRECISION, rooms TEXT, terms TEXT);
-INSERT INTO "ledger_account" VALUES('letters','letters','person','unit','add_remove',30.0,1.0e-06,2.31673624890663099051e+00,1.94885336453747441964e+01,NULL,NULL,NULL,NULL,'01705154c769','2b54f0b52ebc3d3c6e44b4382c927eb1723c4fa927b57ea5a026b3f18f308bd6','2026-11-20T12:00:00.000000Z',0.2,3.50000000000000033306e-01,0.4,0.05,1.85684555392673829032e+01,NULL,NULL,NULL);
-CREATE TABLE ledger_draw (release_id TEXT NOT NULL, part TEXT NOT NULL, number BIGINT NOT NULL, token BIGINT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (release_id, part, number));
-CREATE TABLE ledger_entry (release_id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE, account TEXT NOT NULL REFERENCES ledger_account (name), method TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('RESERVED', 'BEGUN', 'COMMITTED', 'LOST', 'VOID')), event TEXT NOT NULL, loss DOUBLE PRECISION NOT NULL, period_loss DOUBLE PRECISION, epsilon DOUBLE PRECISION NOT NULL, delta DOUBLE PRECISION NOT NULL, reserved_at TEXT NOT NULL, changed_at TEXT NOT NULL, scratch TEXT, host TEXT, nonce TEXT, artifact_sha256 TEXT, certificate_sha256 TEXT, reason TEXT, reserved_by TEXT, mu_squared DOUBLE PRECISION);
-INSERT INTO "ledger_entry" VALUES('invisible_ink-e16ba2b61c4303ae',1,'letters','invisible_ink','COMMITTED','{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":1.2100919268348}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1}',2.54433671216967205452e+00,NULL,5.99988760861980363614e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/invisible_ink-e16ba2b61c4303ae','clinic','b8e045994675c3fb6f2613b097d20da7','6abc2adc4571bf3f769f6a80ab9bb0ae3096ccc71d8c3070847df215ab05435f','9a90f3374ec4e8a8323ae90aa9dce03f9ac45a139ae7f28496e42edccefd1d00',NULL,NULL,1.56526726941217053656e+00);
-INSERT INTO "ledger_entry" VALUES('private_prediction-961f9511739f5821',2,'letters','private_prediction','COMMITTED','{"cells":2,"events":[{"count":12,"events":[{"epsilon":0.25,"kind":"pure"},{"count":1,"kind":"bounded_range","range":0.25}],"kind":"rounds"}],"kind":"disjoint","version":1}',1.05551127882482909114e+00,NULL,4.16480096713266689789e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/private_prediction-961f9511739f5821','clinic','2ca8e8e1dd26069aefbe8ed512f97bb9','0899ba9dafc395d9669f933019e91962c70d59757153fb9216c70571fc607078','59df4ee04a54c6bb24692aa3ba2d92f586a8ffa1d1a394c73c854cca98bb8b92',NULL,NULL,9.50719085562103161102e-01);
-INSERT INTO "ledger_entry" VALUES('private_evolution-1497e269eb066d2c',3,'letters','private_evolution','COMMITTED','{"count":2,"kind":"discrete_gaussian","noise_multiplier":1.1821521046851342,"version":1}',1.65779136957921147121e+00,NULL,5.99999999969990494008e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/private_evolution-1497e269eb066d2c','clinic','e8e3c6c24790a2860425af25528bef83','ddd7bb11db725c8d41c21029726efb1b0d807c469d9e15de821d59c40cefebfc','1328b347187fcd44f0714510e4b07c6d87c160f6390b1841a15af6441a0007ba',NULL,NULL,1.43114380876251723329e+00);
-INSERT INTO "ledger_entry" VALUES('keyphrase_seeding-9c9c1d6aa583da5b',4,'letters','keyphrase_seeding','COMMITTED','{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863182},{"cells":2,"events":[{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863184}],"kind":"sequence"}],"kind":"disjoint"}],"kind":"sequence","version":1}',1.65779136957589035006e+00,NULL,5.99999999969297626023e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/keyphrase_seeding-9c9c1d6aa583da5b','clinic','146346ea63b3eb87e22fcf74db0db8cb','de554388c9d60151e093dd62a32aba0f33441d3f2f1d16fd39f30f05524323cd','86f86b2a16e5acebf2cbe16491712ba987c997c6ff7efef32c28c31d33617d23',NULL,NULL,1.43114380875965019335e+00);
-INSERT INTO "ledger_entry" VALUES('dp_lora-51a4370b9f4ae3d9',5,'letters','dp_lora','COMMITTED','{"kind":"sampled_gaussian","noise_multiplier":1.08,"rate":0.5,"steps":3,"version":1}',1.09255052455484769069e+00,NULL,5.99636581708081628505e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/dp_lora-51a4370b9f4ae3d9','clinic','a1dcc27578f7940bae17312a87d61caa','1b403e85103eab2c9fd155e676d0ef025e2c9ff0a44035f3ce1b06ac28f0daa5','6a3e03d889f9f49d3671bab9129c7d3419b99ecfb142c9c5a663a5783dabeeb4',NULL,NULL,1.580944455833032114e+00);
-INSERT INTO "ledger_entry" VALUES('invisible_ink-5e585f4b42cee602',6,'letters','invisible_ink','BEGUN','{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":0.44127068736336444}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1}',3.38335848207572398305e-01,NULL,9.99933529541799259732e-01,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/invisible_ink-5e585f4b42cee602','clinic','bbba6f54fc31006bb8b5e532f9e5e593',NULL,NULL,NULL,NULL,7.06158970456292334194e-02);
-CREATE TABLE ledger_head (id INTEGER PRIMARY KEY CHECK (id = 1), seq BIGINT NOT NULL, hash TEXT NOT NULL);
-INSERT INTO "ledger_head" VALUES(1,18,'61b5fe207051f638cc02162147048cfae5c22a2cb957d1b137f6c59bf26ce607');
-CREATE TABLE ledger_history (seq BIGINT PRIMARY KEY, at TEXT NOT NULL, account TEXT NOT NULL, release_id TEXT, change TEXT NOT NULL, body TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL);
-INSERT INTO "ledger_history" VALUES(1,'2026-11-20T12:00:00.000000Z','letters',NULL,'OPENED','{"adjacency":"add_remove","budget":19.488533645374744,"chances":0.05,"dataset":"letters","delta":1e-06,"epsilon":30.0,"gaussian":0.35000000000000003,"gaussian_budget":18.568455539267383,"key_id":"01705154c769","key_sha256":"f2c601b72b81356742a7778fbf9139bdaa5ac2874a776479f204bab16aa497cd","period_budget":null,"period_days":null,"period_epsilon":null,"period_gaussian_budget":null,"period_order":null,"renyi":0.2,"renyi_order":2.316736248906631,"repeats":0.4,"rooms":null,"salt":"0f6839d9428a5be70043ad37cf26667e","unit":"person","unit_column":"unit"}','0000000000000000000000000000000000000000000000000000000000000000','e915cee0db25cad8e81bc1dd3d3d223ebfb163f8ab29ff651d43e0f772d3692f');
-INSERT INTO "ledger_history" VALUES(2,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-e16ba2b61c4303ae','RESERVED','{"delta":1e-06,"epsilon":5.999887608619804,"event":{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":1.2100919268348}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1},"loss":2.544336712169672,"method":"invisible_ink","mu_squared":1.5652672694121705,"number":1,"period_loss":null,"salt":"046a04e3fe90c0bdc5c703783f02f9ea","settings_digest":"6a8a8d4e86e371b747253595f16770650e2be69f56897d7f608019a43a3987c4"}','e915cee0db25cad8e81bc1dd3d3d223ebfb163f8ab29ff651d43e0f772d3692f','f880ce1f04824d269ef7ce4854083a1c03cca22b3fb66ee2ea3448712301ad83');
-INSERT INTO "ledger_history" VALUES(3,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-e16ba2b61c4303ae','BEGUN','{"host":"clinic","nonce":"b8e045994675c3fb6f2613b097d20da7","salt":"90d810ae94abf9aa9557f9ac6804307f","scratch":"/tmp/clinic/.privsyn/scratch/invisible_ink-e16ba2b61c4303ae"}','f880ce1f04824d269ef7ce4854083a1c03cca22b3fb66ee2ea3448712301ad83','b048be5957b9b699e5a93ec8626670edc657dce1ad9d1ab79ea508180091d7e3');
-INSERT INTO "ledger_history" VALUES(4,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-e16ba2b61c4303ae','COMMITTED','{"artifact_sha256":"6abc2adc4571bf3f769f6a80ab9bb0ae3096ccc71d8c3070847df215ab05435f","certificate_sha256":"9a90f3374ec4e8a8323ae90aa9dce03f9ac45a139ae7f28496e42edccefd1d00","salt":"5a84ea536f9fb2b9902bd870613fcbd6"}','b048be5957b9b699e5a93ec8626670edc657dce1ad9d1ab79ea508180091d7e3','1f0c1f96b179a61c735ff5f7d391f9d3f923060fed32c06e76f32286abc0090d');
-INSERT INTO "ledger_history" VALUES(5,'2026-11-20T12:00:00.000000Z','letters','private_prediction-961f9511739f5821','RESERVED','{"delta":1e-06,"epsilon":4.164800967132667,"event":{"cells":2,"events":[{"count":12,"events":[{"epsilon":0.25,"kind":"pure"},{"count":1,"kind":"bounded_range","range":0.25}],"kind":"rounds"}],"kind":"disjoint","version":1},"loss":1.055511278824829,"method":"private_prediction","mu_squared":0.9507190855621032,"number":2,"period_loss":null,"salt":"a73d5ed776f12f14d1e7a0b599b6b401","settings_digest":"5bbe75b2595a013dd684ddb679ad83dbaf3a354191788529665a16ac56d7fbab"}','1f0c1f96b179a61c735ff5f7d391f9d3f923060fed32c06e76f32286abc0090d','0f421d287adf03beea1fc5ff3b395c474389114a211c326d956a8b52cb2d707f');
-INSERT INTO "ledger_history" VALUES(6,'2026-11-20T12:00:00.000000Z','letters','private_prediction-961f9511739f5821','BEGUN','{"host":"clinic","nonce":"2ca8e8e1dd26069aefbe8ed512f97bb9","salt":"ce51051554e8976973e7d69f5815b2f6","scratch":"/tmp/clinic/.privsyn/scratch/private_prediction-961f9511739f5821"}','0f421d287adf03beea1fc5ff3b395c474389114a211c326d956a8b52cb2d707f','5abd97c4dc0187f2e87ce0e0c804d902345c5e93c7809c9749a869d1e64bd554');
-INSERT INTO "ledger_history" VALUES(7,'2026-11-20T12:00:00.000000Z','letters','private_prediction-961f9511739f5821','COMMITTED','{"artifact_sha256":"0899ba9dafc395d9669f933019e91962c70d59757153fb9216c70571fc607078","certificate_sha256":"59df4ee04a54c6bb24692aa3ba2d92f586a8ffa1d1a394c73c854cca98bb8b92","salt":"5d21717e9da86065120f3deb71752a0a"}','5abd97c4dc0187f2e87ce0e0c804d902345c5e93c7809c9749a869d1e64bd554','c47b2dd07410b68dd393a9b5a5d40b14810627b0f7bf2485e6c70e27ba14af23');
-INSERT INTO "ledger_history" VALUES(8,'2026-11-20T12:00:00.000000Z','letters','private_evolution-1497e269eb066d2c','RESERVED','{"delta":1e-06,"epsilon":5.999999999699905,"event":{"count":2,"kind":"discrete_gaussian","noise_multiplier":1.1821521046851342,"version":1},"loss":1.6577913695792115,"method":"private_evolution","mu_squared":1.4311438087625172,"number":3,"period_loss":null,"salt":"6f33a52cdf656c579b05ea1bc55f0b3d","settings_digest":"a6cfbf9f0950a0178fb08646775b26f9b3f688bf2d59868fb684ebacb2c27d37"}','c47b2dd07410b68dd393a9b5a5d40b14810627b0f7bf2485e6c70e27ba14af23','b36792b05daf313df9ad7534fbfc34cabd3cfdd61b94056f3c1c95657398af89');
-INSERT INTO "ledger_history" VALUES(9,'2026-11-20T12:00:00.000000Z','letters','private_evolution-1497e269eb066d2c','BEGUN','{"host":"clinic","nonce":"e8e3c6c24790a2860425af25528bef83","salt":"60e6a4379fa3533e39578201acd899f4","scratch":"/tmp/clinic/.privsyn/scratch/private_evolution-1497e269eb066d2c"}','b36792b05daf313df9ad7534fbfc34cabd3cfdd61b94056f3c1c95657398af89','e6c07472ec756fabe4b8c72c11461eb2ba5e1768d351d322e2b01e681adffc32');
-INSERT INTO "ledger_history" VALUES(10,'2026-11-20T12:00:00.000000Z','letters','private_evolution-1497e269eb066d2c','COMMITTED','{"artifact_sha256":"ddd7bb11db725c8d41c21029726efb1b0d807c469d9e15de821d59c40cefebfc","certificate_sha256":"1328b347187fcd44f0714510e4b07c6d87c160f6390b1841a15af6441a0007ba","salt":"ae7bf1af61e73a75fe024af1c6452669"}','e6c07472ec756fabe4b8c72c11461eb2ba5e1768d351d322e2b01e681adffc32','7c52583ce5ad4db4307e94faf0c0fe3e0f461a980f1d9682bbffacf2415afd42');
-INSERT INTO "ledger_history" VALUES(11,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-9c9c1d6aa583da5b','RESERVED','{"delta":1e-06,"epsilon":5.999999999692976,"event":{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863182},{"cells":2,"events":[{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863184}],"kind":"sequence"}],"kind":"disjoint"}],"kind":"sequence","version":1},"loss":1.6577913695758904,"method":"keyphrase_seeding","mu_squared":1.4311438087596502,"number":4,"period_loss":null,"salt":"43b754c7c39e0d2ed7006be6158abdb9","settings_digest":"00ad78dfefc30a13b583bb0b644a156ac8883febb0e9aeb021dd47766ee65950"}','7c52583ce5ad4db4307e94faf0c0fe3e0f461a980f1d9682bbffacf2415afd42','4ea2d9e340312c6058909b24e4cff03eb8e29c294250003adcd61ffa48aaa8b2');
-INSERT INTO "ledger_history" VALUES(12,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-9c9c1d6aa583da5b','BEGUN','{"host":"clinic","nonce":"146346ea63b3eb87e22fcf74db0db8cb","salt":"973368c4e76ef3c4d905eb9e005c8603","scratch":"/tmp/clinic/.privsyn/scratch/keyphrase_seeding-9c9c1d6aa583da5b"}','4ea2d9e340312c6058909b24e4cff03eb8e29c294250003adcd61ffa48aaa8b2','1246376221d450c5b7f6525e395e1f1202bef13e1847bc7a18431bd8469e13e5');
-INSERT INTO "ledger_history" VALUES(13,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-9c9c1d6aa583da5b','COMMITTED','{"artifact_sha256":"de554388c9d60151e093dd62a32aba0f33441d3f2f1d16fd39f30f05524323cd","certificate_sha256":"86f86b2a16e5acebf2cbe16491712ba987c997c6ff7efef32c28c31d33617d23","salt":"8196a9aa460991481edd40ee9ac33127"}','1246376221d450c5b7f6525e395e1f1202bef13e1847bc7a18431bd8469e13e5','ad84c63b7bc0989e814e32171034124e49c73ebe0073adb0234a55981630a439');
-INSERT INTO "ledger_history" VALUES(14,'2026-11-20T12:00:00.000000Z','letters','dp_lora-51a4370b9f4ae3d9','RESERVED','{"delta":1e-06,"epsilon":5.996365817080816,"event":{"kind":"sampled_gaussian","noise_multiplier":1.08,"rate":0.5,"steps":3,"version":1},"loss":1.0925505245548477,"method":"dp_lora","mu_squared":1.5809444558330321,"number":5,"period_loss":null,"salt":"58046ae7737495ef83ba2d17d96b441c","settings_digest":"ecc5515e2a03aec83755e3f6bcac0266f07fe1c0b796292b1b308b79ab2a49f2"}','ad84c63b7bc0989e814e32171034124e49c73ebe0073adb0234a55981630a439','29ef7245faa07e83fc423d7ab6c4c4f2ce6d4172c26d5b0b57620c0f50174b0a');
-INSERT INTO "ledger_history" VALUES(15,'2026-11-20T12:00:00.000000Z','letters','dp_lora-51a4370b9f4ae3d9','BEGUN','{"host":"clinic","nonce":"a1dcc27578f7940bae17312a87d61caa","salt":"5c920a334d89204414a7adacfe4c36ba","scratch":"/tmp/clinic/.privsyn/scratch/dp_lora-51a4370b9f4ae3d9"}','29ef7245faa07e83fc423d7ab6c4c4f2ce6d4172c26d5b0b57620c0f50174b0a','0fab3379ff1b0c79ba50b7cda99d17df2521a9a00cef541023ec7b37bf5352b9');
-INSERT INTO "ledger_history" VALUES(16,'2026-11-20T12:00:00.000000Z','letters','dp_lora-51a4370b9f4ae3d9','COMMITTED','{"artifact_sha256":"1b403e85103eab2c9fd155e676d0ef025e2c9ff0a44035f3ce1b06ac28f0daa5","certificate_sha256":"6a3e03d889f9f49d3671bab9129c7d3419b99ecfb142c9c5a663a5783dabeeb4","salt":"ea7ee66aef2c8c98ed516f1bed61249a"}','0fab3379ff1b0c79ba50b7cda99d17df2521a9a00cef541023ec7b37bf5352b9','c7bd5d9da79a484316cd3ace0af8859942557910695a9a672f5380acb0b38dc9');
-INSERT INTO "ledger_history" VALUES(17,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-5e585f4b42cee602','RESERVED','{"delta":1e-06,"epsilon":0.9999335295417993,"event":{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":0.44127068736336444}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1},"loss":0.3383358482075724,"method":"invisible_ink","mu_squared":0.07061589704562923,"number":6,"period_loss":null,"salt":"b53aadfcbd7241163cd4738f95c59e9a","settings_digest":"ae09bf3e453e9260c6fc8efe415d1d85514192ab81e25d86036452c0b42f9719"}','c7bd5d9da79a484316cd3ace0af8859942557910695a9a672f5380acb0b38dc9','afd9b3aa5476058283344cf2c02af463d6c683d6ff088f61e9c8c812841a62ac');
-INSERT INTO "ledger_history" VALUES(18,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-5e585f4b42cee602','BEGUN','{"host":"clinic","nonce":"bbba6f54fc31006bb8b5e532f9e5e593","salt":"4029dd3f0f755711b7265e24053cc79b","scratch":"/tmp/clinic/.privsyn/scratch/invisible_ink-5e585f4b42cee602"}','afd9b3aa5476058283344cf2c02af463d6c683d6ff088f61e9c8c812841a62ac','61b5fe207051f638cc02162147048cfae5c22a2cb957d1b137f6c59bf26ce607');
-CREATE TABLE ledger_lease (release_id TEXT NOT NULL, part TEXT NOT NULL, token BIGINT NOT NULL, machine TEXT, host TEXT, pid BIGINT, started BIGINT, expires_at TEXT NOT NULL, steps BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (release_id, part));
-INSERT INTO "ledger_lease" VALUES('invisible_ink-e16ba2b61c4303ae','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('invisible_ink-e16ba2b61c4303ae','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',48);
-INSERT INTO "ledger_lease" VALUES('invisible_ink-e16ba2b61c4303ae','shard-1',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',48);
-INSERT INTO "ledger_lease" VALUES('invisible_ink-e16ba2b61c4303ae','certificate',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('private_prediction-961f9511739f5821','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('private_prediction-961f9511739f5821','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',52);
-INSERT INTO "ledger_lease" VALUES('private_prediction-961f9511739f5821','shard-1',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',35);
-INSERT INTO "ledger_lease" VALUES('private_prediction-961f9511739f5821','certificate',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('private_evolution-1497e269eb066d2c','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('private_evolution-1497e269eb066d2c','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',16);
-INSERT INTO "ledger_lease" VALUES('private_evolution-1497e269eb066d2c','certificate',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-9c9c1d6aa583da5b','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-9c9c1d6aa583da5b','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',6);
-INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-9c9c1d6aa583da5b','certificate',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('dp_lora-51a4370b9f4ae3d9','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('dp_lora-51a4370b9f4ae3d9','shard-train',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',1);
-INSERT INTO "ledger_lease" VALUES('dp_lora-51a4370b9f4ae3d9','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('dp_lora-51a4370b9f4ae3d9','certificate',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('invisible_ink-5e585f4b42cee602','partition',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',0);
-INSERT INTO "ledger_lease" VALUES('invisible_ink-5e585f4b42cee602','shard-0',1,NULL,'clinic',13743,616436,'2026-11-20T12:01:00.000000Z',48);
-CREATE TABLE ledger_migration (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL);
-INSERT INTO "ledger_migration" VALUES(10,'2026-11-26T19:47:00.906049Z');
-CREATE TABLE ledger_refusal (number BIGINT PRIMARY KEY, at TEXT NOT NULL, account TEXT NOT NULL, release_id TEXT, method TEXT, epsilon DOUBLE PRECISION, delta DOUBLE PRECISION, error TEXT NOT NULL, message TEXT NOT NULL, refused_by TEXT);
-CREATE TABLE ledger_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-INSERT INTO "ledger_secret" VALUES('source','a9a0af75ab992fc86393c038ada10ce18d6603d7678a6d7fa6e6d5945f8c1d9a');
-CREATE TABLE ledger_source (release_id TEXT PRIMARY KEY, account TEXT NOT NULL, version TEXT NOT NULL, fingerprint TEXT NOT NULL, noted_at TEXT NOT NULL);
-INSERT INTO "ledger_source" VALUES('invisible_ink-e16ba2b61c4303ae','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-INSERT INTO "ledger_source" VALUES('private_prediction-961f9511739f5821','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-INSERT INTO "ledger_source" VALUES('private_evolution-1497e269eb066d2c','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-INSERT INTO "ledger_source" VALUES('keyphrase_seeding-9c9c1d6aa583da5b','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-INSERT INTO "ledger_source" VALUES('dp_lora-51a4370b9f4ae3d9','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-INSERT INTO "ledger_source" VALUES('invisible_ink-5e585f4b42cee602','letters','v1','4b348488ff00ac38ed8bf0cb1463fe8e17df56ef','2026-11-20T12:00:00.000000Z');
-CREATE TABLE ledger_vault (release_id TEXT PRIMARY KEY, key_id TEXT NOT NULL, wrapped_key BLOB NOT NULL, nonce TEXT NOT NULL, shards INTEGER NOT NULL, made_at TEXT NOT NULL);
-CREATE INDEX ledger_history_release ON ledger_history (release_id);
-CREATE INDEX ledger_entry_account ON ledger_entry (account);
-CREATE INDEX ledger_source_fingerprint ON ledger_source (fingerprint);
+CREATE TABLE ledger_account (
+	name TEXT NOT NULL, 
+	dataset TEXT NOT NULL, 
+	unit TEXT NOT NULL, 
+	unit_column TEXT, 
+	adjacency TEXT NOT NULL, 
+	epsilon DOUBLE NOT NULL, 
+	delta DOUBLE NOT NULL, 
+	renyi_order DOUBLE, 
+	budget DOUBLE NOT NULL, 
+	period_days INTEGER, 
+	period_epsilon DOUBLE, 
+	key_id TEXT NOT NULL, 
+	partition_key TEXT NOT NULL, 
+	opened_at TEXT NOT NULL, 
+	split TEXT, 
+	gaussian_budget DOUBLE, 
+	rooms TEXT, 
+	terms TEXT, 
+	PRIMARY KEY (name), 
+	UNIQUE (dataset)
+);
+INSERT INTO "ledger_account" VALUES('letters','letters','person','unit','add_remove',30.0,1.0e-06,2.31673624890663099051e+00,1.94885336453747441964e+01,NULL,NULL,'b1d354797fac','0dc4a54b9a9d591b4b6e0f83e7d00268e4a09da813b1068010c04de483bc9bdf','2026-11-20T12:00:00.000000Z','{"chances":0.05,"gaussian":0.35,"renyi":0.2,"repeats":0.4}',1.85684555392673829032e+01,NULL,NULL);
+CREATE TABLE ledger_draw (
+	release_id TEXT NOT NULL, 
+	part TEXT NOT NULL, 
+	number BIGINT NOT NULL, 
+	token BIGINT NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (release_id, part, number)
+);
+CREATE TABLE ledger_entry (
+	release_id TEXT NOT NULL, 
+	number BIGINT NOT NULL, 
+	account TEXT NOT NULL, 
+	method TEXT NOT NULL, 
+	state TEXT NOT NULL CHECK (state IN ('RESERVED', 'BEGUN', 'COMMITTED', 'LOST', 'VOID')), 
+	event TEXT NOT NULL, 
+	loss DOUBLE NOT NULL, 
+	epsilon DOUBLE NOT NULL, 
+	delta DOUBLE NOT NULL, 
+	reserved_at TEXT NOT NULL, 
+	changed_at TEXT NOT NULL, 
+	scratch TEXT, 
+	host TEXT, 
+	nonce TEXT, 
+	artifact_sha256 TEXT, 
+	certificate_sha256 TEXT, 
+	reason TEXT, 
+	reserved_by TEXT, 
+	mu_squared DOUBLE, 
+	PRIMARY KEY (release_id), 
+	UNIQUE (number), 
+	FOREIGN KEY(account) REFERENCES ledger_account (name)
+);
+INSERT INTO "ledger_entry" VALUES('invisible_ink-17c313788e76135e',1,'letters','invisible_ink','COMMITTED','{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":1.2100919268348}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1}',2.54433671216967205452e+00,5.99988760861980363614e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/invisible_ink-17c313788e76135e','clinic','186a51bce54048cef5dfe1af532a0ebe','5e2f2cebcd21065b3c147a4e6d70379cf829b619a5507f9b22d9f6c6fcf16f79','b986464483cd656f09ea294ff2c805d9c73a25c56e2a8767e226a782676853e1',NULL,NULL,1.56526726941217053656e+00);
+INSERT INTO "ledger_entry" VALUES('private_prediction-b43a1015381e43ac',2,'letters','private_prediction','COMMITTED','{"cells":2,"events":[{"count":12,"events":[{"epsilon":0.25,"kind":"pure"},{"count":1,"kind":"bounded_range","range":0.25}],"kind":"rounds"}],"kind":"disjoint","version":1}',1.05551127882482909114e+00,4.16480096713266689789e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/private_prediction-b43a1015381e43ac','clinic','0dd6b18bfb82b1e2b3c12592990a4e36','98474383ec963f295b393e158ae687673b2b664e845d68f0eab8ad547da3a629','b0ee3a869d9b69e308b50b600584d815f59ccb88a9cc4a62a80eb196be2b8cbf',NULL,NULL,9.50719085562103161102e-01);
+INSERT INTO "ledger_entry" VALUES('private_evolution-53ee7e130041bae8',3,'letters','private_evolution','COMMITTED','{"count":2,"kind":"discrete_gaussian","noise_multiplier":1.1821521046851342,"version":1}',1.65779136957921147121e+00,5.99999999969990494008e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/private_evolution-53ee7e130041bae8','clinic','2aab5e91d3fb930b405a246af32324f3','72ebc1f1e0e09bba73bef833672911aa0bccf94e8c978dd2505584f040f389ed','e3ddf5dd70a3154db1b097c64c4b6013186ed665eb05235964f533e715c9456a',NULL,NULL,1.43114380876251723329e+00);
+INSERT INTO "ledger_entry" VALUES('keyphrase_seeding-47290a7cc179b512',4,'letters','keyphrase_seeding','COMMITTED','{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863182},{"cells":2,"events":[{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863184}],"kind":"sequence"}],"kind":"disjoint"}],"kind":"sequence","version":1}',1.65779136957589035006e+00,5.99999999969297626023e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/keyphrase_seeding-47290a7cc179b512','clinic','cfbca8b83c5de527ad9fc2b63c24dbf8','d7a2b81c6eb43980db96293450b177043efc52d0647d21aeaa068ec99a46c460','6cac9975515080976e101e4ca227c8f1b59e4562eaa1b89c4ad7f571347c026f',NULL,NULL,1.43114380875965019335e+00);
+INSERT INTO "ledger_entry" VALUES('dp_lora-f3ccb138f04fa5b9',5,'letters','dp_lora','COMMITTED','{"kind":"sampled_gaussian","noise_multiplier":1.08,"rate":0.5,"steps":3,"version":1}',1.09255052455484769069e+00,5.99636581708081717323e+00,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/dp_lora-f3ccb138f04fa5b9','clinic','7d36b5ed71b41141a3d2436bbe1b97cf','96ecc47b58c66211de5b93a5d94a28c8ab95e86a4462e56bb011dba939d2a97f','744e65f0b13c4dbbcdbb284dadbf361962109046ec14b1eaa3d77a4198158eee',NULL,NULL,1.580944455833032114e+00);
+INSERT INTO "ledger_entry" VALUES('invisible_ink-9989ee62c41c3558',6,'letters','invisible_ink','BEGUN','{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":0.44127068736336444}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1}',3.38335848207572398305e-01,9.99933529541799259732e-01,1.0e-06,'2026-11-20T12:00:00.000000Z','2026-11-20T12:00:00.000000Z','/tmp/clinic/.privsyn/scratch/invisible_ink-9989ee62c41c3558','clinic','093dae1eec45ca6edb29aecfede0c993',NULL,NULL,NULL,NULL,7.06158970456292334194e-02);
+CREATE TABLE ledger_head (
+	id INTEGER NOT NULL CHECK (id = 1), 
+	seq BIGINT NOT NULL, 
+	hash TEXT NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "ledger_head" VALUES(1,18,'b8040c32f89676a725cbaf95f5f9903360a80d321f96aa8c05cca5caf7993ff7');
+CREATE TABLE ledger_history (
+	seq BIGINT NOT NULL, 
+	at TEXT NOT NULL, 
+	account TEXT NOT NULL, 
+	release_id TEXT, 
+	change TEXT NOT NULL, 
+	body TEXT NOT NULL, 
+	previous TEXT NOT NULL, 
+	hash TEXT NOT NULL, 
+	PRIMARY KEY (seq)
+);
+INSERT INTO "ledger_history" VALUES(1,'2026-11-20T12:00:00.000000Z','letters',NULL,'OPENED','{"adjacency":"add_remove","budget":19.488533645374744,"dataset":"letters","delta":1e-06,"epsilon":30.0,"gaussian_budget":18.568455539267383,"key_id":"b1d354797fac","key_sha256":"dd876ae6245b9c60671758145e62c0a15d729a1c73d1a1a1a273498fcdfb4c84","period_days":null,"period_epsilon":null,"renyi_order":2.316736248906631,"rooms":null,"salt":"498d7222e6b6c21b1b53ef771be72c70","split":"{\"chances\":0.05,\"gaussian\":0.35,\"renyi\":0.2,\"repeats\":0.4}","unit":"person","unit_column":"unit"}','0000000000000000000000000000000000000000000000000000000000000000','c12265062575cd8f10e76b3acf7ebbe65949f77ddbdb64e4bf596c29bb4857ff');
+INSERT INTO "ledger_history" VALUES(2,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-17c313788e76135e','RESERVED','{"delta":1e-06,"epsilon":5.999887608619804,"event":{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":1.2100919268348}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1},"loss":2.544336712169672,"method":"invisible_ink","mu_squared":1.5652672694121705,"number":1,"salt":"d9fc0b4e51d31d77086e1a4458d0db51","settings_digest":"300ba7b3238404507cad7746582fb32008ee6125ddd4230ca81f074e05aac103"}','c12265062575cd8f10e76b3acf7ebbe65949f77ddbdb64e4bf596c29bb4857ff','68e5ef4d4d100472f32473dff6a4c193f07bbffd9cffb58f2b5942444df19e57');
+INSERT INTO "ledger_history" VALUES(3,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-17c313788e76135e','BEGUN','{"host":"clinic","nonce":"186a51bce54048cef5dfe1af532a0ebe","salt":"b37e5e7f09b7e9fd1d3c5c379f6a7640","scratch":"/tmp/clinic/.privsyn/scratch/invisible_ink-17c313788e76135e"}','68e5ef4d4d100472f32473dff6a4c193f07bbffd9cffb58f2b5942444df19e57','0f8b8368b1796515613d773da0dc96246b5d5b0bfc86ed8c0a24cd977c8c5f4a');
+INSERT INTO "ledger_history" VALUES(4,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-17c313788e76135e','COMMITTED','{"artifact_sha256":"5e2f2cebcd21065b3c147a4e6d70379cf829b619a5507f9b22d9f6c6fcf16f79","certificate_sha256":"b986464483cd656f09ea294ff2c805d9c73a25c56e2a8767e226a782676853e1","salt":"45b4fac0972b61cf218027d95aacc2fd"}','0f8b8368b1796515613d773da0dc96246b5d5b0bfc86ed8c0a24cd977c8c5f4a','705f57d37c580dd46f577d9de4fbbdc14940cf701955f698e962bb5057437fe6');
+INSERT INTO "ledger_history" VALUES(5,'2026-11-20T12:00:00.000000Z','letters','private_prediction-b43a1015381e43ac','RESERVED','{"delta":1e-06,"epsilon":4.164800967132667,"event":{"cells":2,"events":[{"count":12,"events":[{"epsilon":0.25,"kind":"pure"},{"count":1,"kind":"bounded_range","range":0.25}],"kind":"rounds"}],"kind":"disjoint","version":1},"loss":1.055511278824829,"method":"private_prediction","mu_squared":0.9507190855621032,"number":2,"salt":"288964120072582350cfc3e2d8b92a6b","settings_digest":"f815abd9606e3d8e46b3a39eccb0f8a4bbd1798129f1878790c85a13ba4f501b"}','705f57d37c580dd46f577d9de4fbbdc14940cf701955f698e962bb5057437fe6','41003554d43bbc07cf3defafd072811eeb40ec9cd32fd2915a39fdbb1fad085a');
+INSERT INTO "ledger_history" VALUES(6,'2026-11-20T12:00:00.000000Z','letters','private_prediction-b43a1015381e43ac','BEGUN','{"host":"clinic","nonce":"0dd6b18bfb82b1e2b3c12592990a4e36","salt":"a0315e1a804990604d19d5737053d02f","scratch":"/tmp/clinic/.privsyn/scratch/private_prediction-b43a1015381e43ac"}','41003554d43bbc07cf3defafd072811eeb40ec9cd32fd2915a39fdbb1fad085a','83b822db59bdda235da5bf9ca732a21e7a6888ff4c61749af0b004bf4bf88ab5');
+INSERT INTO "ledger_history" VALUES(7,'2026-11-20T12:00:00.000000Z','letters','private_prediction-b43a1015381e43ac','COMMITTED','{"artifact_sha256":"98474383ec963f295b393e158ae687673b2b664e845d68f0eab8ad547da3a629","certificate_sha256":"b0ee3a869d9b69e308b50b600584d815f59ccb88a9cc4a62a80eb196be2b8cbf","salt":"f98b4fe6a85ddb761ab1005bc357c67c"}','83b822db59bdda235da5bf9ca732a21e7a6888ff4c61749af0b004bf4bf88ab5','dbfd3796d7438c7f1f96c296d13978bd4d2df69fe4f2f1d9bfb52ef0243fd60f');
+INSERT INTO "ledger_history" VALUES(8,'2026-11-20T12:00:00.000000Z','letters','private_evolution-53ee7e130041bae8','RESERVED','{"delta":1e-06,"epsilon":5.999999999699905,"event":{"count":2,"kind":"discrete_gaussian","noise_multiplier":1.1821521046851342,"version":1},"loss":1.6577913695792115,"method":"private_evolution","mu_squared":1.4311438087625172,"number":3,"salt":"c6f89c7aae3f36994f88264e55ef4608","settings_digest":"a6cfbf9f0950a0178fb08646775b26f9b3f688bf2d59868fb684ebacb2c27d37"}','dbfd3796d7438c7f1f96c296d13978bd4d2df69fe4f2f1d9bfb52ef0243fd60f','9f91ee331a83c5d31302acce9cadf44d2e3debcb44be7433f923ae3b82d57e34');
+INSERT INTO "ledger_history" VALUES(9,'2026-11-20T12:00:00.000000Z','letters','private_evolution-53ee7e130041bae8','BEGUN','{"host":"clinic","nonce":"2aab5e91d3fb930b405a246af32324f3","salt":"6aad4a101d39ebeaac693e9f23c682e0","scratch":"/tmp/clinic/.privsyn/scratch/private_evolution-53ee7e130041bae8"}','9f91ee331a83c5d31302acce9cadf44d2e3debcb44be7433f923ae3b82d57e34','b05fcaab75d5862bb69da9c308353fb9776963085e86799feae7cf8421c59adc');
+INSERT INTO "ledger_history" VALUES(10,'2026-11-20T12:00:00.000000Z','letters','private_evolution-53ee7e130041bae8','COMMITTED','{"artifact_sha256":"72ebc1f1e0e09bba73bef833672911aa0bccf94e8c978dd2505584f040f389ed","certificate_sha256":"e3ddf5dd70a3154db1b097c64c4b6013186ed665eb05235964f533e715c9456a","salt":"922227aef23b5a1aa0564365c346e05c"}','b05fcaab75d5862bb69da9c308353fb9776963085e86799feae7cf8421c59adc','0b8b4cc6b7f757a7db1020308657162136f208c05c7c9f0f2bc532daea898edc');
+INSERT INTO "ledger_history" VALUES(11,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-47290a7cc179b512','RESERVED','{"delta":1e-06,"epsilon":5.999999999692976,"event":{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863182},{"cells":2,"events":[{"events":[{"count":1,"kind":"discrete_gaussian","noise_multiplier":1.1821521046863184}],"kind":"sequence"}],"kind":"disjoint"}],"kind":"sequence","version":1},"loss":1.6577913695758904,"method":"keyphrase_seeding","mu_squared":1.4311438087596502,"number":4,"salt":"688b44f30d532305c0193ac2d443621e","settings_digest":"00ad78dfefc30a13b583bb0b644a156ac8883febb0e9aeb021dd47766ee65950"}','0b8b4cc6b7f757a7db1020308657162136f208c05c7c9f0f2bc532daea898edc','e51d940d6bcddb449a8f10fccfe0bbb57459c970d87f41fae963ac1c8a958dfd');
+INSERT INTO "ledger_history" VALUES(12,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-47290a7cc179b512','BEGUN','{"host":"clinic","nonce":"cfbca8b83c5de527ad9fc2b63c24dbf8","salt":"545dd275f7a1c853a8841ee741648fe8","scratch":"/tmp/clinic/.privsyn/scratch/keyphrase_seeding-47290a7cc179b512"}','e51d940d6bcddb449a8f10fccfe0bbb57459c970d87f41fae963ac1c8a958dfd','bf19fbaa8d1f3c2a81a1707eff8222609448e4eba546a2daf223e4af059567c5');
+INSERT INTO "ledger_history" VALUES(13,'2026-11-20T12:00:00.000000Z','letters','keyphrase_seeding-47290a7cc179b512','COMMITTED','{"artifact_sha256":"d7a2b81c6eb43980db96293450b177043efc52d0647d21aeaa068ec99a46c460","certificate_sha256":"6cac9975515080976e101e4ca227c8f1b59e4562eaa1b89c4ad7f571347c026f","salt":"7559beaba2aaf734442fb204fe7a5f90"}','bf19fbaa8d1f3c2a81a1707eff8222609448e4eba546a2daf223e4af059567c5','7c2beab8cb9815994c03245bb55c5513c91cf0f10169de4755885cad55cd1b3b');
+INSERT INTO "ledger_history" VALUES(14,'2026-11-20T12:00:00.000000Z','letters','dp_lora-f3ccb138f04fa5b9','RESERVED','{"delta":1e-06,"epsilon":5.996365817080817,"event":{"kind":"sampled_gaussian","noise_multiplier":1.08,"rate":0.5,"steps":3,"version":1},"loss":1.0925505245548477,"method":"dp_lora","mu_squared":1.5809444558330321,"number":5,"salt":"a05d8c8e6f4e8a2db7bf73a8c3c2f6fe","settings_digest":"ecc5515e2a03aec83755e3f6bcac0266f07fe1c0b796292b1b308b79ab2a49f2"}','7c2beab8cb9815994c03245bb55c5513c91cf0f10169de4755885cad55cd1b3b','2549cd1022fc14e53dc67dbd659f4a57f03f3357fbf9f11f800478daee418067');
+INSERT INTO "ledger_history" VALUES(15,'2026-11-20T12:00:00.000000Z','letters','dp_lora-f3ccb138f04fa5b9','BEGUN','{"host":"clinic","nonce":"7d36b5ed71b41141a3d2436bbe1b97cf","salt":"72a0bb41bc6a5f99c1cb6614e87c8c02","scratch":"/tmp/clinic/.privsyn/scratch/dp_lora-f3ccb138f04fa5b9"}','2549cd1022fc14e53dc67dbd659f4a57f03f3357fbf9f11f800478daee418067','25435a4c7c48eb9f6cee9e81aa110c51f07ccf2f788fd9b881ac8f7d32d57be0');
+INSERT INTO "ledger_history" VALUES(16,'2026-11-20T12:00:00.000000Z','letters','dp_lora-f3ccb138f04fa5b9','COMMITTED','{"artifact_sha256":"96ecc47b58c66211de5b93a5d94a28c8ab95e86a4462e56bb011dba939d2a97f","certificate_sha256":"744e65f0b13c4dbbcdbb284dadbf361962109046ec14b1eaa3d77a4198158eee","salt":"ce5b359ca8731acee9a965815adeded6"}','25435a4c7c48eb9f6cee9e81aa110c51f07ccf2f788fd9b881ac8f7d32d57be0','1cb5394678680960cf9b24a8879c11a987d4c3ccaf413761de88d62c21d70ce5');
+INSERT INTO "ledger_history" VALUES(17,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-9989ee62c41c3558','RESERVED','{"delta":1e-06,"epsilon":0.9999335295417993,"event":{"event":{"cells":2,"events":[{"count":6,"kind":"bounded_range","range":0.44127068736336444}],"kind":"disjoint"},"kind":"random_allocation","places":8,"version":1},"loss":0.3383358482075724,"method":"invisible_ink","mu_squared":0.07061589704562923,"number":6,"salt":"4e43a95ee23ce82774da3906862769b0","settings_digest":"bd1c3416f4424a7329211d68fba0ad4848daa5f3ef8cf2f26e0835103b13c31e"}','1cb5394678680960cf9b24a8879c11a987d4c3ccaf413761de88d62c21d70ce5','f1bffc301ab6a06ffc8d174d43d11411493c35c86cf27f532258c4f64c66427a');
+INSERT INTO "ledger_history" VALUES(18,'2026-11-20T12:00:00.000000Z','letters','invisible_ink-9989ee62c41c3558','BEGUN','{"host":"clinic","nonce":"093dae1eec45ca6edb29aecfede0c993","salt":"3c99209b7342f1597298a178d6238349","scratch":"/tmp/clinic/.privsyn/scratch/invisible_ink-9989ee62c41c3558"}','f1bffc301ab6a06ffc8d174d43d11411493c35c86cf27f532258c4f64c66427a','b8040c32f89676a725cbaf95f5f9903360a80d321f96aa8c05cca5caf7993ff7');
+CREATE TABLE ledger_lease (
+	release_id TEXT NOT NULL, 
+	part TEXT NOT NULL, 
+	token BIGINT NOT NULL, 
+	machine TEXT, 
+	host TEXT, 
+	pid BIGINT, 
+	started BIGINT, 
+	expires_at TEXT NOT NULL, 
+	steps BIGINT NOT NULL, 
+	PRIMARY KEY (release_id, part)
+);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-17c313788e76135e','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-17c313788e76135e','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',48);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-17c313788e76135e','shard-1',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',48);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-17c313788e76135e','certificate',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('private_prediction-b43a1015381e43ac','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('private_prediction-b43a1015381e43ac','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',32);
+INSERT INTO "ledger_lease" VALUES('private_prediction-b43a1015381e43ac','shard-1',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',38);
+INSERT INTO "ledger_lease" VALUES('private_prediction-b43a1015381e43ac','certificate',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('private_evolution-53ee7e130041bae8','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('private_evolution-53ee7e130041bae8','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',16);
+INSERT INTO "ledger_lease" VALUES('private_evolution-53ee7e130041bae8','certificate',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-47290a7cc179b512','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-47290a7cc179b512','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',6);
+INSERT INTO "ledger_lease" VALUES('keyphrase_seeding-47290a7cc179b512','certificate',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('dp_lora-f3ccb138f04fa5b9','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('dp_lora-f3ccb138f04fa5b9','shard-train',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',1);
+INSERT INTO "ledger_lease" VALUES('dp_lora-f3ccb138f04fa5b9','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('dp_lora-f3ccb138f04fa5b9','certificate',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-9989ee62c41c3558','partition',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',0);
+INSERT INTO "ledger_lease" VALUES('invisible_ink-9989ee62c41c3558','shard-0',1,NULL,'clinic',29038,531889,'2026-11-20T12:01:00.000000Z',48);
+CREATE TABLE ledger_migration (
+	version INTEGER NOT NULL, 
+	applied_at TEXT NOT NULL, 
+	PRIMARY KEY (version)
+);
+INSERT INTO "ledger_migration" VALUES(11,'2026-11-26T23:24:26.424236Z');
+CREATE TABLE ledger_refusal (
+	number BIGINT NOT NULL, 
+	at TEXT NOT NULL, 
+	account TEXT NOT NULL, 
+	release_id TEXT, 
+	method TEXT, 
+	epsilon DOUBLE, 
+	delta DOUBLE, 
+	error TEXT NOT NULL, 
+	message TEXT NOT NULL, 
+	refused_by TEXT, 
+	PRIMARY KEY (number)
+);
+CREATE TABLE ledger_secret (
+	name TEXT NOT NULL, 
+	value TEXT NOT NULL, 
+	PRIMARY KEY (name)
+);
+INSERT INTO "ledger_secret" VALUES('source','f22ec1196781d5f0cd0cad1428f707487326a1649f0aa87c80de5dadd66f6392');
+CREATE TABLE ledger_source (
+	release_id TEXT NOT NULL, 
+	account TEXT NOT NULL, 
+	version TEXT NOT NULL, 
+	fingerprint TEXT NOT NULL, 
+	noted_at TEXT NOT NULL, 
+	PRIMARY KEY (release_id)
+);
+INSERT INTO "ledger_source" VALUES('invisible_ink-17c313788e76135e','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+INSERT INTO "ledger_source" VALUES('private_prediction-b43a1015381e43ac','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+INSERT INTO "ledger_source" VALUES('private_evolution-53ee7e130041bae8','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+INSERT INTO "ledger_source" VALUES('keyphrase_seeding-47290a7cc179b512','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+INSERT INTO "ledger_source" VALUES('dp_lora-f3ccb138f04fa5b9','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+INSERT INTO "ledger_source" VALUES('invisible_ink-9989ee62c41c3558','letters','v1','75807b627f6d60f76bf46d6975894001af92507f','2026-11-20T12:00:00.000000Z');
+CREATE TABLE ledger_vault (
+	release_id TEXT NOT NULL, 
+	key_id TEXT NOT NULL, 
+	wrapped_key BLOB NOT NULL, 
+	nonce TEXT NOT NULL, 
+	shards INTEGER NOT NULL, 
+	made_at TEXT NOT NULL, 
+	PRIMARY KEY (release_id)
+);
+CREATE INDEX ix_ledger_history_release_id ON ledger_history (release_id);
+CREATE INDEX ix_ledger_source_fingerprint ON ledger_source (fingerprint);
+CREATE INDEX ix_ledger_entry_account ON ledger_entry (account);
 COMMIT;
