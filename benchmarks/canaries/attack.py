@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.journal import public_path
+from privsyn.data.journal import public_entry
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Bucket, Private
 from privsyn.data.unit_key import UnitKey
@@ -158,7 +158,7 @@ class Kept:
 
     def public_file(self, key: str, make: Callable[[], bytes]) -> bytes:
         """What the run kept."""
-        file = public_path(self._journal, key)
+        file = self._journal.with_name(f"{self._journal.name}.kept") / public_entry(key)[1]
         return file.read_bytes() if file.is_file() else make()
 
     def draw_file(self, key: str, make: Callable[[], bytes]) -> bytes:

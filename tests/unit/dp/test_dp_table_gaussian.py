@@ -15,7 +15,6 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, ks_2samp, kstest
 
@@ -25,7 +24,6 @@ from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.dp.table_gaussian import PRECISION, GaussianTable, acceptance, sample, table
-from privsyn.methods.dp_lora.settings import DPLoraConfig
 from tests.noise import NoNoise, SeededNoise
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
@@ -474,16 +472,6 @@ def test_without_sampling_or_beyond_int64_the_table_is_refused() -> None:
             SampledGaussian(rate, noise, 3, "table")
     with pytest.raises(ValueError, match="sampler='quick' must be one of"):
         SampledGaussian(0.1, 8.0, 3, "quick")  # type: ignore[arg-type]
-
-
-def test_the_config_names_the_sampler() -> None:
-    assert DPLoraConfig().sampler == "auto"
-    assert DPLoraConfig(sampler="table").model_dump()["sampler"] == "table"
-    with pytest.raises(ValidationError, match="sampling_rate below 1"):
-        DPLoraConfig(sampler="table", sampling_rate=1)
-    with pytest.raises(ValidationError, match="sampler"):
-        DPLoraConfig(sampler="quick")  # type: ignore[arg-type]
-    assert DPLoraConfig(sampling_rate=1).sampler == "auto"
 
 
 @pytest.mark.parametrize(
