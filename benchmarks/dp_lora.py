@@ -1,7 +1,7 @@
 """One step of DP-LoRA against a step of ordinary LoRA: tokens per second and peak memory.
 
     python benchmarks/dp_lora.py [gpt2 tiny smollm2] [--batch 8 64] [--tokens 64] [--runs 5]
-        [--checkpointing] [--device cuda] [--dtype bfloat16]
+        [--device cuda] [--dtype bfloat16]
 
 ``gpt2`` is GPT-2-small with random weights. A step is a logical batch of full rows: per-unit
 gradients, clipping, the exact sum, noise by the sampler that is named, AdamW; or one backward pass
@@ -57,7 +57,7 @@ def steps(
         arguments.rank, 32.0, None,
     )  # fmt: skip
     network, tokenizer = load(name, training, arguments)
-    trainer = LoraTrainer(network, tokenizer, training, name, arguments.checkpointing)
+    trainer = LoraTrainer(network, tokenizer, training, name)
     rng = np.random.default_rng(0)
     size = network.config.vocab_size
     width = trainer._width
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("--sampler", choices=get_args(Sampler), default="auto")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--checkpointing", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)

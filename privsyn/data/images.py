@@ -132,12 +132,14 @@ def encode(pixels: Pixels) -> bytes:
 
 
 def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
-    """A PNG file that ``encode`` made, with texts by keyword before its pixels."""
+    """A PNG file that ``encode`` made, with texts by keyword beside those that it has."""
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
+    with _open_png(png) as image:
+        kept = {name: text for name, text in image.info.items() if isinstance(text, str)}
     info, out = PngInfo(), io.BytesIO()
-    for keyword, text in notes.items():
+    for keyword, text in {**kept, **notes}.items():
         info.add_text(keyword, text)
     Image.fromarray(decode_png(png)).save(out, "PNG", compress_level=6, pnginfo=info)
     return out.getvalue()

@@ -69,9 +69,7 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     file.write_bytes(certificate.canonical(body))
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
-    with pytest.raises(
-        VerificationError, match=r"verify it with that one\. If this one did: restore"
-    ):
+    with pytest.raises(VerificationError, match=f"If this one did: .* privsyn restore {name}"):
         verification.raise_on_failure(folder, verification.verify(folder, None))
 
 
@@ -116,9 +114,7 @@ def test_a_release_of_another_build_is_not_called_changed(ledger: Ledger, tmp_pa
         _ = ReleaseFacts.read(folder).plan
     (folder / body["artifact"]["file"]).write_text("changed")
     checks = verification.verify(folder, ledger)
-    with pytest.raises(
-        VerificationError, match=r"artifact is unchanged.*\)\. Restore the published"
-    ):
+    with pytest.raises(VerificationError, match=r"artifact is unchanged.*\)\. .* privsyn restore "):
         verification.raise_on_failure(folder, checks)
 
 

@@ -69,22 +69,20 @@ def named(project, *overrides):
     return plan(project.context(*overrides), NAME, open_account=True)
 
 
-def test_the_same_terms_by_another_path_or_name_are_the_same_release(project):
+def test_the_same_terms_by_another_path_are_the_same_release(project):
     terms = "\n".join(f"term{i}" for i in range(30)).encode()
     digest = hashlib.sha256(terms).hexdigest()
     for place in ("terms.txt", "elsewhere-of-alice.txt"):
         (project.root / place).write_bytes(terms)
     setting, pin = f"methods.{NAME}.vocabulary", f"methods.{NAME}.vocabulary_digest={digest}"
-    declared = f"files.glossary={{path: elsewhere-of-alice.txt, digest: {digest}}}"
     plans = [
         named(project, f"{setting}=terms.txt", pin),
         named(project, f"{setting}={project.root / 'elsewhere-of-alice.txt'}", pin),
-        named(project, f"{setting}=glossary", declared),
     ]
     assert len({planned.id for planned in plans}) == 1
     assert plans[0].settings["vocabulary"] == f"sha256:{digest}"
     for planned in plans:
-        for where in ("terms.txt", "alice", "glossary", str(project.root)):
+        for where in ("terms.txt", "alice", str(project.root)):
             assert where not in planned.model_dump_json()
 
 

@@ -10,7 +10,6 @@ import pytest
 from privsyn.ledger.ledger import Ledger
 from privsyn.publishing import DvcPublisher
 from privsyn.release import certificate
-from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import METHODS, STUDENT, build_project
 from tests.system.dags.conftest import DagProject
 from tests.system.dags.templates import keep_dag
@@ -85,11 +84,3 @@ def test_an_approved_student_is_published_and_not_asked_about_again(project, run
     assert said == [(entry.release_id, True), (folder.name, False), (folder.name, True)]
     _, sealed = certificate.read(folder)
     assert ledger.approvals.decisions(entry.release_id)[-1].digest == certificate.digest(sealed)
-
-
-def test_the_registry_has_the_student_once_it_is_approved(project, runs):
-    tracker = MlflowTracker(f"sqlite:///{project.root / '.privsyn' / 'mlflow.db'}", "privsyn")
-    found = tracker._client.search_model_versions("name = 'letters-distill'")
-    assert len(found) == 1
-    (folder,) = project.root.glob("releases/*.student-????????")
-    assert found[0].tags["privsyn.release_id"] == folder.name
