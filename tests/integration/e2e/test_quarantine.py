@@ -59,7 +59,7 @@ def test_another_unit_meanwhile_is_refused_before_a_record_is_opened(make_projec
         [row | {"label": "Billing", "message": f"m{i}"} for i, row in enumerate(rows(60, 10))]
     )
     planned = begun(project.context())
-    with pytest.raises(BudgetError, match="another unit"):
+    with pytest.raises(BudgetError, match="fixed for its life"):
         partition(project.context("dataset.unit=message"), planned)
     assert project.context().ledger.releases.get(planned.id).state == "RESERVED"
 
