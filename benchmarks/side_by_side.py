@@ -30,7 +30,7 @@ import yaml
 
 from privsyn.data.sample import LABELS, write_sample
 from privsyn.evaluation.judge import ENCODER, FREE
-from privsyn.models.torch_runtime import CPU
+from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import open_context
 from privsyn.stages.evaluate import evaluate
@@ -188,11 +188,6 @@ def measure(folder: Path, method: str, settings: Sequence[str]) -> dict[str, Any
         "drawn": dict(ReleaseFacts.read(artifact.parent).draw_counts),
         "shown": [[row.get("label"), row["text"]] for row in rows[:: max(1, len(rows) // 10)]][:10],
     }
-
-
-def made_for_bfloat16(cpu: Path = CPU) -> bool:
-    """Whether the CPU has matrix instructions for bfloat16."""
-    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpu.read_text()) is not None
 
 
 def cpu_name(cpu: Path = CPU) -> str:

@@ -221,7 +221,11 @@ class DvcPublisher:
         from dvc.repo import Repo
         from dvc.rwlock import RWLockFileCorruptedError
 
-        logging.getLogger("dvc").setLevel(logging.WARNING)  # it draws bars for whoever logs more
+        for name in ("dvc", "dvc_data", "dvc_objects"):
+            # DVC writes to the streams that were there at its import, and fails where they are
+            # closed, as a task's are. Its words go where the process logs; it draws no bars.
+            logging.getLogger(name).handlers.clear()
+            logging.getLogger(name).setLevel(logging.WARNING)
         deadline = time.monotonic() + self._busy_timeout
         while True:
             try:

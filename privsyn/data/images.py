@@ -139,7 +139,7 @@ def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
     with _open_png(png) as image:
         kept = {name: text for name, text in image.info.items() if isinstance(text, str)}
     info, out = PngInfo(), io.BytesIO()
-    for keyword, text in {**kept, **notes}.items():
+    for keyword, text in (kept | dict(notes)).items():
         info.add_text(keyword, text)
     Image.fromarray(decode_png(png)).save(out, "PNG", compress_level=6, pnginfo=info)
     return out.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,12 @@ from privsyn.models.settings import PerformanceConfig
 
 CPU = Path("/proc/cpuinfo")
 """Where Linux lists the instructions of a CPU."""
+
+
+def made_for_bfloat16(cpu: Path = CPU) -> bool:
+    """Whether the CPU has matrix instructions for bfloat16."""
+    said = cpu.read_text() if cpu.exists() else ""
+    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", said) is not None
 
 
 @contextlib.contextmanager

@@ -214,9 +214,9 @@ def test_any_commit_may_be_lost_or_its_answer(
 def test_a_server_that_falls_silent_is_given_up_in_a_minute(postgres_url: str) -> None:
     """A balancer drops an idle connection without a word; the system's default is hours."""
     for more, wanted in (("", [20, 10, 3, 60_000]), ("&keepalives_idle=70", [70, 10, 3, 60_000])):
-        connection = Ledger(postgres_url + more).database.connect()
-        with connection, socket.socket(fileno=os.dup(connection.connection.fileno())) as own:
-            assert wanted == [own.getsockopt(socket.IPPROTO_TCP, name) for name in KEEPALIVE]
+        with Ledger(postgres_url + more).database._engine.connect() as connection:
+            with socket.socket(fileno=os.dup(connection.connection.fileno())) as own:
+                assert wanted == [own.getsockopt(socket.IPPROTO_TCP, name) for name in KEEPALIVE]
 
 
 KEEPALIVE = (
