@@ -137,7 +137,7 @@ def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
     from PIL.PngImagePlugin import PngInfo
 
     with _open_png(png) as image:
-        kept = {name: text for name, text in image.info.items() if isinstance(text, str)}
+        kept = {str(name): text for name, text in image.info.items() if isinstance(text, str)}
     info, out = PngInfo(), io.BytesIO()
     for keyword, text in (kept | dict(notes)).items():
         info.add_text(keyword, text)
