@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsyn.dp import bounded_range, conversions, random_allocation
 from privsyn.dp.adjacency import Guarantee, check_delta
@@ -34,36 +31,18 @@ from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
 from privsyn.dp.filters import gaussian_mu_squared, sampled_parts
 
 
-@dataclass(frozen=True)
-class RDPCurve:
-    """Renyi loss of an event at any order above 1. Infinite order means pure DP.
+def loss_at(event: Event, order: float) -> float:
+    """Renyi loss of an event at any order above 1, in nats: what its release is charged.
+
+    An infinite order means pure DP.
 
     >>> from privsyn.dp.events import ZCDP
-    >>> RDPCurve(ZCDP(rho=0.1))(3.0)
+    >>> loss_at(ZCDP(rho=0.1), 3.0)
     0.30000000000000004
     """
-
-    event: Event
-
-    def __call__(self, order: float) -> float:
-        """Loss in nats at one order."""
-        if not order > 1:
-            raise ValueError(f"order={order!r} must be above 1")
-        return fold(self.event, lambda leaf: renyi_loss(leaf, order))
-
-    def at(self, orders: Iterable[float]) -> NDArray[np.float64]:
-        """Losses at several orders."""
-        return np.array([self(order) for order in orders], dtype=np.float64)
-
-
-def rdp(event: Event) -> RDPCurve:
-    """The Renyi curve of an event; every kind of event has one."""
-    return RDPCurve(event)
-
-
-def loss_at(event: Event, order: float) -> float:
-    """Renyi loss of an event at one order: the charge of its release in an account."""
-    return RDPCurve(event)(order)
+    if not order > 1:
+        raise ValueError(f"order={order!r} must be above 1")
+    return fold(event, lambda leaf: renyi_loss(leaf, order))
 
 
 def rho(event: Event) -> float | None:
@@ -175,7 +154,7 @@ def roughly(event: Event, delta: float) -> float:
 def renyi_epsilon(event: Event, delta: float) -> float:
     """Epsilon by the Renyi curve alone, at its best order: fast, and never below the truth."""
     check_delta(delta)
-    return conversions.best_epsilon(RDPCurve(event), delta)
+    return conversions.best_epsilon(partial(loss_at, event), delta)
 
 
 def fixed_epsilon(parts: tuple[Part, ...], delta: float) -> float:

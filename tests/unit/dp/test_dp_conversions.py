@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal, localcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from privsyn.dp import conversions
-from privsyn.dp.accountant import guarantee, rdp
+from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.events import ZCDP, Composed, Gaussian, Pure, SampledGaussian
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -81,7 +82,7 @@ def test_dp_sgd_agrees_with_dp_accounting_and_opacus() -> None:
         strict=True,
     )
     for theirs, opacus in rows:
-        renyi = conversions.best_epsilon(rdp(sampled(theirs)), theirs["delta"])
+        renyi = conversions.best_epsilon(partial(loss_at, sampled(theirs)), theirs["delta"])
         assert 0.997 * theirs["rdp"] <= renyi <= theirs["rdp"] * (1 + 1e-9), theirs
         assert renyi == pytest.approx(opacus["rdp"], rel=0.003), opacus
         ours = guarantee(sampled(theirs), theirs["delta"]).epsilon
@@ -91,7 +92,7 @@ def test_dp_sgd_agrees_with_dp_accounting_and_opacus() -> None:
 
 def test_dp_sgd_reference_run() -> None:
     event = SampledGaussian(0.01, 1.0, 1000)
-    assert conversions.best_epsilon(rdp(event), 1e-5) == pytest.approx(2.101, abs=1e-3)
+    assert conversions.best_epsilon(partial(loss_at, event), 1e-5) == pytest.approx(2.101, abs=1e-3)
     assert guarantee(event, 1e-5).epsilon == pytest.approx(1.828, abs=1e-3)
     reference = [row for row in golden("opacus", "sampled_gaussian") if row["steps"] == 889]
     upper = {row["delta"]: row["prv_upper"] for row in reference}
@@ -152,7 +153,7 @@ def test_search_over_orders_is_within_one_percent_of_the_optimum(
         rho = math.sqrt(low * high)
         low, high = (rho, high) if conversions.zcdp_epsilon(rho, delta) < epsilon else (low, rho)
     best = conversions.zcdp_epsilon(rho, delta)
-    found = conversions.best_epsilon(rdp(ZCDP(rho)), delta)
+    found = conversions.best_epsilon(partial(loss_at, ZCDP(rho)), delta)
     assert best * (1 - 1e-12) <= found <= 1.01 * best
 
 

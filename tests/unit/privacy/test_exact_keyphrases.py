@@ -15,7 +15,7 @@ from scipy.stats import norm
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import guarantee, rdp
+from privsyn.dp.accountant import guarantee, loss_at
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
 from privsyn.methods.base import Backends, Draw, PricingFacts
@@ -507,7 +507,7 @@ def test_the_whole_composes_within_the_target(noise, ensemble):
         return cost_of(choice) + k * cost_of(one)
 
     for order in (1.5, 3.0, 8.0, 40.0):
-        assert rdp(plan.event)(order) == pytest.approx(renyi(order), rel=1e-9)
+        assert loss_at(plan.event, order) == pytest.approx(renyi(order), rel=1e-9)
     orders = 1 + np.geomspace(1e-2, 1e4, 4000)
     by_hand = min(
         renyi(a) + math.log1p(-1 / a) - (math.log(1e-6) + math.log(a)) / (a - 1) for a in orders
