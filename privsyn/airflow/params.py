@@ -10,6 +10,7 @@ from airflow.sdk import Param
 
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig
+from privsyn.dp.risk import gaussian_risk, odds
 from privsyn.errors import ConfigError
 from privsyn.files import DIGEST, marks
 from privsyn.ledger.settings import PrivacyConfig
@@ -71,9 +72,16 @@ def _cautions(config: Config) -> dict[str, str]:
     """What a form says of epsilon and delta besides what they are."""
     size, unit = config.account.public_size, config.dataset.unit
     nobody = " ".join(of_unit(unit, by_file=modality_of(config.dataset).by_file))
+    privacy, guess = config.privacy, ""
+    if privacy.delta:
+        right = odds(gaussian_risk(privacy.epsilon, privacy.delta).right)
+        guess = (
+            f"Gaussian noise of epsilon {privacy.epsilon:g}: a guess if its data was used is right "
+            f"{right}, by chance 50. "
+        )
     return {
-        "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. What "
-        f"is left of the account: Browse > Privacy budget. {nobody}".rstrip(),
+        "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. {guess}"
+        f"What is left of the account: Browse > Privacy budget. {nobody}".rstrip(),
         "privacy.delta": f"Below {1 / (10 * size):.2g}, one over ten times account.public_size."
         if size is not None
         else f"Below one over ten times the number of {several(config.account.unit, unit)}.",

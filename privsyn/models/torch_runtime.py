@@ -20,8 +20,8 @@ CPU = Path("/proc/cpuinfo")
 
 def made_for_bfloat16(cpu: Path = CPU) -> bool:
     """Whether the CPU has matrix instructions for bfloat16."""
-    said = cpu.read_text() if cpu.exists() else ""
-    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", said) is not None
+    flags = cpu.read_text() if cpu.exists() else ""
+    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) is not None
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """The trigger form against the config models it is made from."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from privsyn.config import load_config
+from privsyn.dp.risk import gaussian_risk
 from privsyn.errors import ConfigError
 from privsyn.files import marks
 from privsyn.methods.registry import METHODS
@@ -102,6 +104,11 @@ def test_more_than_the_lifetime_cap_cannot_be_asked(config, form):
     form["privacy.epsilon"].resolve(config.account.epsilon)
     with pytest.raises(ParamValidationError):
         form["privacy.epsilon"].resolve(config.account.epsilon + 1)
+
+
+def test_it_says_what_the_epsilon_of_params_yaml_means(config, form):
+    right = math.ceil(100 * gaussian_risk(config.privacy.epsilon, config.privacy.delta).right)
+    assert f"right at most {right} times in 100" in form["privacy.epsilon"].description
 
 
 def test_a_preset_is_in_place_of_all_that_was_left_as_shown(config, form):
