@@ -75,10 +75,7 @@ def _cautions(config: Config) -> dict[str, str]:
     privacy, guess = config.privacy, ""
     if privacy.delta:
         right = odds(gaussian_risk(privacy.epsilon, privacy.delta).right)
-        guess = (
-            f"Gaussian noise of epsilon {privacy.epsilon:g}: a guess if its data was used is right "
-            f"{right}, by chance 50. "
-        )
+        guess = f"By Gaussian noise a guess if its data was used is right {right}, by chance 50. "
     return {
         "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. {guess}"
         f"What is left of the account: Browse > Privacy budget. {nobody}".rstrip(),

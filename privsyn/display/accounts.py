@@ -76,15 +76,14 @@ ODDS = "how often somebody who knows all the other data guesses right if a {unit
 def _odds(balance: Balance) -> dict[str, str]:
     """The odds of an account in words: before, now, and at its cap."""
     cap = balance.cap
-    return {
-        "by guessing": odds(0.5).removeprefix("at most "),
-        "from all releases so far": odds(balance.right),
-        "at the cap": odds(of_profile([(cap.epsilon, cap.delta)]).right),
-    } | (
-        {"at the cap, of Gaussian noise": odds(gaussian_risk(cap.epsilon, cap.delta).right)}
-        if cap.delta
-        else {}
-    )
+    found = {
+        "by guessing": 0.5,
+        "from all releases so far": balance.right,
+        "at the cap": of_profile([(cap.epsilon, cap.delta)]).right,
+    }
+    if cap.delta:
+        found["at the cap, of Gaussian noise"] = gaussian_risk(cap.epsilon, cap.delta).right
+    return {name: odds(right) for name, right in found.items()}
 
 
 def _table_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -133,6 +134,7 @@ class _LineProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._shown: dict[str, int] = {}
+        self._line: Any = None  # of a notebook
 
     def begins(self, stage: str) -> None:
         self._shown.clear()  # another release's, of which the same is heard again
@@ -151,4 +153,13 @@ class _LineProgress:
         self._say(f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}")
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
+        if not self._console.is_jupyter:
+            self._console.print(line, highlight=False, soft_wrap=True)
+            return
+        from IPython.display import display  # late: only a notebook has it
+
+        # One line that changes: a cell would else grow by each.
+        if self._line is None:
+            self._line = display({"text/plain": line}, raw=True, display_id=True)
+        else:
+            self._line.update({"text/plain": line}, raw=True)

@@ -59,16 +59,11 @@ class Risk:
         """Chance to name the right one of two equally likely cases; guessing has .5."""
         return (1 + self.advantage) / 2
 
-    @property
-    def odds(self) -> str:
-        """How often the guess between two equally likely cases is right, in words."""
-        return odds(self.right)
-
     def words_together(self, number: int, units: str) -> str:
         """The odds of ``number`` units together in a sentence; for ``group_risk``."""
         return (
             f"About {number} {units} together, a family for example, the guess is right "
-            f"{self.odds}."
+            f"{odds(self.right)}."
         )
 
     def words(self, unit: str, adjacency: str, units: str | None = None) -> tuple[str, ...]:
@@ -89,7 +84,7 @@ class Risk:
         without = "without either" if two else "without it"
         guess = (
             f"Somebody who knows all the other data guesses {cases}: right 50 times in 100 from a "
-            f"release made {without}, {self.odds} from this one."
+            f"release made {without}, {odds(self.right)} from this one."
         )
         if _of_100(self.right) == 100:
             return (guess,)
