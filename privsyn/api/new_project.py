@@ -26,7 +26,7 @@ from privsyn.data.readers.columns import (
     refuse_index,
     refuse_missing,
 )
-from privsyn.data.readers.formats import read_header
+from privsyn.data.readers.formats import FORMATS, read_header
 from privsyn.data.readers.streams import parts, split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.dp.adjacency import plural
@@ -714,14 +714,14 @@ def _table(path: Path) -> Path | None:
     if not path.is_dir():
         return None
     files = [part for part in parts(path) if isinstance(part, Path)]
-    rows = [file for file in files if split_suffix(file)[0] in _TABLES]
+    of_texts = [suffix for suffix, one in FORMATS.items() if "texts" in one.holds]
+    rows = [file for file in files if split_suffix(file)[0] in of_texts]
     # Beside images in subfolders there may be lists of them, which are not what is private.
     if len(rows) == len(files) or any(file.parent == path for file in rows):
         return files[0]
     return None
 
 
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _SHOWN = 20
 """Columns that a question lists."""
 _SIDE = "To how many pixels a side are images brought?"

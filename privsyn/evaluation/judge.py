@@ -114,6 +114,7 @@ class Ruler:
         labeled: Whether it measures texts with labels, or those without.
         number: Name of the release's own metric.
         least: Lowest value there is.
+        loads: Whether ``stages/measure.py`` hands it a model, or measures it itself.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Ruler:
     labeled: bool = True
     number: str = "accuracy"
     least: int = 0
+    loads: bool = False
 
 
 @dataclass(frozen=True)
@@ -276,19 +278,20 @@ def _by_nearness(embed: Embed, case: Case, sets: Sets, replicates: int) -> dict[
     return answers
 
 
+ENCODER, CLASSIFIER, WORDS, VOTER = "vectors", "classifier", "words", "voter"
+NEARNESS, SIMPLE = "nearness", "downstream"
 RULERS = (
-    Ruler("vectors", "an encoder that took no part", True, _by_vectors, required=True),
-    Ruler("classifier", "a fine-tuned model", True, _by_model),
-    Ruler("words", "words", True, _by_words, adds="words", required=True),
-    Ruler("voter", "the encoder that took part, which flatters", False, _by_vectors),
+    Ruler(ENCODER, "an encoder that took no part", True, _by_vectors, required=True, loads=True),
+    Ruler(CLASSIFIER, "a fine-tuned model", True, _by_model, loads=True),
+    Ruler(WORDS, "words", True, _by_words, adds="words", required=True),
+    Ruler(VOTER, "the encoder that took part, which flatters", False, _by_vectors, loads=True),
     Ruler(
-        "nearness", "the cosine of a real record to the nearest text", True, _by_nearness,
-        adds="nearness", required=True, labeled=False, number="cosine", least=-1,
+        NEARNESS, "the cosine of a real record to the nearest text", True, _by_nearness,
+        adds="nearness", required=True, labeled=False, number="cosine", least=-1, loads=True,
     ),
     # Measured of all records with labels, by evaluation/classifiers.py and images.py.
-    Ruler("downstream", "a simple classifier of words or pixels", False, lambda *_: {}),
+    Ruler(SIMPLE, "a simple classifier of words or pixels", False, lambda *_: {}, loads=True),
 )  # fmt: skip
-ENCODER, CLASSIFIER, WORDS, VOTER, NEARNESS, SIMPLE = (ruler.name for ruler in RULERS)
 
 
 @dataclass(frozen=True)
@@ -410,7 +413,7 @@ def judge(
     import sklearn.linear_model  # noqa: F401  # before the limit, which covers what is loaded
     from threadpoolctl import threadpool_limits
 
-    tools = {WORDS: None, **tools}
+    tools = {**{one.name: None for one in RULERS if not one.loads}, **tools}
     chooser = chooser or tools.get(ENCODER) or tools.get(VOTER)
     table: dict[tuple[str, str], Interval] = {}
     with threadpool_limits(limits=1):  # with so few rows more threads only wait

@@ -13,7 +13,7 @@ together) is an error. No error and no count shows the content of a record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Format:
         holds: Kinds of records such a file may hold.
         streamed: Whether such a file may be compressed, or lie in an object store.
         headed: Whether each file says what its columns are; else its rows do.
+        lines: Whether its bytes are lines of text, in which all columns are looked through for what
+            public files must not hold; else its texts alone are. Never by default.
     """
 
     check: Callable[[Source, Mapping[str, str]], None]
@@ -78,10 +80,11 @@ class Format:
     holds: tuple[str, ...] = ("texts",)
     streamed: bool = True
     headed: bool = True
+    lines: bool = field(kw_only=True)
 
 
-_JSON = Format(check_json, json_rows, json_header, headed=False)
-_CSV = Format(check_csv, csv_rows, csv_header)
+_JSON = Format(check_json, json_rows, json_header, headed=False, lines=True)
+_CSV = Format(check_csv, csv_rows, csv_header, lines=True)
 
 FORMATS: Mapping[str, Format] = {
     ".jsonl": _JSON,
@@ -89,11 +92,13 @@ FORMATS: Mapping[str, Format] = {
     ".json": _JSON,
     ".csv": _CSV,
     ".tsv": _CSV,
-    ".parquet": Format(check_parquet, parquet_rows, parquet_header, ("texts", "images")),
-    ".npz": Format(check_npz, npz_rows, holds=("images",), streamed=False),
+    ".parquet": Format(
+        check_parquet, parquet_rows, parquet_header, ("texts", "images"), lines=False
+    ),
+    ".npz": Format(check_npz, npz_rows, holds=("images",), streamed=False, lines=False),
 }
 """Suffix -> how such a source file is read."""
-_FOLDER = Format(check_folder, folder_rows, holds=("images",))
+_FOLDER = Format(check_folder, folder_rows, holds=("images",), lines=False)
 
 
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
@@ -205,7 +210,7 @@ def _holds_images(cfg: DatasetConfig) -> bool:
 def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
     """Lines of the private file and the values in them as texts, row by row, used or not.
 
-    From Parquet only the texts of records; from images nothing.
+    From a format that is no lines only the texts of records; from images nothing.
 
     Raises:
         DataError: As read_records.
@@ -214,7 +219,7 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
     if _holds_images(cfg):
         return
     files = _parts(cfg, cfg.path)
-    if split_suffix(files[0])[0] == ".parquet":
+    if not FORMATS[split_suffix(files[0])[0]].lines:
         for record in read_records(cfg):
             text = record.reveal().content
             yield Private([text, *text.splitlines()])

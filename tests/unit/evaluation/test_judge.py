@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+import privsyn.evaluation.judge as judging
 from privsyn.evaluation.classifiers import draws_of
 from privsyn.evaluation.judge import (
     CLASSIFIER,
@@ -16,7 +17,9 @@ from privsyn.evaluation.judge import (
     RULERS,
     VOTER,
     WORDS,
+    Answers,
     Case,
+    Ruler,
     Scores,
     chosen,
     directions,
@@ -121,6 +124,18 @@ def test_as_many_real_records_are_as_many_of_each_label():
     assert [Counter(label for _, label in draw)["owl"] for draw in few] == [10], "all there are"
     scores = judge(Case(pairs(60), rare, rare), {}, replicates=1)
     assert scores.value(WORDS, "real_records") == 50
+
+
+def test_a_new_ruler_is_measured_by_its_row_alone(monkeypatch):
+    def by_length(tool, judged, sets, again):
+        right = np.array([len(text) > 0 for text, _ in judged.tested])
+        return {name: Answers(right[None], right[None]) for name in sets}
+
+    row = Ruler("length", "the length of a text", False, by_length)
+    monkeypatch.setattr(judging, "RULERS", (*RULERS, row))
+    scores = judge(case(pairs(30), pairs(120)), {}, replicates=2)
+    assert scores.value("length", "release") == 1
+    assert Scores.read({one.name: one.value for one in scores.metrics({})}) == scores
 
 
 def test_a_new_ruler_is_a_row():
