@@ -276,8 +276,9 @@ class Pipeline(Displayable):
         return report_all(self.plans, self.accounts)
 
     def _tables(self) -> tuple[Table, ...]:
-        together, last = self.as_json()["together"], self.accounts[-1]
-        balance, refused = last.balance, together["first_refused"]
+        first, after = self.accounts[0].balance, percent(self.accounts[-1].share_after)
+        each = list(zip(self.plans, self.accounts, strict=True))
+        refused = [planned.method for planned, account in each if not account.fits]
         rows = tuple(
             (
                 planned.method,
@@ -286,12 +287,12 @@ class Pipeline(Displayable):
                 f"{percent(account.share_after)} spent",
                 _fits(planned, account),
             )
-            for planned, account in zip(self.plans, self.accounts, strict=True)
+            for planned, account in each
         )
+        cap = f"{self.plans[0].account}: cap ({first.cap.epsilon:g}, {first.cap.delta:g})"
         totals = {
-            "account": f"{together['name']}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
-            f"{percent(together['share'])} spent, {percent(last.share_after)} after these",
-            "fits": f"no: {refused} is the first that does not fit. Name fewer methods in "
+            "account": f"{cap}, {percent(first.share)} spent, {after} after these",
+            "fits": f"no: {refused[0]} is the first that does not fit. Name fewer methods in "
             "pipeline, or lower privacy.epsilon"
             if refused
             else "yes",

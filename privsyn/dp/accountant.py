@@ -218,6 +218,7 @@ def _allocation(event: Event, cells: int = bounded_range.CELLS) -> tuple[float, 
     return mu, drawn.places, beside, pure if others else math.inf
 
 
+@lru_cache(maxsize=64)
 def profile(event: Event) -> list[tuple[float, float]]:
     """Points (epsilon, delta) of an event's privacy profile. Each point is a valid guarantee.
 

@@ -88,13 +88,11 @@ class Risk:
         )
         if _of_100(self.right) == 100:
             return (guess,)
-        often, seldom = (
-            _of_100(rate) for rate in (self.found_at_1_percent, self.found_at_1_permille)
-        )
+        often, seldom = self.found_at_1_percent, self.found_at_1_permille
         if two:
             return guess, (
                 "If the wrong one of the two may be named 1 time in 100, the right one is named "
-                f"{_times(often)}; if 1 time in 1,000, {_times(seldom)}."
+                f"{odds(often)}; if 1 time in 1,000, {odds(seldom)}."
             )
         return guess, (
             f"If 1 of 100 {units} whose data was not used may be accused wrongly, {_people(often)} "
@@ -136,7 +134,8 @@ def strength(epsilon: float, right: float | None = None) -> Strength:
 
 def odds(chance: float) -> str:
     """A chance in words, rounded up."""
-    return _times(_of_100(chance))
+    most = _of_100(chance)
+    return f"at most {most} times in 100" if most < 100 else "perhaps every time"
 
 
 def _of_100(chance: float) -> int:
@@ -144,12 +143,9 @@ def _of_100(chance: float) -> int:
     return math.ceil(100 * chance - 1e-9)
 
 
-def _people(most: int) -> str:
+def _people(chance: float) -> str:
+    most = _of_100(chance)
     return f"at most {most} of 100" if most < 100 else "perhaps all"
-
-
-def _times(most: int) -> str:
-    return f"at most {most} times in 100" if most < 100 else "perhaps every time"
 
 
 @lru_cache(maxsize=64)
