@@ -206,6 +206,7 @@ def lifetime_fill(row: Row, entries: Sequence[Entry]) -> Fill:
 def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
     cap = limit.cap
     spent = cap.total(charge.loss for charge in charges)
+    spent_epsilon = cap.spent_epsilon(charges)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),
         "order": cap.order,
@@ -213,8 +214,8 @@ def _fill(limit: Limit, charges: Sequence[Charge]) -> dict[str, Any]:
         "spent": spent,
         "left": max(0.0, cap.budget - spent),
         "share": cap.share(charges),
-        "spent_epsilon": cap.spent_epsilon(charges),
-        "right": cap.right(charges),
+        "spent_epsilon": spent_epsilon,
+        "right": cap.right(charges, spent_epsilon),
         "left_epsilon": cap.room_epsilon(charges),
         "entries": len(charges),
         "days": limit.days,

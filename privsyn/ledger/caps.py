@@ -312,14 +312,14 @@ class Cap:
                 bounds.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
         return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
-    def right(self, charges: Sequence[Charge]) -> float:
+    def right(self, charges: Sequence[Charge], spent_epsilon: float) -> float:
         """Chance to name the right one of two equally likely cases from all charged releases.
 
-        An upper bound, from the same proofs as ``spent_epsilon``; guessing has .5.
+        An upper bound, from the same proofs as ``spent_epsilon``, which is theirs; guessing has .5.
         """
         if not charges:
             return 0.5
-        points = [(self.spent_epsilon(charges), self.delta)]
+        points = [(spent_epsilon, self.delta)]
         mu_squared = math.fsum(map(_mu_squared, charges))
         if self.gaussian_budget and math.isfinite(mu_squared) and self._counts_fit(charges):
             chances, *used = map(sum, zip(*map(self._takes, charges), strict=True))

@@ -249,11 +249,6 @@ class ReleaseFacts:
         return digests
 
     @property
-    def has_model(self) -> bool:
-        """Whether a model was trained for it and is part of it."""
-        return "model" in self.certificate
-
-    @property
     def ledger_entry(self) -> int | None:
         """Its number in the ledger; None of what was made from a release."""
         number: int | None = self.certificate.get("ledger", {}).get("entry")

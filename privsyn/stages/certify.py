@@ -6,7 +6,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn import layout
 from privsyn.data.artifacts import (
@@ -39,9 +39,6 @@ from privsyn.stages.draw import draw_accuracy
 from privsyn.stages.folder import find, seal, store
 from privsyn.stages.lineage import log_certificate
 from privsyn.validation.suite import mask_rows
-
-if TYPE_CHECKING:
-    pass
 
 
 @again_if_finished

@@ -338,22 +338,27 @@ def test_the_chances_of_secret_buckets_run_out(monkeypatch):
     assert cap.share([charge, charge, charge]) < 1
 
 
+def right(cap: Cap, charges: list[Charge]) -> float:
+    """As a balance asks for it."""
+    return cap.right(charges, cap.spent_epsilon(charges))
+
+
 def test_the_odds_of_an_account_are_those_of_its_releases_together():
     cap, event = Cap.of(10.0, DELTA), votes(1.0)
     charge = cap.charge(event)
-    assert cap.right([]) == 0.5
+    assert right(cap, []) == 0.5
     for count in (1, 2, 5):
         exact = float(norm.cdf(math.sqrt(count * charge.mu_squared) / 2))
-        assert exact <= cap.right([charge] * count) <= exact + 1e-3
+        assert exact <= right(cap, [charge] * count) <= exact + 1e-3
     # A pure loss has no Gaussian curve that is its own: never less than the randomized response.
     pure = Cap.of(10.0, DELTA).charge(Pure(1.0))
-    assert math.e / (1 + math.e) <= cap.right([pure]) < 0.8
+    assert math.e / (1 + math.e) <= right(cap, [pure]) < 0.8
 
 
 def test_the_odds_count_the_chances_of_secret_buckets():
     cap = Cap.of(10.0, DELTA, SECRET)
     charge = cap.charge(allocated(0.3))
-    one, many = cap.right([charge]), cap.right([charge] * 20)
+    one, many = right(cap, [charge]), right(cap, [charge] * 20)
     assert risk(allocated(0.3)).right <= one <= many
     assert many <= of_profile([(cap.spent_epsilon([charge] * 20), DELTA)]).right
     # The same chance as of noise alone, and that all is told beside.
