@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
+Row = tuple[int, ...]
+"""The cell of each declared column of a record, in the order of the declaration."""
 
 
 class Private(Generic[T]):
@@ -56,11 +58,13 @@ class Record:
         unit: Stable id of the person or thing protected.
         label: One of the declared labels, or None in a dataset without labels.
         content: A text, or the PNG file of an image in base64.
+        row: The cell of each declared column (``data/columns.py``).
     """
 
     unit: str
     label: str | None
     content: str
+    row: Row = ()
 
     def __repr__(self) -> str:
         return "Record(<redacted>)"

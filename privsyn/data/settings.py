@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from privsyn.address import Address, Source
+from privsyn.data.columns import MOST_COLUMNS, Column
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.files import OnDisk, SourcePath
@@ -108,6 +109,12 @@ class DatasetConfig(Section):
         max_length=20,
         description="A few texts as you imagine them, with their labels, for prompts: public. "
         "Invent them; never copy a record.",
+    )
+    columns: dict[str, Column] = Field(
+        default={},
+        max_length=MOST_COLUMNS,
+        description="Columns that stand beside the text and come back: name -> values, range or "
+        "date. Public; never read from the data.",
     )
     unit: str | None = Field(
         default=None,

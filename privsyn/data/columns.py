@@ -1,0 +1,191 @@
+"""Declared columns of a record: what stands beside its text, as one cell of a public list.
+
+A column is declared, never read from the data: its values, the bins of its range, or the months of
+its dates. The value of every record is in one of its cells; one that is outside of the declaration
+is ``other``, and one that is missing has a cell of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date as Day
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from privsyn.data.unit_key import label_id, spells_nothing
+from privsyn.section import Section
+
+if TYPE_CHECKING:
+    import numpy as np
+
+OTHER, MISSING = "other", "missing"
+"""The last two cells of every column."""
+MOST_COLUMNS, MOST_VALUES = 12, 100
+
+
+def _as_text(value: Any) -> Any:
+    # YAML reads yes and no as truth values, and codes as numbers.
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if isinstance(value, int) else value
+
+
+class Dates(Section):
+    """Days between two days, in steps."""
+
+    start: Day = Field(description="First day.")
+    end: Day = Field(description="Last day.")
+    by: Literal["month", "year"] = Field(default="month", description="Length of a cell.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Dates:
+        if self.start > self.end:
+            raise ValueError(f"start={self.start} is after end={self.end}")
+        return self
+
+    def place(self, day: Day) -> int | None:
+        """Number of the cell of a day; None if it is outside."""
+        if not self.start <= day <= self.end:
+            return None
+        years = day.year - self.start.year
+        return years if self.by == "year" else 12 * years + day.month - self.start.month
+
+    def spans(self) -> Iterator[tuple[Day, Day]]:
+        """First and last day of each cell."""
+        first = self.start
+        while first <= self.end:
+            month = 12 if self.by == "year" else first.month
+            following = Day(first.year + month // 12, month % 12 + 1, 1)
+            yield first, min(following - timedelta(days=1), self.end)
+            first = following
+
+
+class Column(Section):
+    """A column beside the text: values, a range or dates. All of it is public."""
+
+    values: tuple[Annotated[str, BeforeValidator(_as_text)], ...] | None = Field(
+        default=None, min_length=1, max_length=MOST_VALUES, description="Its values."
+    )
+    range: tuple[float, float] | None = Field(
+        default=None, description="Smallest and largest number."
+    )
+    bins: int = Field(default=10, ge=1, le=MOST_VALUES, description="Cells of a range.")
+    decimals: int = Field(default=0, ge=0, le=9, description="Decimals of a synthetic number.")
+    date: Dates | None = Field(default=None, description="Days, in months or years.")
+    ask: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A question that the local model answers by one of the values, record by "
+        "record: the column is not in the file.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Column:
+        kinds = [k for k in ("values", "range", "date") if getattr(self, k) is not None]
+        if len(kinds) != 1:
+            raise ValueError("declare one of values, range and date")
+        if self.range is not None and not self.range[0] < self.range[1]:
+            raise ValueError(f"range={list(self.range)} must rise")
+        if self.ask is not None and self.values is None:
+            raise ValueError("ask needs values to choose from")
+        if len(self.cells) > MOST_VALUES + 2:
+            raise ValueError(
+                f"it has {len(self.cells) - 2} cells, and at most {MOST_VALUES} are drawn well: "
+                "take wider bins, or by=year"
+            )
+        seen: dict[str | None, str] = {}
+        for value in self.values or ():
+            if spells_nothing(value) or value in (OTHER, MISSING):
+                raise ValueError(f"values holds {value!r}, which is a cell of every column")
+            key = label_id(value)
+            if key in seen:
+                raise ValueError(f"values holds a value twice: {seen[key]!r} and {value!r}")
+            seen[key] = value
+        return self
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What its cells are called: declared ones in order, then ``other`` and ``missing``."""
+        return (*self._declared(), OTHER, MISSING)
+
+    def _declared(self) -> Iterator[str]:
+        if self.values is not None:
+            yield from self.values
+        elif self.range is not None:
+            for low, high in self._edges():
+                yield f"{low:.{self.decimals}f} to {high:.{self.decimals}f}"
+        elif self.date is not None:
+            form = "%Y" if self.date.by == "year" else "%B %Y"
+            yield from (first.strftime(form) for first, _ in self.date.spans())
+
+    def _edges(self) -> Iterator[tuple[float, float]]:
+        assert self.range is not None  # noqa: S101 - of a range alone
+        low, high = self.range
+        width = (high - low) / self.bins
+        yield from ((low + n * width, low + (n + 1) * width) for n in range(self.bins))
+
+    def cell(self, value: Any) -> int:
+        """The cell of a record's value, from this value and public settings alone. Never raises."""
+        last = len(self.cells) - 1
+        other = last - 1
+        # NaN is how pandas writes a missing value.
+        if value is None or value != value or (isinstance(value, str) and spells_nothing(value)):
+            return last
+        if isinstance(value, str) and not value.strip():
+            return last
+        if self.values is not None:
+            places = {label_id(known): place for place, known in enumerate(self.values)}
+            place = places.get(label_id(_as_text(value)))
+        elif self.range is not None:
+            place = _bin(value, self.range, self.bins)
+        else:
+            day = _day(value)
+            place = None if day is None or self.date is None else self.date.place(day)
+        return other if place is None else place
+
+    def draw(self, cell: int, rng: np.random.Generator) -> str | float | int | None:
+        """A synthetic JSON value in a cell: a text, a number, a day as ISO text, or None.
+
+        A number is uniform within its bin and a day within its cell. ``missing`` is None, and so is
+        ``other`` of numbers and days.
+        """
+        other = len(self.cells) - 2
+        if cell > other:
+            return None
+        if self.values is not None:
+            return OTHER if cell == other else self.values[cell]
+        if cell == other:
+            return None
+        if self.range is not None:
+            low, high = list(self._edges())[cell]
+            number = round(float(rng.uniform(low, high)), self.decimals)
+            return number if self.decimals else int(number)
+        assert self.date is not None  # noqa: S101 - the third kind
+        first, last = list(self.date.spans())[cell]
+        return (first + timedelta(days=int(rng.integers((last - first).days + 1)))).isoformat()
+
+
+def _bin(value: Any, limits: tuple[float, float], bins: int) -> int | None:
+    """Number of the bin of a number; None if it is none, or outside."""
+    low, high = limits
+    try:
+        number = float(value.strip() if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if isinstance(value, bool) or not low <= number <= high:  # NaN is not within
+        return None
+    return min(int((number - low) / (high - low) * bins), bins - 1)
+
+
+def _day(value: Any) -> Day | None:
+    """The day of a date, a time or ISO text; None if it is none."""
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, Day):
+        return value
+    try:
+        return datetime.fromisoformat(value.strip()).date() if isinstance(value, str) else None
+    except ValueError:
+        return None
