@@ -166,12 +166,31 @@ class Config(Section):
         default={},
         description="What records of a release say and no certificate can know, by field: a text.",
     )
-    schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
+    schedule: dict[str, ScheduleConfig] = Field(
+        default_factory=dict,
+        description="By method. Beside them `tasks`: those of every method, under a method's own.",
+    )
     alerts: tuple[dict[str, Any], ...] = Field(
         default=(),
         description="Notifiers of Airflow that hear of refusals, failed suites, lost releases and "
         "accounts that run out: the `class` of each, and its arguments.",
     )
+
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _tasks_of_all(cls, value: Any) -> Any:
+        """Give every method the tasks of ``schedule.tasks``, under what it sets itself."""
+        if not isinstance(value, Mapping) or "tasks" not in value:
+            return value
+        common = _validate(ScheduleConfig, {"tasks": value["tasks"]}, prefix="schedule.").tasks
+        sections = {name: value.get(name) or {} for name in {*METHODS, *value} - {"tasks"}}
+        for name, section in sections.items():
+            own = _validate(ScheduleConfig, section, prefix=f"schedule.{name}.")
+            both = {
+                task: common.get(task, {}) | own.tasks.get(task, {}) for task in common | own.tasks
+            }
+            sections[name] = own.model_copy(update={"tasks": both})
+        return sections
 
     @field_validator("alerts")
     @classmethod

@@ -18,12 +18,12 @@ from privsyn.config import Config, load_config
 from privsyn.data.artifacts import check_place, wipe
 from privsyn.data.object_store import local_folder
 from privsyn.data.public_files import PublicFiles, ReadsFiles
-from privsyn.data.readers.streams import fingerprint
+from privsyn.data.readers.streams import fingerprint, there
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.errors import ConfigError, PrivsynError, VerificationError
+from privsyn.errors import ConfigError, DataError, PrivsynError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.entries import Entry, State
@@ -388,6 +388,21 @@ class OpenPlan:
             max_records_per_unit=plan.max_records_per_unit,
             same_source=dataset.same_source,
             **plan.dataset.model_dump(),
+        )
+
+
+def check_machine(release: OpenPlan) -> None:
+    """Refuse a worker without the private file, where machines share the stores.
+
+    Raises:
+        DataError: It is not here.
+    """
+    services, path = release.ctx.config.services, release.source.path
+    if (services.vault or services.releases) and not there(path):
+        raise DataError(
+            f"{path} does not exist on this machine.",
+            hint="Give reserve, partition and evaluate a queue whose workers have it "
+            "(schedule.tasks); if these have, the export is late.",
         )
 
 

@@ -32,6 +32,7 @@ from privsyn.stages.base import (
     Context,
     OpenPlan,
     again_if_finished,
+    check_machine,
     find_workdir,
     open_plan,
     trace_stage,
@@ -71,6 +72,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         if entry.state == "COMMITTED":
             return 0
         if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
+            check_machine(release)
             _refuse_other_file(release, "Run again. Nothing was drawn.")
             check_rows(release.source)
             _refuse_private_text(release)

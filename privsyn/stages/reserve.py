@@ -16,7 +16,14 @@ from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context, OpenPlan, find_workdir, open_plan, wipe_workdir
+from privsyn.stages.base import (
+    Context,
+    OpenPlan,
+    check_machine,
+    find_workdir,
+    open_plan,
+    wipe_workdir,
+)
 from privsyn.stages.folder import key_id
 from privsyn.stages.lineage import end_run, open_release
 from privsyn.stages.plan import plan as make_plan
@@ -69,6 +76,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
         if isinstance(method, TrainsModel):
             method.check_models(release.settings, ctx.config.models)
+        check_machine(release)
         check_source(release.source)
     entry = ctx.ledger.releases.reserve(
         plan.account,

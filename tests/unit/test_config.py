@@ -125,6 +125,18 @@ def test_an_override_may_make_a_section(raw):
     assert parse_config(raw, ["models.language=/models/mine"]).models.language == "/models/mine"
 
 
+def test_every_method_has_the_tasks_of_all_under_its_own(raw):
+    own = "schedule.dp_lora={cron: '@daily', tasks: {train: {queue: big}, generate: {pool: p}}}"
+    schedule = parse_config(raw, ["schedule.tasks.train.queue=gpu", own]).schedule
+    assert schedule.keys() == METHODS.keys()
+    assert schedule["invisible_ink"].tasks == {"train": {"queue": "gpu"}}
+    assert schedule["dp_lora"].tasks == {"train": {"queue": "big"}, "generate": {"pool": "p"}}
+    assert schedule["dp_lora"].cron == "@daily"
+    with pytest.raises(ConfigError) as caught:
+        parse_config(raw, ["schedule.tasks.trian.queue=gpu"])
+    assert str(caught.value).count("schedule.tasks.trian") == 1
+
+
 def test_exponents_in_the_file_are_numbers_too(raw):
     raw["privacy"]["delta"] = "1e-6"  # what YAML 1.1 makes of 1e-6 without a dot
     assert parse_config(raw).privacy.delta == 1e-6

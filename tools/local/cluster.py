@@ -131,7 +131,7 @@ class Cluster:
         home = self.home("control")
         running = Running.load(home) or Running(secrets.token_hex(16), dict(ports))
         self._lay_out(config)
-        environment = self.environment(config, running)
+        environment = self.environment(running)
         parts = self.parts(config, running)
         refuse_taken_ports(running, parts)
         running.save(home)
@@ -162,24 +162,19 @@ class Cluster:
         """URL that vault and releases lie under."""
         return self.s3 or f"s3://{BUCKET}"
 
-    def environment(self, config: Config, running: Running) -> dict[str, str]:
+    def environment(self, running: Running) -> dict[str, str]:
         """What all machines have in common, but the key of the vault."""
         home = self.home("control")
         found = airflow_environment(self.checkout("control"), home, running.ports["Airflow"])
         found |= mlflow_environment(home, f"http://{HOST}:{running.ports['MLflow']}")
         connection, stores = self.database("airflow"), self.stores(running)
-        methods = sorted({*config.methods, *config.schedule} - {"distill"}) or ["invisible_ink"]
         found[OVERRIDES] = json.dumps(
             [
                 *json.loads(found[OVERRIDES]),
                 f"services.ledger={self.database('ledger')}",
                 f"services.vault={stores}/vault",
                 f"services.releases={stores}/releases",
-                *(
-                    f"schedule.{method}.tasks.{task}.queue={queue}"
-                    for method in methods
-                    for task, queue in ROUTES.items()
-                ),
+                *(f"schedule.tasks.{task}.queue={queue}" for task, queue in ROUTES.items()),
             ]
         )
         if self.s3 is None:

@@ -22,6 +22,7 @@ from privsyn.data import object_store
 from privsyn.data.object_store import open_store
 from privsyn.errors import (
     ConfigError,
+    DataError,
     LeaseHeld,
     LedgerUnavailable,
     ReleaseLost,
@@ -355,6 +356,19 @@ def test_a_machine_with_another_key_or_vault_draws_nothing(machines, monkeypatch
         ):
             generate(second.context(f"services.vault={setting}"), planned, 0, models())
     assert ctx.ledger.leases.parts(planned.id) == {"partition": 0}
+
+
+def test_a_machine_without_the_records_is_told_of_queues(machines):
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    for stage, other in ((reserve, "draw=1"), (partition, "draw=0")):
+        elsewhere = second.context(f"privacy.{other}")
+        asked = planned if stage is partition else plan(elsewhere, "invisible_ink")
+        with pytest.raises(
+            DataError, match=r"not exist on this machine.*a queue .*schedule\.tasks"
+        ):
+            stage(elsewhere, asked)
+    assert [entry.state for entry in ctx.ledger.releases.all()] == ["RESERVED"]
 
 
 def test_a_release_that_began_without_a_vault_goes_on_without_one(machines, tmp_path):
