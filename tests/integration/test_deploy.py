@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import zipfile
@@ -74,6 +75,50 @@ def test_the_workers_of_the_chart_start(programs: Path) -> None:
     copied, started = called(programs, *VALUES["workers"]["args"])
     assert copied == ["cp", VALUES["env"][0]["value"], "/opt/project/"]
     assert started == ["airflow", "celery", "worker", "--queues", "default"]
+
+
+LOADS = """
+import sys, yaml
+from airflow.api_fastapi.app import create_auth_manager
+from airflow.cli.cli_parser import get_parser
+from airflow.executors.executor_loader import ExecutorLoader
+from airflow.observability.metrics.statsd_logger import get_statsd_logger
+create_auth_manager()
+ExecutorLoader.import_default_executor_cls()
+assert len(ExecutorLoader.get_executor_names()) == 2
+get_statsd_logger().incr("x")
+for command in yaml.safe_load(open(sys.argv[1]))["probes"]:
+    get_parser().parse_args(command)
+"""
+
+
+@pytest.mark.slow
+def test_the_image_has_what_the_chart_names(tmp_path: Path) -> None:
+    """Its login, its metrics and both executors are there, and each of its jobs does its work."""
+    file = Path(__file__).with_name("airflow_chart.yaml")
+    chart = yaml.safe_load(file.read_text())
+    settings = chart["config"] | {
+        "core": chart["config"]["core"]
+        | {"executor": VALUES["executor"], "load_examples": "False"},
+        "database": {"sql_alchemy_conn": f"sqlite:///{tmp_path}/airflow.db"},
+        "api": {"secret_key": "k" * 32},
+        "api_auth": {"jwt_secret": "j" * 64},
+    }
+    environment = {
+        f"AIRFLOW__{section.upper()}__{key.upper()}": str(value)
+        for section, found in settings.items()
+        for key, value in found.items()
+    } | {"AIRFLOW_HOME": str(tmp_path)}
+    job = VALUES["createUserJob"]
+    (password,) = job["env"]
+    assert "secretKeyRef" in password["valueFrom"]
+    for command in (*chart["jobs"], job["args"], ["python", "-c", LOADS, str(file)]):
+        done = enter(tmp_path / "bin", *command, **environment, **{password["name"]: "a secret"})
+        assert done.returncode == 0, (command, done.stderr[-2000:])
+    with sqlite3.connect(tmp_path / "airflow.db") as database:
+        assert database.execute(
+            "select username, password <> 'a secret' from ab_user"
+        ).fetchall() == [("admin", 1)]
 
 
 @pytest.mark.parametrize(

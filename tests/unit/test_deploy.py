@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
 from docker.utils.build import exclude_paths
+from kubernetes.client import ApiClient, models
 
 from privsyn import __version__
 from privsyn.config import Task, parse_config
@@ -23,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SERVICE = {
     "build", "image", "restart", "depends_on", "environment", "volumes", "command", "entrypoint",
-    "ports", "healthcheck", "init", "mem_limit", "stop_grace_period", "configs", "logging",
+    "ports", "healthcheck", "init", "mem_limit", "cpus", "stop_grace_period", "configs", "logging",
+    "cap_drop", "cap_add", "security_opt",
 }  # fmt: skip
 """What of the compose specification the services may use."""
 
@@ -31,6 +33,11 @@ SERVICE = {
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return loaded
+
+
+def values() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
     return loaded
 
 
@@ -62,6 +69,11 @@ def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert service["cpus"], name
+        assert (service["cap_drop"], service["security_opt"]) == (
+            ["ALL"],
+            ["no-new-privileges:true"],
+        ), name
         if service["restart"] == "no":  # it does its work once, and others wait for its end
             continue
         assert service["restart"] == "unless-stopped", name
@@ -71,11 +83,22 @@ def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
             assert int(service["stop_grace_period"].removesuffix("m")) * 60 > LEASE_TTL
 
 
+def test_the_logs_of_tasks_are_deleted_some_day(compose: dict[str, Any]) -> None:
+    """Those of Airflow lie in its home, in volumes that the groomer mounts, too."""
+    groomed = {one.split(":")[0] for one in compose["services"]["log-groomer"]["volumes"]}
+    homes = {
+        name: {one.split(":")[0] for one in service["volumes"] if one.endswith("/logs")}
+        for name, service in airflow(compose).items()
+        if name not in ("setup", "api-server")  # they run no task
+    }
+    assert all(homes.values())
+    assert set().union(*homes.values()) == groomed
+
+
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
-    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
     images = [service["image"] for service in compose["services"].values()]
     images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    images += [f"{one['repository']}:{one['tag']}" for one in values["images"].values()]
+    images += [f"{one['repository']}:{one['tag']}" for one in values()["images"].values()]
     for pod in (DEPLOY / "kubernetes").glob("*-pod.yaml"):
         loaded = yaml.safe_load(pod.read_text())
         images += [one["image"] for one in loaded["spec"]["containers"]]
@@ -170,7 +193,7 @@ def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
     assert all(
         not value
         for key, value in example.items()
-        if key not in ("PROJECT", "AIRFLOW_USERS", "S3_USER")
+        if key not in ("PROJECT", "AIRFLOW_USERS", "S3_USER", "WORKER_CPUS")
     )
     assert "PRIVSYN_VAULT_KEY" not in str(airflow(compose)["scheduler"]["environment"])
 
@@ -196,6 +219,45 @@ def test_routes_name_tasks() -> None:
     assert {q for found in WORKERS.values() for q in found.split(",")} >= set(ROUTES.values())
 
 
+def names_twice(node: yaml.Node) -> Iterator[str]:
+    if isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        yield from {name for name in names if names.count(name) > 1}
+    if isinstance(node, yaml.CollectionNode):
+        for one in node.value:
+            for inner in one if isinstance(one, tuple) else (one,):
+                yield from names_twice(inner)
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.yaml")), ids=lambda file: file.name)
+def test_no_file_names_a_key_twice(file: Path) -> None:
+    """A parser takes the last."""
+    assert [name for node in yaml.compose_all(file.read_text()) for name in names_twice(node)] == []
+
+
+@pytest.mark.parametrize("file", ["gpu-pod.yaml", "private-pod.yaml", "network.yaml"])
+def test_kubernetes_knows_every_field(file: str) -> None:
+    """Read as the executor of Airflow reads a pod template: what it does not know is left out."""
+    client = ApiClient()
+    for found in yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text()):
+        read = client._ApiClient__deserialize_model(found, getattr(models, f"V1{found['kind']}"))
+        assert client.sanitize_for_serialization(read) == found
+
+
+def test_private_pods_alone_reach_what_serves_the_records() -> None:
+    text = (DEPLOY / "kubernetes" / "network.yaml").read_text()
+    policies = {one["metadata"]["name"]: one["spec"] for one in yaml.safe_load_all(text)}
+    labels = {
+        yaml.safe_load(file.read_text())["metadata"]["labels"]["component"]
+        for file in (DEPLOY / "kubernetes").glob("*-pod.yaml")
+    }
+    private = {"podSelector": {"matchLabels": {"component": "privsyn-private"}}}
+    assert policies["records"]["ingress"] == [{"from": [private]}]
+    (chosen,) = policies["privsyn-tasks"]["podSelector"]["matchExpressions"]
+    assert set(chosen["values"]) == labels
+    assert policies["privsyn-tasks"]["ingress"] == []
+
+
 @pytest.mark.parametrize("file", ["gpu-pod.yaml", "private-pod.yaml"])
 def test_pod_templates_are_pods_of_one_task(file: str) -> None:
     pod = yaml.safe_load((DEPLOY / "kubernetes" / file).read_text())
@@ -206,6 +268,9 @@ def test_pod_templates_are_pods_of_one_task(file: str) -> None:
     assert container["name"] == "base"  # Airflow's executor puts the task into this one
     volumes = {volume["name"] for volume in spec["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == values()["securityContexts"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
     assert "args" not in container
     assert "command" not in container
     gpu = "nvidia.com/gpu" in container["resources"]["limits"]
@@ -215,28 +280,16 @@ def test_pod_templates_are_pods_of_one_task(file: str) -> None:
 
 
 def test_the_image_has_the_executors_of_the_chart() -> None:
-    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
     extras = {"CeleryExecutor": "celery", "KubernetesExecutor": "kubernetes"}
     (installed,) = re.findall(r"\.whl\)\[([\w,]+)\]", (DEPLOY / "Dockerfile").read_text())
-    wanted = {extras[executor] for executor in values["executor"].split(",")}
+    wanted = {extras[executor] for executor in values()["executor"].split(",")}
     assert wanted <= set(installed.split(","))
 
 
 def test_values_put_no_secret_into_the_chart() -> None:
-    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
-    assert values["data"].keys() == {"metadataSecretName", "brokerUrlSecretName"}
-    assert values["workers"]["persistence"] == {"enabled": False}
-    given = {one["name"]: one for one in values["workers"]["env"]}
+    assert values()["data"].keys() == {"metadataSecretName", "brokerUrlSecretName"}
+    assert values()["workers"]["persistence"] == {"enabled": False}
+    given = {one["name"]: one for one in values()["workers"]["env"]}
     assert given.keys() == {"PRIVSYN_VAULT_KEY"}  # a name of `env` again would be there twice
     assert "secretKeyRef" in given["PRIVSYN_VAULT_KEY"]["valueFrom"]
-    assert yaml.safe_load(values["extraEnvFrom"]) == [{"secretRef": {"name": "privsyn-services"}}]
-
-
-def test_the_image_has_what_the_chart_names() -> None:
-    """The chart's own auth manager, its job `airflow users create` and StatsD need packages."""
-    values = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
-    module, _, _ = values["config"]["core"]["auth_manager"].rpartition(".")
-    airflow_folder = Path(importlib.util.find_spec("airflow").submodule_search_locations[0])
-    assert (airflow_folder.parent / f"{module.replace('.', '/')}.py").is_file()
-    assert values["createUserJob"]["defaultUser"] == {"enabled": False}
-    assert values["statsd"] == {"enabled": False}
+    assert yaml.safe_load(values()["extraEnvFrom"]) == [{"secretRef": {"name": "privsyn-services"}}]
