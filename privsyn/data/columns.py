@@ -7,9 +7,10 @@ is ``other``, and one that is missing has a cell of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date as Day
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -66,7 +67,7 @@ class Column(Section):
     """A column beside the text: values, a range or dates. All of it is public."""
 
     values: tuple[Annotated[str, BeforeValidator(_as_text)], ...] | None = Field(
-        default=None, min_length=1, max_length=MOST_VALUES, description="Its values."
+        default=None, min_length=1, description="Its values, at most 100, as the file spells them."
     )
     range: tuple[float, float] | None = Field(
         default=None, description="Smallest and largest number."
@@ -91,24 +92,37 @@ class Column(Section):
         if self.ask is not None and self.values is None:
             raise ValueError("ask needs values to choose from")
         if len(self.cells) > MOST_VALUES + 2:
+            wider = "name fewer, and all others become `other`" if self.values else "take by=year"
             raise ValueError(
-                f"it has {len(self.cells) - 2} cells, and at most {MOST_VALUES} are drawn well: "
-                "take wider bins, or by=year"
+                f"it has {len(self.cells) - 2:,} cells, and at most {MOST_VALUES} are drawn well: "
+                f"{wider}, or leave it out"
             )
-        seen: dict[str | None, str] = {}
+        seen: dict[str, str] = {}
         for value in self.values or ():
             if spells_nothing(value) or value in (OTHER, MISSING):
                 raise ValueError(f"values holds {value!r}, which is a cell of every column")
             key = label_id(value)
+            if key is None:
+                raise ValueError(f"values holds {value!r}, which no record can have: write a text")
             if key in seen:
                 raise ValueError(f"values holds a value twice: {seen[key]!r} and {value!r}")
             seen[key] = value
         return self
 
-    @property
+    @cached_property
     def cells(self) -> tuple[str, ...]:
         """What its cells are called: declared ones in order, then ``other`` and ``missing``."""
         return (*self._declared(), OTHER, MISSING)
+
+    @cached_property
+    def _places(self) -> Mapping[str | None, int]:
+        places = {label_id(value): place for place, value in enumerate(self.values or ())}
+        # A file says true where YAML says yes.
+        for one, same in (("yes", "true"), ("no", "false")):
+            for known, spelled in ((one, same), (same, one)):
+                if known in places:
+                    places.setdefault(spelled, places[known])
+        return places
 
     def _declared(self) -> Iterator[str]:
         if self.values is not None:
@@ -136,8 +150,7 @@ class Column(Section):
         if isinstance(value, str) and not value.strip():
             return last
         if self.values is not None:
-            places = {label_id(known): place for place, known in enumerate(self.values)}
-            place = places.get(label_id(_as_text(value)))
+            place = self._places.get(label_id(value))
         elif self.range is not None:
             place = _bin(value, self.range, self.bins)
         else:

@@ -32,7 +32,7 @@ from privsyn.data.artifacts import (
     write_json_atomic,
 )
 from privsyn.data.readers.formats import read_records
-from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.data.records import Bucket, Cell, Private, Record, Row
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.unit_key import UnitKey
@@ -41,7 +41,7 @@ from privsyn.errors import DataError, VerificationError
 MARKER = "complete.json"
 """Its presence says that the partition is whole: it is written last."""
 
-FORMAT = 3
+FORMAT = 4
 
 RESTORE_HINT = "Restore the file, or mark the release as lost: it is never partitioned again."
 
@@ -275,7 +275,7 @@ def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
             record = private.reveal()
             unit, share = secret.name(record.unit)
             if share < cfg.holdout:
-                row = json.dumps([record.label, record.content])
+                row = json.dumps([record.label, record.content, record.row])
                 stream.write(f"{unit}{secret.order(record)}{row}\n".encode("ascii"))
 
 
@@ -295,7 +295,8 @@ def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
         raise storage_error("read", file, error) from error
     for unit, group in groupby(lines, key=itemgetter(slice(HEX))):
         rows = [json.loads(line[2 * HEX :]) for line in group]
-        yield Private([Record(unit.decode("ascii"), label, content) for label, content in rows])
+        name = unit.decode("ascii")
+        yield Private([Record(name, label, text, tuple(row)) for label, text, row in rows])
 
 
 def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
@@ -345,6 +346,7 @@ def _lines(
         shard, cell = group[key.bucket(record.unit) % len(group)]
         order = key.order(record)
         line = f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
+        line += f'"row":{list(record.row)},'
         yield f'{line}"text":{as_json(record.content)}}}\n'.encode("ascii")
 
 
@@ -420,6 +422,7 @@ def _marker(
         "label": cfg.label,
         "labels": sorted(cfg.labels),
         "unit": cfg.unit,
+        "columns": [[name, column.model_dump(mode="json")] for name, column in cfg.columns.items()],
         "max_records_per_unit": cfg.max_records_per_unit,
         "holdout": cfg.holdout,
     }
@@ -428,8 +431,9 @@ def _marker(
 def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
     """The buckets of one shard in the order of ``cells``, including empty ones.
 
-    Texts of a bucket are in the order of their keyed hashes. Beside each is the keyed hash of its
-    unit, so that a method can bound what a unit does to all of its texts together.
+    Texts of a bucket are in the order of their keyed hashes. Beside each are the cells of its
+    columns, and the keyed hash of its unit, so that a method can bound what a unit does to all of
+    its texts together.
 
     Args:
         out: Folder that partition filled.
@@ -449,7 +453,7 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
     expected = {"format": FORMAT, "cells": cells_digest(cells), "shards": n_shards}
     refuse_other(out, marker, expected)
-    rows: dict[int, list[tuple[str, str, str]]] = {
+    rows: dict[int, list[tuple[str, str, str, Row]]] = {
         cell.index: [] for cell in cells if cell.index % n_shards == shard
     }
     path = out / shard_name(shard)
@@ -457,7 +461,8 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         with path.open("rb") as stream:
             for line in stream:
                 row = json.loads(line)
-                rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
+                fields = (row["order"], row["text"], row["unit"], tuple(row["row"]))
+                rows[row["cell"]].append(fields)
     except FileNotFoundError:
         raise missing_file_error(path) from None
     except OSError as error:
@@ -469,7 +474,7 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     for cell in cells:
         if cell.index in rows:
             # One order for every attempt, whatever the order of the lines.
-            triples = sorted(rows[cell.index])
-            texts, units = [text for _, text, _ in triples], [unit for _, _, unit in triples]
-            buckets.append(Bucket(cell, Private(texts), Private(units)))
+            ordered = sorted(rows[cell.index])
+            texts, units, cells_of = ([one[n] for one in ordered] for n in (1, 2, 3))
+            buckets.append(Bucket(cell, Private(texts), Private(units), Private(cells_of)))
     return buckets

@@ -58,7 +58,8 @@ class Record:
         unit: Stable id of the person or thing protected.
         label: One of the declared labels, or None in a dataset without labels.
         content: A text, or the PNG file of an image in base64.
-        row: The cell of each declared column (``data/columns.py``).
+        row: The cell of each declared column (``data/columns.py``); of one that is asked of the
+            model ``missing``.
     """
 
     unit: str
@@ -100,16 +101,22 @@ class Bucket:
         contents: Contents of its records.
         units: Keyed hash of each record's unit, in the order of the contents. A unit has the same
             hash in every bucket. If left out, each record is its own unit.
+        rows: Cells of each record's declared columns, in the order of the contents.
     """
 
     cell: Cell
     contents: Private[list[str]]
     units: Private[list[str]] = field(default_factory=lambda: Private([]))
+    rows: Private[list[Row]] = field(default_factory=lambda: Private([]))
 
     def __post_init__(self) -> None:
+        if not self.rows._value:
+            object.__setattr__(self, "rows", Private([()] * len(self.contents._value)))
         count, unit_count = len(self.contents._value), len(self.units._value)
         if count and not unit_count:
             unit_names = [f"{self.cell.index}/{number}" for number in range(count)]
             object.__setattr__(self, "units", Private(unit_names))
         elif unit_count != count:
             raise ValueError("a bucket names one unit per text, or none")
+        if len(self.rows._value) != count:
+            raise ValueError("a bucket has one row per text, or none")

@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.artifacts import Hashes
+from privsyn.data.columns import MISSING as NO_VALUE
+from privsyn.data.columns import OTHER, Column
+from privsyn.data.records import Record, Row
 from privsyn.data.unit_key import alike
 from privsyn.data.words import ENGLISH, is_latin, word_count
 
@@ -87,6 +90,8 @@ class RowCounts:
         long_without_english: Of these, records without any of the commonest English words.
         words: Number of words -> records kept; all long records are one class.
         letters: Number of letters, in tens -> records kept.
+        columns: Column -> records kept whose value is ``other``, ``missing``, or ``prose``: other,
+            and of eight words or more.
     """
 
     rows: int = 0
@@ -97,6 +102,7 @@ class RowCounts:
     long_without_english: int = 0
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
+    columns: dict[str, Counter[str]] = field(default_factory=dict)
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
 
@@ -108,11 +114,23 @@ class RowCounts:
         """Count a row with an undeclared label; ``declared`` is the label it nearly matches."""
         self.count_dropped(UNDECLARED if declared is None else _nearly(declared))
 
-    def count_used(self, unit: str, label: str | None, content: str) -> None:
+    def count_columns(self, columns: Mapping[str, Column], row: Row, values: Sequence[Any]) -> None:
+        """Count what is outside of the declared cells of a record that is used."""
+        for (name, column), cell, value in zip(columns.items(), row, values, strict=True):
+            if column.ask:
+                continue
+            counts = self.columns.setdefault(name, Counter())
+            if (kind := column.cells[cell]) in (OTHER, NO_VALUE):  # no declared cell is called so
+                counts[kind] += 1
+                prose = isinstance(value, str) and len(value[:_READ].split()) >= _LONG
+                counts["prose"] += kind == OTHER and prose
+
+    def count_used(self, record: Record) -> None:
         """Count a record that is used."""
         self.used += 1
-        if label is not None:
-            self.labels[label] += 1
+        unit, content = record.unit, record.content
+        if record.label is not None:
+            self.labels[record.label] += 1
         # Python's hash of a text is keyed per process, so these numbers mean nothing outside of it.
         self._units.add(hash(unit))
         self._alike.add(hash(alike(unit)))
@@ -154,6 +172,7 @@ class RowCounts:
             "median_letters": 10 * _median(self.letters),
             "long": self.long,
             "long_without_english": self.long_without_english,
+            "columns": {name: dict(counts) for name, counts in self.columns.items()},
         }
 
 

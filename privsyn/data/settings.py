@@ -25,6 +25,7 @@ from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
+_RELEASED = ("id", "label", "text")
 LONGEST_DOCUMENT = 200
 """Most characters of ``dataset.document``."""
 
@@ -112,7 +113,6 @@ class DatasetConfig(Section):
     )
     columns: dict[str, Column] = Field(
         default={},
-        max_length=MOST_COLUMNS,
         description="Columns that stand beside the text and come back: name -> values, range or "
         "date. Public; never read from the data.",
     )
@@ -161,6 +161,31 @@ class DatasetConfig(Section):
                 one = "" if label == spelled[key] else f": {spelled[key]!r} and {label!r} are one"
                 raise ValueError(f"labels={list(self.labels)} holds a label twice{one}")
             spelled[key] = label
+        return self
+
+    @model_validator(mode="after")
+    def _columns_stand_beside_the_text(self) -> DatasetConfig:
+        if len(self.columns) > MOST_COLUMNS:
+            raise ValueError(
+                f"columns holds {len(self.columns)}, and at most {MOST_COLUMNS} are drawn well: "
+                "leave out those that nobody needs"
+            )
+        if self.columns and self.images is not None:
+            raise ValueError("columns stand beside texts, and images is set: leave one out")
+        used = {name: "text" for name in PLACEHOLDER.findall(self.text) or (self.text,)}
+        used |= {column: name for name in ("label", "unit") if (column := getattr(self, name))}
+        for name in self.columns:
+            if name in used:
+                raise ValueError(
+                    f"columns holds {name!r}, which is dataset.{used[name]} already: leave it out"
+                )
+            if name in _RELEASED:
+                raise ValueError(
+                    f"columns holds {name!r}, and a released row has a field {name!r} already: "
+                    "rename the column in the file"
+                )
+            if set(name) & set("{}\n\r") or name != name.strip() or not name:
+                raise ValueError(f"columns holds {name!r}: no braces, outer spaces or line breaks")
         return self
 
     @model_validator(mode="after")

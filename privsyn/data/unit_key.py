@@ -75,7 +75,8 @@ class UnitKey:
         hasher = self._record.copy()
         label = record.label or ""
         lengths = f"{len(record.unit)} {len(label)} "  # or two records could join to the same text
-        hasher.update(f"{lengths}{record.unit}{label}{record.content}".encode())
+        row = f"{record.row} " if record.row else ""
+        hasher.update(f"{lengths}{row}{record.unit}{label}{record.content}".encode())
         return hasher.hexdigest()
 
 

@@ -181,6 +181,8 @@ def refuse_missing(
             f"column {column!r} ({full_name}) is not in {path}; columns: {listed or 'none'}.",
             hint=f"Did you mean {near!r}?"
             if near
+            else "Name it there as the file does, or leave it out."
+            if setting.startswith("columns.")
             else f"Set {full_name} to one of them."
             if prefix
             else "Name one of them.",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.address import Address, Source
+from privsyn.data.columns import Column
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.columns import (
@@ -248,7 +249,8 @@ def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
     # In a folder of images every file is a unit.
     unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
-    columns = {**content_columns(cfg), "label": cfg.label, "unit": unit}
+    beside = {f"columns.{name}": name for name, column in cfg.columns.items() if not column.ask}
+    columns = {**content_columns(cfg), "label": cfg.label, **beside, "unit": unit}
     return {setting: column for setting, column in columns.items() if column is not None}
 
 
@@ -284,8 +286,12 @@ def _records(
         if isinstance(content, Unusable):
             row_counts.count_dropped(content.reason)
             continue
-        row_counts.count_used(unit, label, content)
-        yield Private(Record(unit, label, content))
+        values = iter(row[width + has_labels :])
+        beside = [None if column.ask else next(values) for column in cfg.columns.values()]
+        record = Record(unit, label, content, tuple(map(Column.cell, cfg.columns.values(), beside)))
+        row_counts.count_used(record)
+        row_counts.count_columns(cfg.columns, record.row, beside)
+        yield Private(record)
 
 
 def _format(cfg: DatasetConfig, path: Source) -> Format:

@@ -24,6 +24,7 @@ IMAGE_COLUMN = "images.column"
 _WANTED = {
     "unit": ("ids", "strings, whole numbers, dates or UUIDs"),
     "label": ("labels", "strings, whole numbers, dates or truth values"),
+    "columns": ("values", "strings, numbers, dates or truth values"),
 }
 """Setting -> what its column holds, and the types that it may have."""
 _BATCH_ROWS = 512
@@ -71,6 +72,7 @@ def check_schema(path: Source, schema: pa.Schema, columns: Mapping[str, str]) ->
             continue
         if setting == "unit" and t.is_floating(kind):
             raise float_unit(f"column {name!r} (dataset.unit) of {path}", str(kind))
+        setting = "columns" if setting.startswith("columns.") else setting
         if not _is_taken(kind, setting):
             outer = str(kind).partition("<")[0]  # keys of a struct may be content
             what, expected = _WANTED.get(setting, ("text", "strings"))
@@ -177,9 +179,9 @@ def _is_taken(kind: Any, setting: str) -> bool:
     kind = _storage_type(kind)
     if _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind):
         return True
-    if setting not in ("label", "unit"):
+    if setting not in _WANTED:
         return False
-    if setting == "label" and (t.is_floating(kind) or t.is_boolean(kind)):
+    if setting != "unit" and (t.is_floating(kind) or t.is_boolean(kind)):
         return True
     moment = t.is_date(kind) or t.is_timestamp(kind)
     return bool(t.is_integer(kind) or t.is_decimal(kind) or moment or _is_uuid(kind))
@@ -199,7 +201,7 @@ def _plain(column: Any) -> list[Any]:
         column = column.storage
     if _is_text(kind):
         values = column.cast(pa.large_binary()).to_pylist()
-        return [value and value.decode("utf-8", "surrogateescape") for value in values]
+        return [v if v is None else v.decode("utf-8", "surrogateescape") for v in values]
     if _is_uuid(kind):
         return [value and UUID(bytes=value) for value in column.to_pylist()]
     if pa.types.is_timestamp(kind):
