@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from privsyn.dp import calibration
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Composed, Event
+from privsyn.dp.histograms import LATTICE, sensitivity
 from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_choice
 
-LATTICE = 1 << 20
-"""Lattice steps of one vote: on whole votes the continuous noise curve would not hold [B6]."""
 LOUD = 2.0
 """Noise over votes per candidate from which noise decides more than records. In the measured runs
 those above it had no significant gain, and those below it had."""
@@ -134,9 +133,8 @@ def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     a unit changes the histogram by u - v, and |u - v|^2 <= |u|^2 + |v|^2 = 2m, since the product of
     u and v is not negative [E15].
     """
-    # sqrt(m) under add_remove; sqrt(2m) under replace_one.
-    l2 = root_up(facts.adjacency.moves * facts.unit.max_records * LATTICE**2)
     # Labels share this one sensitivity: a unit's votes over all labels are clipped together.
+    l2 = sensitivity(facts.adjacency.moves, facts.unit.max_records)
     return DiscreteGaussian(l2, sigma * l2)
 
 

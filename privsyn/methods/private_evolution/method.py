@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from privsyn.data.artifacts import from_npy, to_npy
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
+from privsyn.dp.histograms import LATTICE, histogram
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import (
     ANYTHING,
@@ -40,7 +41,6 @@ from privsyn.methods.base import (
 )
 from privsyn.methods.private_evolution.adaptation import TokenTable
 from privsyn.methods.private_evolution.mechanism import (
-    LATTICE,
     PrivateEvolutionMechanism,
     calibrate,
     rebuild,
@@ -54,7 +54,6 @@ from privsyn.methods.private_evolution.votes import (
     Grid,
     Voters,
     exact_sums,
-    histogram,
     labels_of,
 )
 from privsyn.methods.shared import label_choice

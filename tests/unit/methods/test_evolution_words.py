@@ -19,6 +19,7 @@ from privsyn.data.settings import TextExample
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
+from privsyn.dp.histograms import LATTICE
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import method, votes
 from privsyn.methods.private_evolution.adaptation import (
@@ -27,7 +28,6 @@ from privsyn.methods.private_evolution.adaptation import (
     STRENGTH,
     TokenTable,
 )
-from privsyn.methods.private_evolution.mechanism import LATTICE
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, labels_of

@@ -19,12 +19,13 @@ from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
+from privsyn.dp.histograms import LATTICE
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.methods.private_evolution.method import CALL, LATTICE, PARTS, PrivateEvolution
+from privsyn.methods.private_evolution.method import CALL, PARTS, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.modalities.images import ImageSamples

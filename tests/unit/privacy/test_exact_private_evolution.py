@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp import mechanisms
+from privsyn.dp import histograms, mechanisms
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
+from privsyn.dp.histograms import LATTICE
 from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.methods.private_evolution import votes as votes_of_units
-from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
+from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, Voters, exact_sums
 from privsyn.models.settings import PerformanceConfig
@@ -109,7 +109,7 @@ def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
     """On the method's own lattice where the sum is short enough, else on the coarsest allowed."""
     spread = math.sqrt(rounds) * sigma * LATTICE
     steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
-    monkeypatch.setattr(mechanism_of_votes, "LATTICE", steps)
+    monkeypatch.setattr(histograms, "LATTICE", steps)
     mechanism = mechanism_of_votes._histogram(sigma, PricingFacts(Adjacency.ADD_REMOVE, RECORD))
     assert isinstance(mechanism.event, DiscreteGaussian)
     epsilon = claimed(sigma, rounds)
@@ -134,7 +134,7 @@ def test_convolution_agrees_with_the_claim_as_the_lattice_gets_finer(sigma, roun
 def test_the_claim_fails_on_whole_votes(monkeypatch):
     """The broken variant: noise on the unit lattice, charged as if it were continuous."""
     monkeypatch.setattr(private_evolution, "LATTICE", 1)
-    monkeypatch.setattr(mechanism_of_votes, "LATTICE", 1)
+    monkeypatch.setattr(histograms, "LATTICE", 1)
     honest = claimed(1.0, 1)
     monkeypatch.setattr(mechanisms, "FINE_SIGMA", 0.0)
     broken = claimed(1.0, 1)
@@ -376,7 +376,7 @@ def test_catches_a_clip_of_each_label_alone(monkeypatch):
 
 def test_catches_a_weight_that_is_rounded_up(monkeypatch):
     monkeypatch.setattr(
-        votes_of_units,
+        histograms,
         "clipped_weight",
         lambda one, most, squared: one if squared <= most else 1 + math.isqrt(one**2 * 3 // 9),
     )
@@ -395,7 +395,7 @@ def test_a_unit_adds_its_own_clipped_votes_to_a_histogram(most, others, gone, co
     def steps(*unit):
         pairs = [*others, *(("the unit", place) for place in unit)]
         votes = np.array([place for _, place in pairs], np.int64)
-        found = votes_of_units.histogram(votes, [name for name, _ in pairs], 5, most, LATTICE)
+        found = histograms.histogram(votes, [name for name, _ in pairs], 5, most, LATTICE)
         return [int(value) for value in found]
 
     without, one, other = steps(), steps(*gone), steps(*come)
