@@ -480,7 +480,7 @@ def each(texts: int, parts: int) -> int:
 class MakesMore(Protocol):
     """A method whose releases yield more records at no cost, by post-processing of public data.
 
-    ``trained`` is the folder of the release's own model, or None.
+    ``folder`` is that of the release, with its exhibits and its own model; None without one.
     """
 
     def more(
@@ -489,7 +489,7 @@ class MakesMore(Protocol):
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
-        trained: Path | None = None,
+        folder: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """``count`` new records (label and content) from the records of a finished release."""

@@ -107,14 +107,14 @@ def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
 
 def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
-    release, trained = open_plan(ctx, parent.plan), parent.folder / layout.MODEL
+    release = open_plan(ctx, parent.plan)
     rows: list[dict[str, Any]] = []
     for label, content in _method(parent.plan).more(
         release.settings,
         load_planned_models(release),
         read_rows(parent),
         count,
-        trained if trained.is_dir() else None,
+        parent.folder,
         lambda done, total: ctx.progress(MORE, done, total),
     ):
         row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})

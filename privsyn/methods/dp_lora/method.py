@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from privsyn import layout
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
@@ -258,7 +259,7 @@ class DPLora(Method[DPLoraSettings]):
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
-        trained: Path | None = None,
+        folder: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """More texts by the released adapter, in the release's shares of labels, at no epsilon.
@@ -266,7 +267,7 @@ class DPLora(Method[DPLoraSettings]):
         Raises:
             ConfigError: The folder with the release's adapter is missing.
         """
-        if trained is None:
+        if folder is None or not (trained := folder / layout.MODEL).is_dir():
             raise ConfigError("the release holds no adapter.", hint="Restore its folder with DVC.")
         labels = list(dict.fromkeys(label for label, _ in records))
         # Evenly over the release's rows: each label keeps its share up to rounding.

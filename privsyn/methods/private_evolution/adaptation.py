@@ -10,6 +10,7 @@ marginals".
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.methods.private_evolution.votes import clip_steps
+from privsyn.methods.private_evolution.votes import Grid, clip_steps, labels_of
 
 MOST_TOKENS = 1000
 """Most tokens of the table. The rarer a token, the less the noise leaves of it."""
@@ -35,6 +36,87 @@ STRENGTH = 0.7
 """Share of a log ratio that is applied: a token also makes its neighbors likelier."""
 _MOST = 2.5
 """Largest log ratio."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What the noisy draws before the first vote say of the records [E16].
+
+    Post-processing of these draws and of public texts, so it may be published.
+
+    Attributes:
+        labels: The labels; (None,) without labels.
+        tokens: The tokens of the table; (tokens,).
+        log_ratios: What is added to their logits in texts of each label; (labels, tokens).
+        grid: The grid of the mean vectors; None without them.
+        means: Noisy sums of directions, shape (labels * width,); None without them.
+    """
+
+    labels: tuple[str | None, ...]
+    tokens: NDArray[np.int64]
+    log_ratios: NDArray[np.float64]
+    grid: Grid | None = None
+    means: NDArray[np.int64] | None = None
+
+    @classmethod
+    def nothing(cls, labels: Sequence[str | None]) -> Adaptation:
+        """The adaptation before any draw."""
+        return cls(tuple(labels), np.zeros(0, np.int64), np.zeros((len(labels), 0)))
+
+    @property
+    def by_label(self) -> dict[str | None, dict[int, float]]:
+        """What is added to the logits of tokens, by label."""
+        tokens = self.tokens.tolist()
+        return {
+            label: dict(zip(tokens, row, strict=True))
+            for label, row in zip(self.labels, self.log_ratios.tolist(), strict=True)
+        }
+
+    def places(
+        self, vectors: Sequence[NDArray[np.float32]], sizes: Sequence[int]
+    ) -> list[NDArray[np.int64]]:
+        """Which of all texts stand for each label: those nearest to its noisy mean [E14].
+
+        Args:
+            vectors: Of the texts that were written for each label, shape (texts, width).
+            sizes: Fewest texts of each label.
+        """
+        if self.grid is None or self.means is None:
+            ends = np.cumsum([len(group) for group in vectors])
+            return np.split(np.arange(ends[-1]), ends[:-1])
+        labels = labels_of(self.means, np.concatenate(vectors), self.grid, sizes)
+        return [np.flatnonzero(labels == label) for label in range(len(sizes))]
+
+    def to_json(self) -> bytes:
+        """The file of an adaptation."""
+        values = {
+            "labels": self.labels,
+            "tokens": self.tokens.tolist(),
+            "log_ratios": self.log_ratios.tolist(),
+        }
+        if self.grid is not None and self.means is not None:
+            values |= {
+                "center": self.grid.center.tolist(),
+                "scale": float(self.grid.scale),
+                "means": self.means.tolist(),
+            }
+        return json.dumps(values).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Adaptation:
+        """The adaptation of such a file."""
+        values = json.loads(data)
+        grid = means = None
+        if "means" in values:
+            grid = Grid(np.array(values["center"], np.float32), np.float32(values["scale"]))
+            means = np.array(values["means"], np.int64)
+        return cls(
+            tuple(values["labels"]),
+            np.array(values["tokens"], np.int64),
+            np.array(values["log_ratios"], np.float64),
+            grid,
+            means,
+        )
 
 
 @dataclass(frozen=True)

@@ -105,15 +105,16 @@ def _mechanism(
     """Build the mechanism: the only place that defines noise and cost."""
     histogram = _histogram(sigma, facts)
     noise_votes = histogram.sigma / LATTICE
-    sizes = sizes_of(settings, list(facts.labels) or [None])
-    rows = sum(sizes)
+    labels = list(facts.labels) or [None]
+    rows, sizes = sum(sizes_of(settings, labels)), voted_sizes(settings, labels)
+    voted = sum(sizes)
     return PrivateEvolutionMechanism(
         facts=facts,
-        warnings=_advice(settings, noise_votes),
+        warnings=_advice(settings, noise_votes, voted, rows),
         rows=(rows, rows),
         sized_for=replace(
-            _sized_for(settings, rows * settings.expansion, noise_votes),
-            shares=tuple(size / rows for size in sizes),
+            _sized_for(settings, voted * settings.expansion, noise_votes),
+            shares=tuple(size / voted for size in sizes),
         ),
         histogram=histogram,
         words=_table(settings, sigma, facts),
@@ -190,16 +191,23 @@ def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[
     return label_choice.sizes(where, labels, cfg.population, cfg.label_split)
 
 
+def voted_sizes(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
+    """Records per label that votes choose. The others are post-processing [E16]."""
+    sizes, most = sizes_of(cfg, labels), cfg.most_voted
+    return sizes if most is None else [min(size, most) for size in sizes]
+
+
 def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:
     """Number of records that gives every candidate one vote, or its noise over LOUD if more."""
-    sizes = f"population={cfg.population} with expansion={cfg.expansion}"
+    size = "voted" if (cfg.most_voted or cfg.population) < cfg.population else "population"
+    sizes = f"{size}={getattr(cfg, size)} with expansion={cfg.expansion}"
     # With little noise one vote per candidate is enough for a ranking.
     if noise_votes <= LOUD:
         return SizedFor(
             records=candidates,
             settings=sizes,
             otherwise="votes spread over more candidates than there are records are lost in "
-            "noise. Lower expansion, or population.",
+            f"noise. Lower expansion, or {size}.",
         )
     return SizedFor(
         records=math.ceil(candidates * noise_votes / LOUD),
@@ -210,8 +218,15 @@ def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float)
     )
 
 
-def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
+def _advice(
+    cfg: PrivateEvolutionConfig, noise_votes: float, voted: int, rows: int
+) -> tuple[str, ...]:
     where = "methods.private_evolution"
+    if voted < rows:
+        return (
+            f"{where}.voted={cfg.voted}: votes choose {voted} of {rows} texts, the first of each "
+            "label. The model writes the others by the noisy table of tokens, without a vote.",
+        )
     # By rank the best are taken, whatever has passed the threshold.
     ranked = cfg.expansion > 1
     if not ranked and cfg.threshold is not None and cfg.threshold < noise_votes:

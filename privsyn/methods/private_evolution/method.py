@@ -13,7 +13,9 @@ candidates per released record L, populations S_t, noisy histograms, parents S'_
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn import layout
 from privsyn.data.artifacts import from_npy, to_npy
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
@@ -39,12 +42,13 @@ from privsyn.methods.base import (
     Steps,
     Subject,
 )
-from privsyn.methods.private_evolution.adaptation import TokenTable
+from privsyn.methods.private_evolution.adaptation import Adaptation, TokenTable
 from privsyn.methods.private_evolution.mechanism import (
     PrivateEvolutionMechanism,
     calibrate,
     rebuild,
     sizes_of,
+    voted_sizes,
 )
 from privsyn.methods.private_evolution.settings import (
     PrivateEvolutionConfig,
@@ -54,7 +58,6 @@ from privsyn.methods.private_evolution.votes import (
     Grid,
     Voters,
     exact_sums,
-    labels_of,
 )
 from privsyn.methods.shared import label_choice
 from privsyn.modalities.base import Samples
@@ -76,6 +79,8 @@ CALL = 64
 """Samples per request to the generator, so that progress shows. Each sample is a step."""
 SHEETS = 24
 """Most contact sheets of a release."""
+ADAPTATION = "adaptation.json"
+"""Exhibit by which further texts are written: noisy, so it is published."""
 PARTS = 4
 """Parts in which the records of a label are embedded. privacy: a fixed number, so progress does not
 show how many records there are. They do not count as steps: one text may take as long as a thousand
@@ -163,8 +168,11 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         if cfg.label_split is not None:
             values |= {"label_split": label_choice.split_by(cfg.label_split, size.texts)}
         if size.records is not None and cfg.expansion > 1:
-            most = size.records // (size.each * max(1, len(size.labels)))
-            values["expansion"] = min(cfg.expansion, max(2, most))
+            most = size.records // max(1, len(size.labels))  # candidates of a label
+            if cfg.table_share:
+                values["voted"] = max(1, min(size.each, most // cfg.expansion))
+            else:
+                values["expansion"] = min(cfg.expansion, max(2, most // size.each))
         return values
 
     def requests(self, settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
@@ -214,28 +222,32 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
-        trained: Path | None = None,
+        folder: Path | None = None,
         on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """``count`` variations of a finished release's records, with the last round's degree.
+        """``count`` further records of a finished release; each label keeps its share.
 
-        Every pass makes one variation of each record. The last pass takes evenly spaced records, so
-        that labels keep their shares. This is post-processing at no cost.
-
-        Source: Lin et al. 2024, section 4.2.
+        Texts are written by the release's noisy table of tokens [E16]. Without one they are
+        variations of the release's records, with the last round's degree (Lin et al. 2024,
+        section 4.2). Either is post-processing at no cost.
         """
         kind, done = modality(cfg, models).with_steps(cfg.steps(cfg.rounds)), 0
+        file = None if folder is None else folder / layout.EXHIBITS / ADAPTATION
+        adaptation = None
+        if file is not None and file.is_file():
+            adaptation = Adaptation.of_json(file.read_bytes())
+            kind = kind.with_log_ratios(adaptation.by_label)
         samples = [(label, kind.from_released(content)) for label, content in records]
+        most = len(samples) if adaptation is None else CALL * len(adaptation.labels)
         while done < count:
-            places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
+            places = np.linspace(0, len(samples), min(count - done, most), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
-            for label in dict.fromkeys(label for label, _ in part):
-                if on_progress is not None:
-                    on_progress(done, count)
-                group = [sample for sample_label, sample in part if sample_label == label]
-                for sample in _variations(kind.api, group, label, cfg.degree(cfg.rounds)):
-                    yield label, kind.content(sample)
-                    done += 1
+            if on_progress is not None:
+                on_progress(done, count)
+            made = _vary(kind, cfg, part) if adaptation is None else _write(kind, adaptation, part)
+            for label, sample in made:
+                yield label, kind.content(sample)
+            done += len(part)
 
 
 class _Evolution(Generic[T]):
@@ -257,7 +269,8 @@ class _Evolution(Generic[T]):
         self._settings, self._mechanism, self._kind = settings, mechanism, kind
         self._buckets, self._draw, self._rng = buckets, draw, rng
         self._labels = [bucket.cell.label for bucket in buckets]
-        self._sizes = sizes_of(settings, self._labels)
+        self._sizes = voted_sizes(settings, self._labels)
+        self._adaptation = Adaptation.nothing(self._labels)
         self._steps = Steps(draw.progress, _steps(settings, self._labels))
         self._private = _Private(kind, buckets, mechanism.facts.unit.max_records)
 
@@ -292,11 +305,30 @@ class _Evolution(Generic[T]):
                 if sheet := self._kind.sheet(population):
                     yield Exhibit(f"population-{t:04d}.png", sheet)
         yield Exhibit("rounds.json", (json.dumps(rounds, indent=1) + "\n").encode())
-        for bucket, group, uniform in zip(self._buckets, population, fallen.tolist(), strict=True):
-            for number, sample in enumerate(group):  # lines 12-13
-                # Counted once per label, with its first record: counts are summed over the release.
-                counts = {"uniform_rounds": uniform} if uniform and not number else {}
-                yield Sample(bucket.cell, self._kind.content(sample), counts)
+        if self._mechanism.words is not None:
+            yield Exhibit(ADAPTATION, self._adaptation.to_json())
+        yield from self._samples(population, self._further(), fallen.tolist())
+
+    def _samples(
+        self, voted: list[list[T]], further: list[list[T]], fallen: Sequence[int]
+    ) -> Iterator[Sample]:
+        """The records, those that votes chose first (lines 12-13)."""
+        for bucket, group, rest, uniform in zip(self._buckets, voted, further, fallen, strict=True):
+            # Counted once per label, with its first record: counts are summed over the release.
+            counts = {"uniform_rounds": uniform} if uniform else {}
+            if any(further):
+                counts |= {"voted": len(group)}
+            for number, sample in enumerate(group + rest):
+                yield Sample(bucket.cell, self._kind.content(sample), {} if number else counts)
+
+    def _further(self) -> list[list[T]]:
+        """Texts beyond those that votes choose, by the table of tokens [E16]."""
+        every = sizes_of(self._settings, self._labels)
+        counts = [size - voted for size, voted in zip(every, self._sizes, strict=True)]
+        if not any(counts):
+            return [[] for _ in counts]
+        texts = self._fresh("population/further", counts)
+        return _at_nearest_means(self._kind, self._adaptation, texts)
 
     def _first(self) -> list[list[T]]:
         """The first population: by the public model alone, or half of it [E11]."""
@@ -331,7 +363,9 @@ class _Evolution(Generic[T]):
     ) -> list[list[T]]:
         """The population and further candidates, by a noisy table of the records' tokens [E11]."""
         self._steps.next()
-        self._kind = self._private.adapt(self._draw.journal, words, self._draw.noise, population)
+        journal, noise = self._draw.journal, self._draw.noise
+        self._adaptation = self._private.adaptation(journal, words, noise, population)
+        self._kind = self._kind.with_log_ratios(self._adaptation.by_label)
         adapted = self._fresh("population/adapted", counts)
         return [old + new for old, new in zip(population, adapted, strict=True)]
 
@@ -364,8 +398,12 @@ class _Evolution(Generic[T]):
         if self._mechanism.means is None:
             return population, vectors
         self._steps.next()
-        noise = self._mechanism.means, self._draw.noise
-        return self._private.by_means(self._draw.journal, *noise, population, vectors, self._sizes)
+        every, samples = np.concatenate(vectors), [one for group in population for one in group]
+        grid, journal = Grid.around(every), self._draw.journal
+        noisy = self._private.sums(journal, self._mechanism.means, self._draw.noise, grid)
+        self._adaptation = replace(self._adaptation, grid=grid, means=noisy)
+        places = self._adaptation.places(vectors, self._sizes)
+        return [[samples[i] for i in group] for group in places], [every[group] for group in places]
 
     def _weights(
         self, t: int, population: list[list[T]], vectors: list[NDArray[np.float32]]
@@ -472,14 +510,14 @@ class _Private(Generic[T]):
                     self._units += [unit for _, unit in some]
             self._voters.append(Voters(np.concatenate(vectors)))
 
-    def adapt(
+    def adaptation(
         self,
         journal: Draws,
         sums: DiscreteGaussian,
         noise: NoiseSource,
         population: Sequence[Sequence[T]],
-    ) -> Samples[T]:
-        """The samples, whose generator uses tokens as the noisy table of the records says [E11].
+    ) -> Adaptation:
+        """What the noisy table says of the records' tokens, beside those of public samples [E11].
 
         Args:
             journal: Of the release.
@@ -500,34 +538,19 @@ class _Private(Generic[T]):
 
         noisy = journal.draw_array("words", draw, len(population) * len(table.tokens))
         rows = table.log_ratios(noisy, sums.sigma, LATTICE)  # (labels, tokens)
-        return self._kind.with_log_ratios(
-            {
-                bucket.cell.label: dict(zip(table.tokens.tolist(), row.tolist(), strict=True))
-                for bucket, row in zip(self._buckets, rows, strict=True)
-            }
-        )
+        labels = tuple(bucket.cell.label for bucket in self._buckets)
+        return Adaptation(labels, table.tokens, np.round(rows, 4))
 
-    def by_means(
-        self,
-        journal: Draws,
-        sums: DiscreteGaussian,
-        noise: NoiseSource,
-        population: Sequence[Sequence[T]],
-        vectors: Sequence[NDArray[np.float32]],
-        sizes: Sequence[int],
-    ) -> tuple[list[list[T]], list[NDArray[np.float32]]]:
-        """The candidates and their vectors, each at the label of the nearest noisy mean [E14]."""
-        every, samples = np.concatenate(vectors), [one for group in population for one in group]
-        grid = Grid.around(every)
+    def sums(
+        self, journal: Draws, sums: DiscreteGaussian, noise: NoiseSource, grid: Grid
+    ) -> NDArray[np.int64]:
+        """Noisy sum of the directions of each label's records, (labels * width,) [E14]."""
 
         def draw() -> NDArray[np.int64]:
             rows = [voters.vectors for voters in self._voters]
             return sums.draw(exact_sums(rows, self._units, grid, self._most, LATTICE), noise)
 
-        noisy = journal.draw_array("means", draw, len(sizes) * every.shape[1])
-        labels = labels_of(noisy, every, grid, sizes)
-        places = [np.flatnonzero(labels == label) for label in range(len(sizes))]
-        return [[samples[i] for i in group] for group in places], [every[group] for group in places]
+        return journal.draw_array("means", draw, len(self._buckets) * len(grid.center))
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
         """Lines 1-4 of Algorithm 2: each record votes for one of its label's candidates [E3].
@@ -556,9 +579,44 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
 
 def _samples(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
     """Samples that the generator is asked for: first ones, offspring, and those looked ahead."""
-    wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
+    wide, total, voted = settings.expansion, settings.rounds, sum(voted_sizes(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
-    return released * (wide + born + total * settings.lookahead * wide)
+    further = sum(sizes_of(settings, labels)) - voted
+    return voted * (wide + born + total * settings.lookahead * wide) + further
+
+
+def _at_nearest_means(
+    kind: Samples[T], adaptation: Adaptation, texts: Sequence[Sequence[T]]
+) -> list[list[T]]:
+    """Texts that were written for each label, each at that of its nearest noisy mean [E14].
+
+    As many stand at a label as were written for it.
+    """
+    nothing = np.empty((0, kind.embedder.width), np.float32)
+    vectors = [kind.embedder.embed(group) if group else nothing for group in texts]
+    every = [one for group in texts for one in group]
+    places = adaptation.places(vectors, [len(group) for group in texts])
+    return [[every[i] for i in group] for group in places]
+
+
+def _write(
+    kind: Samples[T], adaptation: Adaptation, like: Sequence[tuple[str | None, T]]
+) -> list[tuple[str | None, T]]:
+    """New texts, as many of each label as there are samples of it."""
+    counts = Counter(label for label, _ in like)
+    texts = [_fresh_samples(kind.api, counts[label], label) for label in adaptation.labels]
+    groups = zip(adaptation.labels, _at_nearest_means(kind, adaptation, texts), strict=True)
+    return [(label, text) for label, group in groups for text in group]
+
+
+def _vary(
+    kind: Samples[T], cfg: PrivateEvolutionSettings, like: Sequence[tuple[str | None, T]]
+) -> Iterator[tuple[str | None, T]]:
+    """One variation of each sample, by label."""
+    for label in dict.fromkeys(label for label, _ in like):
+        group = [sample for sample_label, sample in like if sample_label == label]
+        made = _variations(kind.api, group, label, cfg.degree(cfg.rounds))
+        yield from ((label, sample) for sample in made)
 
 
 def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -34,6 +34,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "rounds": 1,
         "lookahead": 0,
         "population": 20,
+        "voted": 20,
         "expansion": 4,
         "degrees": (0.6,),
         "word_share": 0.5,
@@ -97,6 +98,12 @@ class PrivateEvolutionConfig(Section):
     )
     population: int = Field(
         default=100, ge=1, le=1_000_000, description="Records released per label (N_syn)."
+    )
+    voted: int | None = Field(
+        default=None,
+        ge=1,
+        description="Records released per label that votes choose. The model writes the others by "
+        "the noisy table of tokens, at no cost. Null, or without a table: all.",
     )
     expansion: int = Field(
         default=1,
@@ -185,6 +192,11 @@ class PrivateEvolutionConfig(Section):
     def table_share(self) -> float:
         """Share of the budget for the table of tokens; 0 without one [E11]."""
         return self.word_share if self.modality == "text" else 0.0
+
+    @property
+    def most_voted(self) -> int | None:
+        """Most records per label that votes choose; None: all [E16]."""
+        return self.voted if self.table_share else None
 
 
 class PrivateEvolutionSettings(PrivateEvolutionConfig):

@@ -575,7 +575,7 @@ def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):
     records = [("x", "a"), ("y", "b")] * 4
     models = Backends({"base": FakeTrainableModel()})
     many = cfg.model_copy(update={"candidates": 6})
-    more = list(METHOD.more(many, models, records, 8, tmp_path / "model"))
+    more = list(METHOD.more(many, models, records, 8, tmp_path))
     assert Counter(label for label, _ in more) == {"x": 4, "y": 4}
 
 
@@ -603,10 +603,10 @@ def test_more_texts_come_from_the_released_adapter_in_the_releases_shares(tmp_pa
     samples = written(tmp_path, files, cfg)
     records = [(sample.cell.label, sample.content) for sample in samples]
     models = Backends({"base": FakeTrainableModel()})
-    more = list(METHOD.more(cfg, models, records, 400, tmp_path / "model"))
+    more = list(METHOD.more(cfg, models, records, 400, tmp_path))
     assert Counter(label for label, _ in more) == {"x": 300, "y": 100}
     assert len({text for _, text in more}) > 20
-    assert len(list(METHOD.more(cfg, models, records, 3, tmp_path / "model"))) == 3
+    assert len(list(METHOD.more(cfg, models, records, 3, tmp_path))) == 3
     with pytest.raises(ConfigError, match="holds no adapter"):
         list(METHOD.more(cfg, models, records, 3, None))
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privsyn import layout
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.data.settings import TextExample
@@ -20,12 +21,13 @@ from privsyn.dp.accountant import guarantee
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian
 from privsyn.dp.histograms import LATTICE
-from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
+from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample, Size
 from privsyn.methods.private_evolution import method, votes
 from privsyn.methods.private_evolution.adaptation import (
     MOST_ENTRIES,
     MOST_TOKENS,
     STRENGTH,
+    Adaptation,
     TokenTable,
 )
 from privsyn.methods.private_evolution.method import PrivateEvolution
@@ -275,7 +277,12 @@ def run(tmp_path, cfg, data, noise=None, script=None, name="journal", on_public=
                 on_public=on_public,
             ),
         )
-        samples = [part for part in made if isinstance(part, Sample)]
+        parts = list(made)
+        (tmp_path / layout.EXHIBITS).mkdir(exist_ok=True)
+        for part in parts:
+            if isinstance(part, Exhibit):
+                (tmp_path / layout.EXHIBITS / part.name).write_bytes(part.content)
+        samples = [part for part in parts if isinstance(part, Sample)]
         return samples, model, dict(journal._values)
 
 
@@ -346,6 +353,68 @@ def test_no_exact_table_and_no_word_that_is_not_public_is_written(tmp_path, nois
         json.dumps(exact.tolist()).encode(),
     )
     assert any(form in stored for form in forms) is there
+
+
+# --- texts beyond the votes -----------------------------------------------------------------------
+
+FURTHER = {"word_share": 0.5, "mean_share": 0.25, "expansion": 4}
+
+
+def test_votes_choose_the_first_texts_and_the_table_writes_the_others_at_no_cost(tmp_path):
+    cfg = config(**FURTHER, population=7, voted=2)
+    noise = NoNoise()
+    samples, model, _ = run(tmp_path, cfg, DATA, noise)
+    assert [sample.cell.label for sample in samples] == ["a"] * 7 + ["b"] * 7
+    assert [sample.counts for sample in samples[::7]] == [{"voted": 2}] * 2
+    assert len(noise.drawn) == 3  # table, means, votes
+    assert len(noise.drawn[-1].values) == 2 * 2 * 4  # a bin a candidate of those that votes choose
+    assert plan(cfg).event == plan(config(**FURTHER, population=2)).event
+    assert plan(cfg).rows == (14, 14)
+    assert "votes choose 4 of 14 texts" in plan(cfg).warnings[0]
+    assert METHOD.requests(cfg, ["a", "b"]) == 2 * (2 * 4 + 5)
+    adapted = [request["prompts"] for request in model.heard if request["log_ratios"]]
+    assert sum(map(len, adapted)) >= 2 * (4 + 5)  # half of the candidates, and all further texts
+
+
+@pytest.mark.parametrize("settings", [{"voted": 9}, {"voted": 2, "word_share": 0.0}, {}])
+def test_votes_choose_all_where_there_are_no_more_or_no_table(settings):
+    made = plan(config(**(FURTHER | {"population": 7} | settings)))
+    assert made.warnings == ()
+    assert (
+        made.sized_for
+        == plan(config(**(FURTHER | settings | {"population": 7, "voted": None}))).sized_for
+    )
+
+
+def test_more_texts_are_written_by_the_released_table(tmp_path):
+    """By what lies in the release alone, each at the label whose noisy mean is nearest."""
+    cfg = config(**FURTHER)
+    _, model, _ = run(tmp_path, cfg, DATA)
+    again = FakeTextModel(
+        script=lambda prompt, before: ("aaaa of a visit", "bbbb of my bill")[
+            (before + ("Topic: a" in prompt)) % 2
+        ]
+    )
+    models = Backends({"text": again, "embedder": Letters()})
+    records = [("a", "x")] * 4 + [("b", "y")] * 2
+    made = list(METHOD.more(cfg, models, records, 9, tmp_path))
+    assert Counter(label for label, _ in made) == {"a": 6, "b": 3}
+    assert {json.dumps(sorted(of.items())) for of in again.log_ratios} == {
+        json.dumps(sorted(of.items())) for of in model.log_ratios if of
+    }
+
+
+def test_an_adaptation_is_read_as_it_was_written(tmp_path):
+    run(tmp_path, config(**FURTHER), DATA)
+    written = (tmp_path / layout.EXHIBITS / method.ADAPTATION).read_bytes()
+    assert Adaptation.of_json(written).to_json() == written
+    assert Adaptation.of_json(written).means is not None
+
+
+def test_votes_choose_as_many_as_the_records_can_decide():
+    size = Size(1000, ("a", "b"), records=800)
+    assert METHOD.for_texts(config(**FURTHER, voted=20), size)["voted"] == 100
+    assert METHOD.for_texts(config(expansion=4), size)["expansion"] == 2
 
 
 # --- mean vectors ---------------------------------------------------------------------------------
