@@ -230,18 +230,20 @@ class TokenTable:
         # Records of each label, up to a factor that is the same for all: (labels, 1)
         uses = np.maximum(self.public[:, common], 1e-9)
         records = np.maximum(np.median(sums[:, common] / uses, axis=1, keepdims=True), 1.0)
-        all_records = float(records.sum())
+        # No label counts for more than the middle one, or all would get the words of the largest.
+        counted = np.minimum(1.0, np.median(records) / records)  # (labels, 1)
+        all_records = float((counted * records).sum())
         per_text = (
             self.weights * float(np.mean(self.public.sum(axis=1))) / (self.weights @ self.rates)
         )  # what a text that has the token adds to a row, (tokens,)
         rare = 0.2 * per_text * self.rates  # (tokens,)
 
-        expected = (records * self.public).sum(axis=0)  # (tokens,)
+        expected = (counted * records * self.public).sum(axis=0)  # (tokens,)
         floor = all_records * rare
-        spread = noise**2 * labels + all_records * per_text * (expected + floor) / (
-            self.texts * labels
-        )
-        total = _shrunk(sums.sum(axis=0), expected, floor, np.sqrt(spread))
+        spread = noise**2 * float((counted**2).sum()) + all_records * per_text * (
+            expected + floor
+        ) / (self.texts * labels)
+        total = _shrunk((counted * sums).sum(axis=0), expected, floor, np.sqrt(spread))
         change = (total + floor) / (expected + floor)  # (tokens,)
         if labels == 1:
             return np.asarray(STRENGTH * np.clip(np.log(change), -_MOST, _MOST)[None])
