@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -81,13 +81,14 @@ class SeedPrompts:
         self.listed, self._unlabeled = (
             ExampleList(form, settings.examples, self._label_text) for form in (prompt, unlabeled)
         )
+        self._draw = cache(partial(self.listed.draw, rng=np.random.default_rng()))
 
     def fill(self, label: str | None, phrases: Sequence[str]) -> tuple[str, str]:
         """A prompt, and its part after the examples."""
         spoken = self._label_text(label)
         listed = self._unlabeled if phrases and not spoken else self.listed
         slots = {"label": spoken, "phrases": ", ".join(phrases)}
-        return listed.fill(slots)
+        return listed.fill(slots, self._draw(label))
 
 
 def default_prompt(

@@ -64,6 +64,8 @@ _CHAT_VARY = "Say this in other words: {text}"
 LISTED = "Each text below is {document}.\n\n{examples}Topic: {label}\nWords: {phrases}\nText:"
 """Prompt of a fresh text where there are public examples: a list that the model continues. A small
 chat model answers a request about a text, and continues a list in the voice of its texts."""
+_MOST_SHOWN = 6
+"""Most examples of a prompt. Of fifteen in a row a small model lost the label."""
 _SHOWN_WORDS = 4
 """Words that a prompt shows of an example, where it names phrases."""
 _LENGTH_SPREAD = 8
@@ -215,9 +217,16 @@ class ExampleList:
         self.until = tuple(f"\n{slot}" for slot in slots) if self._examples else None
         """Where a continued list goes on to the next text; None: no list, so a request."""
 
-    def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
-        """The prompt with its slots filled, and its part after the examples."""
-        listed = "".join(self._example(example, slots) for example in self._examples)
+    def draw(self, label: str | None, rng: np.random.Generator) -> list[TextExample]:
+        """The examples of a prompt: few, one of a label at most, that of the asked label last."""
+        order = rng.permutation(len(self._examples))
+        mixed = [self._examples[place] for place in order]
+        apart = {id(one) if one.label is None else one.label: one for one in mixed}
+        return sorted(apart.values(), key=lambda one: one.label == label)[-_MOST_SHOWN:]
+
+    def fill(self, slots: Mapping[str, str], shown: Sequence[TextExample]) -> tuple[str, str]:
+        """The prompt with its slots filled, and its part after the shown examples."""
+        listed = "".join(self._example(example, slots) for example in shown)
         request = fill_slots(self._request, slots)
         return fill_slots(self._before, slots) + listed + request, request
 
@@ -302,7 +311,9 @@ class TextVariation:
             again = [i for i in range(count) if failed[i]]
             if not again:
                 return texts
-            requests = [self._request(label) for _ in again]
+            # One list for all, since a model reads what all prompts begin with once.
+            shown = self._fresh.draw(label, self._rng)
+            requests = [self._request(label, shown) for _ in again]
             prompts = [prompt for prompt, _ in requests]
             answers = self._complete(prompts, label, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
@@ -327,7 +338,9 @@ class TextVariation:
             ModelError: No fresh text, or no variation, came; the message has the reason.
         """
         wanted_labels = [labels[place % len(labels)] if labels else None for place in range(2)]
-        prompts = [self._request(label)[0] for label in wanted_labels]
+        prompts = [
+            self._request(label, self._fresh.draw(label, self._rng))[0] for label in wanted_labels
+        ]
         fresh = self._try_once(prompts, self._fresh.until)
         if not 0 < degree < 1:
             return fresh
@@ -427,9 +440,9 @@ class TextVariation:
             return None
         return word_count(text) + _LENGTH_SPREAD
 
-    def _request(self, label: str | None) -> tuple[str, str]:
+    def _request(self, label: str | None, shown: Sequence[TextExample]) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""
-        return self._fresh.fill(self._slots(label))
+        return self._fresh.fill(self._slots(label), shown)
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""

@@ -10,8 +10,10 @@ from unittest.mock import MagicMock
 import pytest
 
 import privsyn.students.more as stage
+from privsyn import layout
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import ConfigError, ValidationFailed, VerificationError
+from privsyn.methods.private_evolution.method import ADAPTATION
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate
 from privsyn.report import verification
@@ -27,7 +29,8 @@ NAME = "private_evolution"
 def grown(tmp_path_factory):
     """A published release of texts and two lots of further ones, one by the command line."""
     root = tmp_path_factory.mktemp("more")
-    project = build_project(root / "project", methods={NAME: METHODS[NAME]})
+    tables = {"word_share": 0.5, "mean_share": 0.25, "voted": 6}
+    project = build_project(root / "project", methods={NAME: METHODS[NAME] | tables})
     ctx = project.context()
     parent = project.root / "releases" / run(ctx, NAME).id
     spent = ctx.ledger.accounts.balance("letters").spent
@@ -59,6 +62,19 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
     assert ctx.ledger.verify().rows
     assert "per person" in project.cli("verify", str(folders[0])).stdout
     assert ctx.open_account().spec.name == "letters"  # the offspring are no forgotten releases
+
+
+def test_the_table_by_which_texts_are_written_is_sealed_with_the_release(grown):
+    project, parent, *_ = grown
+    table = parent / layout.EXHIBITS / ADAPTATION
+    _, sealed = certificate.read(parent)
+    assert sealed["exhibits"][ADAPTATION] == sha256_file(table)
+    assert sealed["drawn"]["voted"] == 12
+    whole = table.read_bytes()
+    table.write_bytes(whole.replace(b'"tokens": [', b'"tokens": [3, ', 1))
+    with pytest.raises(VerificationError):
+        more(project.context(), parent.name, 3)
+    table.write_bytes(whole)
 
 
 def test_two_at_once_take_two_names(grown):

@@ -33,7 +33,12 @@ from privsyn.methods.private_evolution.adaptation import (
 from privsyn.methods.private_evolution.method import PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Grid, labels_of
-from privsyn.models.language.text_variation import TextConfig, TextSettings, TextVariation
+from privsyn.models.language.text_variation import (
+    ExampleList,
+    TextConfig,
+    TextSettings,
+    TextVariation,
+)
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
@@ -206,7 +211,8 @@ def ratios(real, noise=0.0, public=0.3, labels=2, texts=60, records=400):
     table = TokenTable.of([drawn(rng, row, texts) for row in rates])
     for (label, token), rate in real.items():
         rates[label, token] = rate
-    exact = sums([drawn(rng, row, records) for row in rates], table)
+    sizes = np.broadcast_to(records, labels).tolist()
+    exact = sums([drawn(rng, *pair) for pair in zip(rates, sizes, strict=True)], table)
     noisy = exact + rng.normal(0, noise * LATTICE, len(exact)).astype(np.int64)
     found = table.log_ratios(noisy, max(noise, 1e-6) * LATTICE, LATTICE) / STRENGTH
     return found[:, [table.places[token] for token in range(80)]]
@@ -226,6 +232,14 @@ def test_a_token_of_one_label_is_scaled_there():
     found = ratios({(0, 3): 0.9}, noise=1.0, texts=200)
     assert found[0, 3] == pytest.approx(math.log(3), abs=0.35)
     assert abs(found[1, 3]) < 0.2
+
+
+def test_a_large_label_lends_its_words_to_no_small_one():
+    """Its records use ten tokens more than the public texts do, those of the others do not."""
+    real = {(0, token): 0.75 for token in range(10)}
+    found = ratios(real, 2.0, labels=4, texts=40, records=[2000, 150, 150, 150])[:, :10]
+    assert found[0].mean() > 0.7
+    assert found[1:].mean() < 0.2  # .55 where labels count for their records
 
 
 def test_noise_alone_changes_hardly_a_token():
@@ -532,10 +546,27 @@ def test_examples_stand_before_the_request_and_the_model_continues():
     ]
     assert model.prompts[0] == (
         "Each text below is a message.\n\n"
-        f"Topic: Billing\nText: {EXAMPLES[0].text}\n\n"
         f"Topic: Symptoms\nText: {EXAMPLES[1].text}\n\n"
+        f"Topic: Billing\nText: {EXAMPLES[0].text}\n\n"
         "Topic: Billing\nText:"
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"), [("abcdefgh" * 2, 6), ("abc" * 5, 3), ([None] * 9, 6), ("a", 1)]
+)
+def test_a_prompt_shows_few_examples_one_of_a_label_the_asked_one_last(labels, shown):
+    of = {f"text {place}": label for place, label in enumerate(labels)}
+    examples = [TextExample(text=text, label=label) for text, label in of.items()]
+    given = ExampleList("{examples}Text:", examples, str)
+    draws = [
+        [one.text for one in given.draw("a", np.random.default_rng(seed))] for seed in range(9)
+    ]
+    for texts in draws:
+        assert len(texts) == shown
+        assert len({of[text] or text for text in texts}) == shown
+        assert of[texts[-1]] == labels[0]
+    assert shown == 1 or len({*map(tuple, draws)}) > 1  # drawn anew
 
 
 def test_where_labels_are_codes_examples_name_none_either():
