@@ -1,0 +1,128 @@
+"""Noisy marginals of declared columns: one draw over all their cells.
+
+Guarantee, proof and the tags [C1] ... of these lines: guarantee.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.columns.settings import ColumnsConfig
+from privsyn.data.columns import Column
+from privsyn.data.records import Bucket
+from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
+from privsyn.dp.calibration import calibrate_rho
+from privsyn.dp.histograms import LATTICE, histogram, sensitivity
+from privsyn.dp.mechanisms import DiscreteGaussian
+
+_LOUD = 0.5
+"""Noise over the records that a cell holds on average, from which on noise decides."""
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """Noisy counts of every declared cell: each column by label, and public pairs of columns.
+
+    Guarantee: ``noise.event``, for neighbors of the account's adjacency.
+
+    Attributes:
+        columns: The declared columns.
+        labels: The public labels; (None,) without labels.
+        tables: What is counted together, by place: 0 is the label, 1 the first column.
+        most: Most records of a unit (m).
+        noise: Adds noise to all tables at once, and prices it.
+    """
+
+    columns: Mapping[str, Column]
+    labels: tuple[str | None, ...]
+    tables: tuple[tuple[int, int], ...]
+    most: int
+    noise: DiscreteGaussian
+
+    @classmethod
+    def of(
+        cls,
+        cfg: ColumnsConfig,
+        columns: Mapping[str, Column],
+        labels: tuple[str, ...],
+        target: Guarantee,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+    ) -> Marginals:
+        """The marginals with the least noise for their share of a release's target."""
+        names = [None, *columns]
+        pairs = tuple((names.index(one), names.index(other)) for one, other in cfg.pairs)
+        tables = (*((0, place) for place in range(1, len(names))), *pairs)
+        # privacy: a record counts in every one of the K tables, so a unit has K m votes [C2]
+        l2 = sensitivity(adjacency.moves, len(tables) * unit.max_records)
+        # A draw of multiplier z costs 1 / (2 z^2) zCDP. Six digits, rounded up: the last digits of
+        # the target's differ between processors, and verify asks for the same event.
+        multiplier = math.sqrt(1 / (2 * cfg.share * calibrate_rho(target)))
+        multiplier = float(f"{multiplier * (1 + 1e-5):.6g}")
+        noise = DiscreteGaussian(l2, multiplier * l2)
+        return cls(columns, tuple(labels) or (None,), tables, unit.max_records, noise)
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """Cells of the label and of each column."""
+        return [len(self.labels), *(len(column.cells) for column in self.columns.values())]
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Where each table ends among all cells; the last one is their number."""
+        sizes = [self.widths[one] * self.widths[other] for one, other in self.tables]
+        return [int(end) for end in np.cumsum(sizes)]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on a cell, in records."""
+        return self.noise.sigma / LATTICE
+
+    def count(self, buckets: Iterable[Bucket]) -> NDArray[np.int64]:
+        """Records of every cell in lattice steps, each unit's clipped, (cells,). Not yet private.
+
+        Guarantee: a function of units, whose sum it is; each adds no negative number, and an L2
+        norm of at most the root of K m records [C2].
+        """
+        bins, units = [np.empty(0, np.int64)], list[str]()
+        firsts = [0, *self.ends[:-1]]
+        for bucket in buckets:
+            rows = np.array(bucket.rows.reveal(), np.int64).reshape(-1, len(self.columns))
+            label = np.full((len(rows), 1), self.labels.index(bucket.cell.label))
+            codes = np.hstack([label, rows])  # (records, places)
+            for first, (one, other) in zip(firsts, self.tables, strict=True):
+                bins.append(first + codes[:, one] * self.widths[other] + codes[:, other])
+                units += bucket.units.reveal()
+        # privacy: over all tables and labels, since a unit may have records of several [C2]
+        most = len(self.tables) * self.most
+        return histogram(np.concatenate(bins), units, self.ends[-1], most, LATTICE)
+
+    def split(self, noisy: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        """The noisy tables in records, each of shape (cells, cells)."""
+        parts = np.split(noisy / LATTICE, self.ends[:-1])
+        for part, (one, other) in zip(parts, self.tables, strict=True):
+            yield part.reshape(self.widths[one], self.widths[other])
+
+    def advice(self, records: float | None) -> str | None:
+        """What to do where noise drowns a table; None where it does not, or nobody knows.
+
+        Args:
+            records: Records of all labels, by public numbers.
+        """
+        names = ["label", *self.columns]
+        sizes = {pair: self.widths[pair[0]] * self.widths[pair[1]] for pair in self.tables}
+        widest = max(sizes, key=lambda pair: sizes[pair])
+        if records is None or self.deviation < _LOUD * records / sizes[widest]:
+            return None
+        of = " x ".join(names[place] for place in widest if self.widths[place] > 1)
+        return (
+            f"columns: noise of {self.deviation:.3g} records on each of {sizes[widest]} cells of "
+            f"{of}, which hold {records / sizes[widest]:.2g} records on average: noise decides. "
+            "Take fewer bins or columns, or raise columns.share."
+        )
