@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:  # who only reads records needs no model library
     from privsyn.models.protocols import Embedder as EmbedderOf
-    from privsyn.models.protocols import VariationAPI
+    from privsyn.models.protocols import Token, VariationAPI
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ class Samples(Protocol[T]):
             ModelError: The generator takes no such number.
         """
 
-    def tokens(self, sample: T) -> Sequence[int]:
+    def tokens(self, sample: T) -> Sequence[Token]:
         """The distinct tokens of a sample, which may be private. Texts alone have tokens."""
 
-    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> Samples[T]:
+    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[Token, float]]) -> Samples[T]:
         """The same, whose generator adds these to the logits of tokens, by label."""
 
     def read(self, content: str) -> T | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from privsyn.methods.base import Backends, Role
     from privsyn.models.language.text_variation import TextSettings
     from privsyn.models.protocols import Embedder as EmbedderOf
-    from privsyn.models.protocols import VariationAPI
+    from privsyn.models.protocols import Token, VariationAPI
     from privsyn.validation.settings import ValidationConfig
 
 SHEET_COLUMNS = 10
@@ -261,11 +261,13 @@ class ImageSamples:
             )
         return replace(self, generator=self.generator.with_steps(steps))
 
-    def tokens(self, sample: ClassedImage) -> Sequence[int]:
+    def tokens(self, sample: ClassedImage) -> Sequence[Token]:
         """None: an image has no tokens."""
         return ()
 
-    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> ImageSamples:
+    def with_log_ratios(
+        self, log_ratios: Mapping[str | None, Mapping[Token, float]]
+    ) -> ImageSamples:
         """The same: an image has no tokens."""
         return self
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from privsyn.methods.base import Backends, Role
     from privsyn.models.language.text_variation import TextSettings, TextVariation
     from privsyn.models.protocols import Embedder as EmbedderOf
+    from privsyn.models.protocols import Token
     from privsyn.validation.settings import ValidationConfig
 
 # All but tab and line breaks; a model draws one now and then, and the suite refuses them.
@@ -135,11 +136,13 @@ class TextSamples:
         """The same: a text has no steps."""
         return self
 
-    def tokens(self, sample: str) -> Sequence[int]:
+    def tokens(self, sample: str) -> Sequence[Token]:
         """The distinct tokens of a text."""
         return self.api.tokens(sample)
 
-    def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[int, float]]) -> TextSamples:
+    def with_log_ratios(
+        self, log_ratios: Mapping[str | None, Mapping[Token, float]]
+    ) -> TextSamples:
         """The same, whose generator adds these to the logits of tokens, by label."""
         return replace(self, api=self.api.with_log_ratios(log_ratios))
 

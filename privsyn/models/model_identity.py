@@ -137,7 +137,7 @@ class ModelIdentity:
         steps: Denoising steps of a generator of images; None if it takes no steps.
         chat: Whether a language model has a chat template. None: not known.
         parameters: Size of a language model, estimated from its config. None: not known.
-        server: Whether it is behind a server, which tells no logits.
+        adapts: Whether tokens can be made likelier: not by every server.
     """
 
     source: str
@@ -149,7 +149,7 @@ class ModelIdentity:
     steps: int | None = None
     chat: bool | None = None
     parameters: int | None = None
-    server: bool = False
+    adapts: bool = True
 
 
 def describe(
@@ -275,12 +275,12 @@ def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) ->
 def describe_server(server: ServerConfig) -> ModelIdentity:
     """The identity of a model behind a server, without asking it.
 
-    Its revision is the address, the model's name, the kind of request and a digest of
-    ``extra_body``, never the key. Weights behind a server cannot be pinned: its operator may change
-    them under the same name, so two releases with one revision may come from different weights. The
-    privacy guarantee does not depend on them.
+    Its revision is the address, the model's name, the kind of request, ``logit_bias`` and a digest
+    of ``extra_body``, never the key or a header. Weights behind a server cannot be pinned: its
+    operator may change them under the same name, so two releases with one revision may come from
+    different weights. The privacy guarantee does not depend on them.
     """
-    kind = "chat" if server.chat else "completions"
+    kind = ("chat" if server.chat else "completions") + "+logit_bias" * server.logit_bias
     if server.extra_body:
         body = json.dumps(server.extra_body, sort_keys=True)
         kind += f"+{hashlib.sha256(body.encode()).hexdigest()[:16]}"
@@ -289,7 +289,7 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
         f"{server.url} {server.model} {kind}",
         prompts.CHAT if server.chat else prompts.PLAIN,
         chat=server.chat,
-        server=True,
+        adapts=server.logit_bias,
     )
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 T_in = TypeVar("T_in", contravariant=True)
+Token = Any
+"""A token of a text model: its number, or a word where the model is behind a server."""
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,11 @@ class AdaptableModel(TextModel, Protocol):
     Its ``complete`` takes ``log_ratios``, too: what is added to the logits, by token.
     """
 
-    def tokens(self, text: str) -> Sequence[int]:
-        """The distinct tokens of a text, in order of their numbers, special ones as plain text.
+    def tokens(self, text: str) -> Sequence[Token]:
+        """The distinct tokens of a text, in order, special ones as plain text.
 
-        Never raises. What it gives depends on this text alone, which may be private.
+        Never raises. What it gives depends on this text alone, which may be private: it is read on
+        this machine, whatever runs the model.
         """
 
 

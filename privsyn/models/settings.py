@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
     Field,
@@ -17,20 +18,25 @@ from privsyn.section import VARIABLE, Section
 _FIELDS_OF_OURS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p"}
     | {"n", "stream", "echo", "best_of", "logprobs", "tools", "functions", "response_format"}
+    | {"logit_bias"}
 )
 """Fields of a request that ``models.server.extra_body`` may not hold."""
+ENVIRONMENT = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+"""What stands for an environment variable in a header."""
+_SECRETIVE = r"key|token|secret|password|auth|sig|credential|cookie"
 
 
 class ServerConfig(Section):
     """An OpenAI-compatible server that completes prompts for a method.
 
-    It gets only public and privatized text. The address, the model, ``chat`` and ``extra_body``
-    are part of a release's identity; the key and the limit are not.
+    It gets only public and privatized text. The address, the model, ``chat``, ``logit_bias`` and
+    ``extra_body`` are part of a release's identity; the key, ``headers`` and the limit are not.
     """
 
     url: str = Field(
         description="Base URL of the API, such as https://api.openai.com/v1 or "
-        "http://localhost:8000/v1, without a key."
+        "http://localhost:8000/v1, without a key; with a query where the server wants one: "
+        "https://clinic.openai.azure.com/openai/deployments/gpt?api-version=2024-10-21."
     )
     model: str = Field(min_length=1, max_length=200, description="The server's name of the model.")
     key_variable: str | None = Field(
@@ -41,6 +47,16 @@ class ServerConfig(Section):
     )
     chat: bool = Field(
         default=True, description="Send chat messages; false: plain completions (/completions)."
+    )
+    headers: dict[str, str] = Field(
+        default={},
+        description="Further headers of every request. ${NAME} stands for the environment variable "
+        "NAME: {api-key: ${AZURE_KEY}}. Never write a secret here.",
+    )
+    logit_bias: bool = Field(
+        default=False,
+        description="Whether the server has /tokenize and takes logit_bias, as vLLM and llama.cpp "
+        "do: private_evolution then makes the words of the records likelier.",
     )
     extra_body: dict[str, Any] = Field(
         default={},
@@ -77,9 +93,26 @@ class ServerConfig(Section):
             usable = usable and parts.port != 0
         except ValueError:
             usable = False
-        if not usable or "@" in value or "?" in value or "#" in value or not value.isprintable():
-            raise ValueError("not an http(s) address without user, password and query")
+        if not usable or "@" in value or "#" in value or not value.isprintable():
+            raise ValueError("not an http(s) address without user and password")
+        if any(re.search(_SECRETIVE, name.casefold()) for name, _ in parse_qsl(parts.query)):
+            raise ValueError("its query holds a secret: send it by models.server.headers")
         return value.rstrip("/")
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+                raise ValueError("a name that is none of a header")
+            # Not quoted: it may be a secret.
+            if not (text.isascii() and text.isprintable()):
+                raise ValueError(f"{name} has a value that no header can have")
+            if re.search(_SECRETIVE, name.casefold()) and not re.search(ENVIRONMENT, text):
+                raise ValueError(
+                    f"{name} may be a secret: write ${{NAME}} and put it into that variable"
+                )
+        return value
 
 
 class ModelsConfig(Section):

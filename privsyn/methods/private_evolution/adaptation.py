@@ -15,11 +15,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.methods.private_evolution.votes import Grid, clip_steps, labels_of
+
+if TYPE_CHECKING:
+    from privsyn.models.protocols import Token
 
 MOST_TOKENS = 1000
 """Most tokens of the table. The rarer a token, the less the noise leaves of it."""
@@ -46,14 +50,14 @@ class Adaptation:
 
     Attributes:
         labels: The labels; (None,) without labels.
-        tokens: The tokens of the table; (tokens,).
+        tokens: The tokens of the table.
         log_ratios: What is added to their logits in texts of each label; (labels, tokens).
         grid: The grid of the mean vectors; None without them.
         means: Noisy sums of directions, shape (labels * width,); None without them.
     """
 
     labels: tuple[str | None, ...]
-    tokens: NDArray[np.int64]
+    tokens: tuple[Token, ...]
     log_ratios: NDArray[np.float64]
     grid: Grid | None = None
     means: NDArray[np.int64] | None = None
@@ -61,14 +65,13 @@ class Adaptation:
     @classmethod
     def nothing(cls, labels: Sequence[str | None]) -> Adaptation:
         """The adaptation before any draw."""
-        return cls(tuple(labels), np.zeros(0, np.int64), np.zeros((len(labels), 0)))
+        return cls(tuple(labels), (), np.zeros((len(labels), 0)))
 
     @property
-    def by_label(self) -> dict[str | None, dict[int, float]]:
+    def by_label(self) -> dict[str | None, dict[Token, float]]:
         """What is added to the logits of tokens, by label."""
-        tokens = self.tokens.tolist()
         return {
-            label: dict(zip(tokens, row, strict=True))
+            label: dict(zip(self.tokens, row, strict=True))
             for label, row in zip(self.labels, self.log_ratios.tolist(), strict=True)
         }
 
@@ -91,7 +94,7 @@ class Adaptation:
         """The file of an adaptation."""
         values = {
             "labels": self.labels,
-            "tokens": self.tokens.tolist(),
+            "tokens": self.tokens,
             "log_ratios": self.log_ratios.tolist(),
         }
         if self.grid is not None and self.means is not None:
@@ -112,7 +115,7 @@ class Adaptation:
             means = np.array(values["means"], np.int64)
         return cls(
             tuple(values["labels"]),
-            np.array(values["tokens"], np.int64),
+            tuple(values["tokens"]),
             np.array(values["log_ratios"], np.float64),
             grid,
             means,
@@ -124,7 +127,7 @@ class TokenTable:
     """The tokens of the table, and how the public model's own texts use them. All is public.
 
     Attributes:
-        tokens: The tokens, most used first; (tokens,).
+        tokens: The tokens, most used first.
         weights: Weight of each in the row of a text, before the row is taken at length 1. Rare ones
             weigh more; (tokens,).
         public: Mean row of the public texts of each label, (labels, tokens).
@@ -132,14 +135,14 @@ class TokenTable:
         texts: Public texts of the label that has fewest.
     """
 
-    tokens: NDArray[np.int64]
+    tokens: tuple[Token, ...]
     weights: NDArray[np.float64]
     public: NDArray[np.float64]
     rates: NDArray[np.float64]
     texts: int
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[Sequence[int]]]) -> TokenTable:
+    def of(cls, texts: Sequence[Sequence[Sequence[Token]]]) -> TokenTable:
         """The table for public texts, each as its distinct tokens, by label."""
         counts = Counter(token for group in texts for text in group for token in text)
         # the same order on every machine, so that a resumed run reads a noisy table rightly
@@ -147,7 +150,7 @@ class TokenTable:
         ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:most]
         rates = np.array([count + 0.5 for _, count in ranked]) / (1 + sum(map(len, texts)))
         empty = cls(
-            np.array([token for token, _ in ranked], np.int64),
+            tuple(token for token, _ in ranked),
             (rates + 0.03) ** -0.25,
             np.zeros((len(texts), len(ranked))),
             rates,
@@ -161,9 +164,9 @@ class TokenTable:
         return empty
 
     @property
-    def places(self) -> Mapping[int, int]:
+    def places(self) -> Mapping[Token, int]:
         """The place of each token."""
-        return {token: place for place, token in enumerate(self.tokens.tolist())}
+        return {token: place for place, token in enumerate(self.tokens)}
 
     def _unit_vector(self, row: Sequence[int]) -> NDArray[np.float64]:
         """The weights of some places at length 1; (places,)."""
@@ -174,7 +177,7 @@ class TokenTable:
 
     def exact_sums(
         self,
-        texts: Sequence[Sequence[Sequence[int]]],
+        texts: Sequence[Sequence[Sequence[Token]]],
         units: Sequence[Sequence[str]],
         most: int,
         one: int,

@@ -145,7 +145,7 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
                 subject.examples,  # [E13]
             )
         }
-        if models["text"].server:  # it tells no tokens, and takes no log ratios
+        if not models["text"].adapts:  # it takes no log ratios
             values["word_share"] = 0.0
         return PrivateEvolutionSettings(**values)
 

@@ -133,7 +133,7 @@ class PrivateEvolutionConfig(Section):
         lt=1,
         description="Share of the budget (of zCDP) for a noisy table of how often the records of a "
         "label use each token: the model then writes half of the candidates with such frequencies. "
-        "0: none, as in the papers. Images have none, nor has a model behind a server.",
+        "0: none, as in the papers. Images have none, nor has a server without logit_bias.",
     )
     mean_share: float = Field(
         default=0.0,

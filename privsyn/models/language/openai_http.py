@@ -7,6 +7,9 @@ never chained, and the client's loggers are muted.
 The client asks again after 408, 409, 429, 5xx, a timeout and a lost connection, with growing
 pauses or the one that the server asks for.
 
+Where a server takes ``logit_bias``, tokens are words that are found on this machine. Only words of
+public texts are sent to be looked up, never a record.
+
 Servers accept different parameters. After a refusal the request is sent without the refused
 parameter, and a warning says so. Servers that can leave out a model's thoughts are asked to.
 """
@@ -20,19 +23,20 @@ import os
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import openai
 
+from privsyn.data.words import words
 from privsyn.errors import ModelError, ServerError
 from privsyn.models.language.answers import as_text, is_thought, plain_marks
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
-from privsyn.models.settings import ServerConfig
+from privsyn.models.settings import ENVIRONMENT, ServerConfig
 from privsyn.models.trial import NO_TEXT_LEFT, PARSED_AWAY, STILL_THINKING, THOUGHTS_ALONE
 
 log = logging.getLogger(__name__)
@@ -52,6 +56,7 @@ _HINTS = {
     404: "Check models.server.url, models.server.model and models.server.chat.",
     429: "Wait until the quota allows more, and run again: it goes on where it stopped.",
 }
+_NO_BIAS = "Set models.server.logit_bias=false, which gives the votes all of the budget."
 _LOOK = "Look into the server's own log, and run again."
 _ENVIRONMENT = (
     "Check models.server.url, that the server runs there, and the proxies and certificates that "
@@ -75,6 +80,10 @@ _EFFECTS = {
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message that hold its thought."""
 _LONGEST_WORDS = 240
+_WORDS_READ = 4096
+"""Words of a text that are read as its tokens."""
+_PROBE, _CERTAIN = "privacy", 100.0
+"""A word that a trial makes certain, by the most that servers take."""
 
 
 @dataclass
@@ -120,6 +129,7 @@ class _Sampling:
     temperature: float
     top_p: float = 1.0
     until: tuple[str, ...] = ()
+    bias: Mapping[str, float] = field(default_factory=dict)  # by the server's numbers of tokens
 
 
 class _Refused(Exception):
@@ -169,14 +179,23 @@ class ServerTextModel:
         self._why: str | None = None
         self._warnings: set[str] = set()
         self._lock = threading.Lock()
-        key = _key(cfg.key_variable)
+        self._numbers: dict[str, int | None] = {}  # of words that are one token
+        key = None if cfg.key_variable is None else _secret("key_variable", cfg.key_variable)
         self._headers: Any = {"Authorization": openai.Omit()} if key is None else {}
+        for name, text in cfg.headers.items():
+            parts = re.split(ENVIRONMENT, text)  # every second one is a variable
+            parts[1::2] = [_secret(f"headers.{name}", variable) for variable in parts[1::2]]
+            self._headers[name] = "".join(parts)
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
             logger = logging.getLogger(name)  # some versions log requests whole
             logger.setLevel(max(logger.level, logging.WARNING))
         try:
+            address = urlsplit(cfg.url)
             self._client = openai.OpenAI(
-                base_url=cfg.url, api_key=key or "none", max_retries=RETRIES
+                base_url=urlunsplit(address._replace(query="")),
+                default_query=dict(parse_qsl(address.query)),
+                api_key=key or "none",
+                max_retries=RETRIES,
             )
         except Exception as error:  # what it reads of the environment, by whatever parses that
             raise ModelError(
@@ -192,11 +211,21 @@ class ServerTextModel:
         """
         try:
             self._answer("Say yes.", _Sampling(16, 0.7, 0.9, ("\nText",)))
+            if self._cfg.logit_bias:
+                bias = self._bias({_PROBE: _CERTAIN})
+                answer = self._answer("Say yes.", _Sampling(4, 0.7, bias=bias))
+                if not bias or _PROBE not in answer:
+                    raise _Refused("it takes no logit_bias", _NO_BIAS)
         except _Refused as refused:
             error = self._error(refused, refused.words)
         else:
             return
         raise error
+
+    def tokens(self, text: str) -> list[str]:
+        """The distinct words of a text, without digits. Nothing is sent."""
+        read = words(text)[:_WORDS_READ]
+        return sorted({word for word in read if not any(map(str.isdigit, word))})
 
     def why_empty(self) -> str | None:
         """The reason for the last empty completion. Show it for public prompts only."""
@@ -210,8 +239,12 @@ class ServerTextModel:
         temperature: float,
         top_p: float = 1.0,
         until: Sequence[str] | None = None,
+        log_ratios: Mapping[str, float] | None = None,
     ) -> list[str]:
         """One completion per prompt, in order; "" where the server refuses a prompt.
+
+        ``log_ratios`` are added to the logits of the words that are one token of the model. Their
+        words are sent to the server: public or privatized.
 
         ``models.server.chat`` decides whether a prompt is a chat message, also where it is a text
         to continue: chat models continue a list of examples, too.
@@ -225,12 +258,54 @@ class ServerTextModel:
         if not prompts:
             return []
         self._refuse_beyond(len(prompts))
-        sampling = _Sampling(max_tokens, temperature, top_p, tuple(until or ())[:_MOST_STOPS])
+        stops = tuple(until or ())[:_MOST_STOPS]
+        try:
+            bias = self._bias(log_ratios or {})
+        except _Refused as refused:
+            raise self._error(refused) from None
+        sampling = _Sampling(max_tokens, temperature, top_p, stops, bias)
         pool = ThreadPoolExecutor(min(TOGETHER, len(prompts)))
         try:
             return list(pool.map(lambda prompt: self._text_or_empty(prompt, sampling), prompts))
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _bias(self, log_ratios: Mapping[str, float]) -> dict[str, float]:
+        """Log ratios by the server's numbers of tokens; words of several tokens have none.
+
+        Raises:
+            _Refused: The server tells no tokens.
+        """
+        unknown = [word for word in log_ratios if word not in self._numbers]
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            self._numbers |= dict(zip(unknown, pool.map(self._number, unknown), strict=True))
+        numbers = {word: self._numbers[word] for word in log_ratios}
+        return {
+            str(number): round(log_ratios[word], 3)
+            for word, number in numbers.items()
+            if number is not None
+        }
+
+    def _number(self, word: str) -> int | None:
+        """The server's number of a word behind a space; None if it is more than one token."""
+        # The names of vLLM and of llama.cpp; each ignores the other's.
+        body: dict[str, Any] = {
+            "model": self._cfg.model,
+            "prompt": f" {word}",
+            "content": f" {word}",
+        }
+        body |= {"add_special_tokens": False, "add_special": False}
+        base = str(self._client.base_url).rstrip("/").removesuffix("/v1")
+        try:
+            answer: Any = self._client.post(
+                f"{base}/tokenize", cast_to=object, body=body, options={"headers": self._headers}
+            )
+            tokens = answer["tokens"]
+            return int(tokens[0]) if len(tokens) == 1 else None
+        except openai.APIConnectionError as error:
+            raise _unreached(error) from None
+        except Exception as error:  # whatever a server without it answers
+            raise _Refused(f"it has no /tokenize ({type(error).__name__})", _NO_BIAS) from None
 
     def _text_or_empty(self, prompt: str, sampling: _Sampling) -> str:
         try:
@@ -304,6 +379,8 @@ class ServerTextModel:
         }
         if sampling.until:
             settings["stop"] = list(sampling.until)
+        if sampling.bias:
+            settings["logit_bias"] = dict(sampling.bias)
         settings |= {name: value for name, value in extra.items() if value is not None}
         return {name: value for name, value in settings.items() if name not in left_out}
 
@@ -407,7 +484,9 @@ class ServerTextModel:
         message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         if not isinstance(message, str):
             return ""
-        message = message.replace(str(self._client.api_key), "[key]").replace(prompt, "[prompt]")
+        for key in (str(self._client.api_key), *filter(None, map(str, self._headers.values()))):
+            message = message.replace(key, "[key]")
+        message = message.replace(prompt, "[prompt]")
         return " ".join(plain_marks(message).split())[:_LONGEST_WORDS].rstrip(". ")
 
     def _error(self, refused: _Refused, words: str = "") -> ServerError:
@@ -441,19 +520,17 @@ def _unreached(error: openai.APIConnectionError) -> _Refused:
     return _Refused(f"it cannot be reached ({why or type(cause).__name__})", _ENVIRONMENT)
 
 
-def _key(variable: str | None) -> str | None:
-    """The key from the environment. No message shows it.
+def _secret(setting: str, variable: str) -> str:
+    """A secret from the environment. No message shows it.
 
     Raises:
         ModelError: The variable is not set, or its value is not valid in a header.
     """
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key or not (key.isascii() and key.isprintable() and " " not in key):
+    secret = os.environ.get(variable, "").strip()
+    if not secret or not (secret.isascii() and secret.isprintable() and " " not in secret):
         raise ModelError(
-            f"models.server.key_variable={variable}: the environment variable is not set, or "
+            f"models.server.{setting}={variable}: the environment variable is not set, or "
             "cannot be a key (letters beyond ASCII, or spaces).",
-            hint="Export it, or set models.server.key_variable=null for a server without keys.",
+            hint="Export it. A server without keys: models.server.key_variable=null.",
         )
-    return key
+    return secret

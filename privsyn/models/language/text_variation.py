@@ -24,7 +24,7 @@ from privsyn.data.settings import TextExample
 from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import Ending, is_no_text
-from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel
+from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
 
@@ -268,7 +268,7 @@ class TextVariation:
         settings: TextSettings,
         model: TextModel,
         rng: np.random.Generator | None = None,
-        log_ratios: Mapping[str | None, Mapping[int, float]] | None = None,
+        log_ratios: Mapping[str | None, Mapping[Token, float]] | None = None,
     ) -> None:
         if settings.random_prompt is None or settings.vary_prompt is None:
             raise ValueError("settings are not resolved")
@@ -283,12 +283,12 @@ class TextVariation:
         self._told = False
 
     def with_log_ratios(
-        self, log_ratios: Mapping[str | None, Mapping[int, float]]
+        self, log_ratios: Mapping[str | None, Mapping[Token, float]]
     ) -> TextVariation:
         """The same generator, which adds these to the logits of tokens, by label."""
         return TextVariation(self._settings, self._model, self._rng, log_ratios)
 
-    def tokens(self, text: str) -> Sequence[int]:
+    def tokens(self, text: str) -> Sequence[Token]:
         """The distinct tokens of a text, which may be private."""
         if not isinstance(self._model, AdaptableModel):
             raise TypeError(f"{type(self._model).__name__} tells no tokens")

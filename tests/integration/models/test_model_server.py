@@ -1,7 +1,7 @@
 """The client against servers that others wrote: they speak the protocol in their own way.
 
-``transformers serve`` is started here. Another server is asked where ``PRIVSYN_TEST_SERVER`` names
-its URL and model, such as ``http://localhost:8080/v1 SmolLM2-135M-Instruct``.
+``transformers serve`` and llama.cpp's server are started here. Another server is asked where
+``PRIVSYN_TEST_SERVER`` names its URL and model: ``http://localhost:8080/v1 SmolLM2-135M-Instruct``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from privsyn.models.language import openai_http
 from privsyn.models.language.openai_http import ServerTextModel
-from privsyn.models.model_store import is_fetched, store
+from privsyn.models.model_store import is_fetched, obtain, store
 from privsyn.models.references import PACKAGED, TINY_WEIGHTS
 from privsyn.models.settings import ServerConfig
 
@@ -33,13 +33,16 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _serve(model: Path, log: Path) -> Iterator[str]:
+TRANSFORMERS = [Path(sys.executable).with_name("transformers"), "serve", "--device", "cpu"]
+LLAMA_CPP = [sys.executable, Path(__file__).with_name("llama_cpp_server.py")]
+
+
+def _serve(command: Sequence[str | Path], model: Path, log: Path) -> Iterator[str]:
     port = _free_port()
-    command = [Path(sys.executable).with_name("transformers"), "serve", model, "--device", "cpu"]
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [*map(str, command), "--host", "127.0.0.1", "--port", str(port)],
+            [*map(str, command), str(model), "--host", "127.0.0.1", "--port", str(port)],
             env=os.environ | offline,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -70,7 +73,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerCon
     if kind == "smollm2" and not is_fetched(SMOLLM2):
         pytest.skip("privsyn models fetch smollm2: the model is not here")
     folder = store() / SMOLLM2.name if kind == "smollm2" else TINY_WEIGHTS.parent
-    for url in _serve(folder, tmp_path / "server.log"):
+    for url in _serve(TRANSFORMERS, folder, tmp_path / "server.log"):
         yield ServerConfig(
             url=url,
             model=str(folder),
@@ -91,3 +94,22 @@ def test_prompts_are_answered_and_counted(server: ServerConfig) -> None:
     assert (used.requests, used.uncounted) == (4, 0)
     assert used.tokens_in > 4
     assert 0 < used.tokens_out <= 16 + 3 * 12
+
+
+def test_llama_cpp_makes_words_likelier(tmp_path: Path) -> None:
+    """Only public words are sent; what is biased comes, and what is not does not."""
+    if not is_fetched(SMOLLM2):
+        pytest.skip("privsyn models fetch smollm2: the model is not here")
+    gguf = tmp_path / "model.gguf"
+    obtain(SMOLLM2, tmp_path, gguf, tmp_path, lambda *_: None)
+    prompt = "Write a sentence about a visit to a doctor."
+    for url in _serve(LLAMA_CPP, gguf, tmp_path / "server.log"):
+        model = ServerTextModel(
+            ServerConfig(url=url, model="smollm2", key_variable=None, logit_bias=True), "r"
+        )
+        model.check()
+        for ratio in (30.0, 0.0):
+            (text,) = model.complete(
+                [prompt], max_tokens=8, temperature=0.5, log_ratios={"knee": ratio}
+            )
+            assert ("knee knee" in text) == (ratio > 0)

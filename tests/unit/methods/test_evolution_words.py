@@ -91,7 +91,7 @@ def test_no_row_is_longer_than_one_whatever_its_weights(records):
     for text in texts:
         row = sums([[text]], table)
         norm = math.sqrt(sum(int(step) ** 2 for step in row)) / LATTICE
-        assert 0.999 < norm <= 1 or not {*text} & {*table.tokens.tolist()}
+        assert 0.999 < norm <= 1 or not {*text} & {*table.tokens}
 
 
 MINE = st.tuples(st.lists(TOKENS, max_size=4), st.lists(TOKENS, max_size=4))
@@ -181,7 +181,7 @@ def test_the_plan_makes_the_same_mechanism_again():
 
 def test_a_model_behind_a_server_pays_for_no_table():
     """It tells no logits: the whole budget is for votes."""
-    models = {"text": ModelIdentity("m", "r", server=True), "embedder": ModelIdentity("e", "r")}
+    models = {"text": ModelIdentity("m", "r", adapts=False), "embedder": ModelIdentity("e", "r")}
     assert METHOD.resolve(config(word_share=0.5), models).word_share == 0
     models["text"] = ModelIdentity("m", "r")
     assert METHOD.resolve(config(word_share=0.5), models).word_share == 0.5
@@ -197,7 +197,7 @@ def drawn(rng, rates, texts):
 
 def test_the_table_has_the_tokens_that_public_texts_use_most():
     table = TokenTable.of([[[9, 7], [7]], [[7, 5]]])
-    assert table.tokens.tolist() == [7, 5, 9]  # equally frequent ones in order of their numbers
+    assert table.tokens == (7, 5, 9)  # equally frequent ones in order of their numbers
     assert len(TokenTable.of([[range(2 * MOST_TOKENS)]]).tokens) == MOST_TOKENS
     many = TokenTable.of([[range(1000)]] * 500)
     assert many.public.size == MOST_ENTRIES

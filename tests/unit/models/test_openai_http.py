@@ -364,11 +364,15 @@ class TestIdentity:
             self.identity(model="other"),
             self.identity(url="https://models.example:8443/v2"),
             self.identity(chat=False),
+            self.identity(logit_bias=True),
         ]
-        assert len({found.revision, *(other.revision for other in others)}) == 4
+        assert len({found.revision, *(other.revision for other in others)}) == 5
+        assert [found.adapts, others[-1].adapts] == [False, True]
 
     def test_speed_and_patience_are_not_part_of_it(self) -> None:
-        assert self.identity() == self.identity(max_requests=7, key_variable="OTHER")
+        assert self.identity() == self.identity(
+            max_requests=7, key_variable="OTHER", headers={"x-team": "clinic"}
+        )
         assert self.identity() == self.identity(url=self.BASE["url"] + "/")
 
     def test_no_key_is_needed_to_plan_and_none_is_shown(
@@ -408,13 +412,74 @@ def test_an_address_that_is_none(url: str) -> None:
         "privacy": {"epsilon": 1, "delta": 1e-6},
         "models": {"server": {"url": url, "model": "m"}},
     }
-    with pytest.raises(ConfigError, match=r"models\.server\.url: not an http\(s\) address") as e:
+    said = r"models\.server\.url: (not an http\(s\) address|its query holds a secret)"
+    with pytest.raises(ConfigError, match=said) as e:
         parse_config(raw)
     assert "canary" not in str(e.value)
     raw["models"] = {}
     cfg = parse_config(raw, ["models.server.url=http://h/v1/", "models.server.model=m"])
     assert cfg.models.server is not None
     assert (cfg.models.server.url, cfg.models.server.chat) == ("http://h/v1", True)
+
+
+def test_a_query_and_headers(server: Server, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_KEY", "canary-azure")
+    settings = {"api-key": "${AZURE_KEY}", "x-team": "clinic"}
+    model = make(url=f"{server.url}?api-version=2024-10-21", headers=settings)
+    assert ask(model, "a") == ["reply to a"]
+    path, headers, _ = server.requests[-1]
+    assert path == "/v1/chat/completions?api-version=2024-10-21"
+    assert (headers["api-key"], headers["x-team"]) == ("canary-azure", "clinic")
+    server.script = lambda number, body: answer_status(401, "no user has canary-azure")
+    with pytest.raises(ServerError) as refusal:
+        model.check()
+    assert "no user has [key]" in str(refusal.value)
+    monkeypatch.delenv("AZURE_KEY")
+    with pytest.raises(ModelError, match=r"headers\.api-key=AZURE_KEY: .* is not set"):
+        make(headers=settings)
+    for name, text in {"api-key": "canary", "x y": "a", "x-team": "a\nb"}.items():
+        with pytest.raises(ValueError, match="headers") as wrong:
+            ServerConfig(url="http://h/v1", model="m", headers={name: text})
+        assert "canary" not in wrong.value.errors()[0]["msg"]
+
+
+class TestLogitBias:
+    """Words of the records, made likelier where a server takes ``logit_bias``."""
+
+    NUMBERS: ClassVar = {" privacy": [7], " knee": [8], " hip": [9], " bill": [1, 2]}
+
+    def script(self, number: int, body: dict[str, Any]) -> Reply:
+        if "content" in body:  # one request suits vLLM and llama.cpp
+            assert body["prompt"] == body["content"]
+            return 200, {}, json.dumps({"tokens": self.NUMBERS[body["content"]]}).encode()
+        bias = body.get("logit_bias", {})
+        return chat("privacy privacy" if bias.get("7") == 100 else f"with {bias}")
+
+    def test_single_tokens_get_it(self, server: Server, make: Make) -> None:
+        server.script = self.script
+        model = make(logit_bias=True)
+        model.check()
+        ratios = {"knee": 1.25, "bill": -0.5, "hip": -1.75}
+        for _ in range(2):  # a word is looked up once
+            (text,) = model.complete(["p"], max_tokens=5, temperature=1.0, log_ratios=ratios)
+        assert text == "with {'8': 1.25, '9': -1.75}"
+        paths = [path for path, _, _ in server.requests]
+        assert paths.count("/tokenize") == 1 + 3
+
+    def test_what_a_record_says_is_not_sent(self, server: Server, make: Make) -> None:
+        assert make(logit_bias=True).tokens("My knee, my 2nd knee") == ["My", "knee", "my"]
+        assert server.requests == []
+
+    @pytest.mark.parametrize("lacks", ["tokenize", "logit_bias"])
+    def test_a_server_that_cannot(self, server: Server, make: Make, lacks: str) -> None:
+        def script(number: int, body: dict[str, Any]) -> Reply:
+            if lacks == "tokenize" and "content" in body:
+                return status(404)
+            return self.script(number, {**body, "logit_bias": {}})
+
+        server.script = script
+        with pytest.raises(ServerError, match=f"no /?{lacks}.*logit_bias=false"):
+            make(logit_bias=True).check()
 
 
 def refused(parameter: str | None, message: str = "no") -> Reply:
