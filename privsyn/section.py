@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date as Date
 from typing import Any, ClassVar, Final
 
@@ -82,18 +82,15 @@ def explain(
     """
     lines = []
     for problem in error.errors(include_url=False):
-        key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
+        # pydantic marks the key of a mapping so; it stands in front of the mark already.
+        location = [str(part) for part in problem["loc"] if part != "[key]"]
+        key = (prefix + ".".join(location)).rstrip(".")
         if problem["type"] == "extra_forbidden" and not _NAMES.fullmatch(key):
             # Not quoted: a pasted line may hold a password.
             lines.append("a name that is more than letters and digits is not a known setting.")
         elif problem["type"] == "extra_forbidden":
-            near = (
-                _elsewhere(model, problem["loc"], prefix)
-                or nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
-                or _endings(model, problem["loc"], further or {})
-            )
-            meant = f"Did you mean {near}?" if near else _there(model, problem["loc"], prefix)
-            lines.append(f"{key} is not a known setting. {meant}".rstrip())
+            meant = _meant(model, location, prefix, further or {})
+            lines.append(f"{key} is not a known setting. {meant}")
         elif problem["type"] == "missing":
             lines.append(f"{key} is missing.")
         elif problem["type"] == "value_error":
@@ -103,26 +100,57 @@ def explain(
         elif key.split(".")[0] == "services":  # no value: a URL may hold a password
             lines.append(f"{key}: {_requirement(model, problem)}.")
         else:
-            lines.append(
-                f"{key}={_value_text(problem['input'])}: {_requirement(model, problem)}."
-                + _quoting(problem)
-            )
+            lines.append(f"{key}={_value_text(problem['input'])}: {_requirement(model, problem)}.")
+            if problem["type"] == "string_type":
+                as_ = next((a for k, a in _READ_AS if isinstance(problem["input"], k)), "a list")
+                lines.append(f"YAML reads it as {as_}: put it in quotes, as you wrote it.")
     return " ".join(lines)
 
 
-def _there(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str:
-    """The known keys of the section of an unknown key."""
-    where = prefix + ".".join(str(part) for part in location[:-1])
-    known = _known_keys(model, location[:-1])
-    if not known:
-        return "See params.yaml."
-    more = ", ..." if len(known) > _KEYS else ""
-    there = f"{where.rstrip('.')} has" if where else "The sections are"
-    return f"{there} {', '.join(known[:_KEYS])}{more}: see params.yaml."
+def _meant(
+    model: type[BaseModel],
+    location: Sequence[str],
+    prefix: str,
+    further: Mapping[str, type[BaseModel]],
+) -> str:
+    """What an unknown key may be meant for, else the keys that its section has."""
+    *parents, name = location
+    # Within one top section only: epsilon of an account and of a release are different things.
+    home = prefix or "".join(f"{part}." for part in parents[:1])
+    paths = [
+        f"{at}{path}" for at, one in {prefix: model, **further}.items() for path in _paths(one)
+    ]
+    same = [path for path in paths if path.startswith(home) and path.rpartition(".")[2] == name]
+    *first, last = sorted(same, key=lambda path: path.count("."))[:_MOST] or [""]
+    keys = list(_section(model, parents).model_fields)
+    if near := f"{', '.join(first)} or {last}" if first else last or nearest(name, keys):
+        return f"Did you mean {near}?"
+    where = (prefix + ".".join(parents)).rstrip(".")
+    return f"{f'{where} has' if where else 'The sections are'} {', '.join(keys)}: see params.yaml."
 
 
-_KEYS = 30
-"""Most keys of a section that are listed."""
+_MOST = 4
+"""Most settings of one name that are listed."""
+
+
+def _paths(model: type[BaseModel]) -> Iterator[str]:
+    """Names (with dots) of all settings of a section, also nested ones."""
+    for name in model.model_fields:
+        yield name
+        if (inner := _section(model, [name])) is not model:
+            yield from (f"{name}.{path}" for path in _paths(inner))
+
+
+def _section(model: type[BaseModel], location: Sequence[Any]) -> type[BaseModel]:
+    """The section at a location; what names no section, such as a free name, leads no further."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        kind = None if field is None else field.annotation
+        kinds = (kind, *getattr(kind, "__args__", ()))
+        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
+    return model
+
+
 _NAMES = re.compile(r"[\w. -]*")
 
 
@@ -132,35 +160,26 @@ def _value_text(value: Any) -> str:
 
 
 _LONGEST_SHOWN = 100
-
-
-def _quoting(problem: Any) -> str:
-    """The next step if YAML read a word as another type than text."""
-    value = problem["input"]
-    if problem["type"] != "string_type":
-        return ""
-    if isinstance(value, bool):
-        words = "Yes, On or True" if value else "No, Off or False"
-        return f' YAML reads {words} as {str(value).lower()}: put it in quotes, such as "Yes".'
-    if value is None:
-        return " YAML reads null and ~ as nothing: in quotes they are text."
-    if isinstance(value, int | float | Date):  # not the value: 010 is 8 by now, and 1.10 is 1.1
-        return " YAML reads it as a number or a date: put it in quotes, as you wrote it."
-    if isinstance(value, Mapping) and len(value) == 1:
-        (name, inner), *_ = value.items()
-        if isinstance(name, str) and (inner is None or isinstance(inner, str)):
-            shown = name if inner is None else f"{name}: {inner}"
-            return f' YAML reads braces as a mapping: put it in quotes, "{{{shown}}}".'
-    return ""
+_READ_AS: tuple[tuple[Any, str], ...] = (
+    (bool, "true or false"),
+    (type(None), "nothing"),
+    ((int, float, Date), "a number or a date"),
+    (Mapping, "a mapping"),
+)
+"""What YAML makes of a word that is not in quotes."""
 
 
 def _requirement(model: type[BaseModel], problem: Any) -> str:
     """What a setting requires, in words of params.yaml."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in ("tuple_type", "list_type"):
-        return f"must be a list, such as {_as_list(problem['input'])}"
+        value = problem["input"]
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        plain = plain and 0 < len(str(value)) <= _LONGEST_SHOWN
+        return f"must be a list, such as [{value if plain else 'A, B'}]"
     if kind in ("model_type", "model_attributes_type"):
-        return f"must be a section with the keys {', '.join(_within(model, problem['loc']))}"
+        keys = _section(model, problem["loc"]).model_fields
+        return f"must be a section with the keys {', '.join(keys)}"
     if kind == "string_pattern_mismatch" and context["pattern"] in WORDS:
         return f"must be {WORDS[context['pattern']]}"
     if kind == "too_short":
@@ -168,7 +187,7 @@ def _requirement(model: type[BaseModel], problem: Any) -> str:
     for beginning, words in _KINDS.items():
         if kind.startswith(beginning):
             return f"must be {words}"
-    return _lower_first(problem["msg"]).replace("input should ", "must ", 1)
+    return str(problem["msg"]).replace("Input should ", "must ", 1)
 
 
 def option_problem(error: ValidationError) -> str:
@@ -187,26 +206,6 @@ _KINDS = {
     "date_": "a day, such as 2026-12-31",
 }
 """Prefix of pydantic's error type -> what is required instead."""
-
-
-def _as_list(value: Any) -> str:
-    """A value, written as the list that was meant."""
-    if isinstance(value, str) and 0 < len(value) <= _LONGEST_SHOWN:
-        return f"[{', '.join(part.strip() for part in value.split(',') if part.strip())}]"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"[{value}]"
-    return "[A, B]"
-
-
-def _within(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """Keys of the section at a location, also if its parent has free names."""
-    for part in location:
-        model = _section(model, str(part)) or model
-    return list(model.model_fields)
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
@@ -231,58 +230,3 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
 _SLIP, _ALIKE, _WORD = 0.75, 0.6, 3
 """Similarity of a typing error and of a contained name, and fewest letters of a contained name."""
-
-
-def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """Field names at a location in a nested model."""
-    for part in location:
-        inner = _section(model, str(part))
-        if inner is None:
-            return []
-        model = inner
-    return list(model.model_fields)
-
-
-def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The model of a field; None if it is not a section."""
-    field = model.model_fields.get(name)
-    kinds = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
-
-
-def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str | None:
-    """The only known key of the same section with the last part of an unknown key, or None."""
-    # Within one top section only: epsilon of an account and of a release are different things.
-    top = list(map(str, location[: 0 if prefix else 1]))
-    if len(location) == len(top):
-        return None
-    section = _section(model, top[0]) if top else model
-    ways = [] if section is None else _ways(section, str(location[-1]))
-    return prefix + ".".join([*top, *ways[0]]) if len(ways) == 1 else None
-
-
-def _endings(
-    model: type[BaseModel], location: Sequence[Any], further: Mapping[str, type[BaseModel]]
-) -> str | None:
-    """Settings of all sections that end in an unknown name without dots, in words."""
-    if len(location) != 1 or not further:
-        return None
-    name = str(location[0])
-    ways = [".".join(way) for way in _ways(model, name)]
-    for prefix, section in further.items():
-        ways += [prefix + ".".join(way) for way in _ways(section, name)]
-    *first, last = sorted(ways, key=lambda way: way.count("."))[:_MOST] or [""]
-    return f"{', '.join(first)} or {last}" if first else last or None
-
-
-_MOST = 4
-"""Most settings of one name that are listed."""
-
-
-def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:
-    """Paths of all fields with this name, in a model or below it."""
-    matches = [[name]] if name in model.model_fields else []
-    for field in model.model_fields if depth else ():
-        inner = _section(model, field)
-        matches += [[field, *way] for way in _ways(inner, name, depth - 1)] if inner else []
-    return matches

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import sys
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -23,81 +25,44 @@ BEGIN, LOOK = "From a file to a release, in this order", "Look at a release"
 EXPORT, MORE = "Share a release", "More from a release"
 BUDGET, INNER = "Budget, approvals and keys", "For schedulers and repair"
 
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "init": (
-        BEGIN,
-        "project:init",
-        "Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given.",
-    ),
-    "sample-data": (
-        BEGIN,
-        "project:sample_data",
-        "Write invented patient-portal messages, or scans of digits, to try privsyn on.",
-    ),
-    "models": (BEGIN, "project:models_app", "List, fetch and convert models."),
-    "check": (
-        BEGIN,
-        "run:check",
-        "Count the usable records of the private file. The output is internal; no budget is used.",
-    ),
-    "plan": (BEGIN, "run:plan", "Show what a release would cost. Reads no records."),
-    "run": (
-        BEGIN,
-        "run:run",
-        "Make one release: plan, draw, certify, validate, evaluate, publish.",
-    ),
-    "verify": (
-        LOOK,
-        "run:verify",
-        "Check a release against its certificate, the ledger and the signature.",
-    ),
-    "report": (LOOK, "run:report", "Write the public and the internal report of a release."),
-    "compare": (
-        LOOK,
-        "releases:compare",
-        "Compare releases of one dataset by cost and utility. The output is internal.",
-    ),
-    "export": (
-        EXPORT,
-        "releases:export",
-        "Write a release as a folder for other tools, with a dataset card and its certificate.",
-    ),
-    "record": (
-        EXPORT,
-        "run:record",
-        "Export metadata: OpenDP registry entry, Croissant, privacy checklist.",
-    ),
-    "restore": (
-        EXPORT,
-        "run:restore",
-        "Restore a release from `services.releases` if that is set, else from DVC.",
-    ),
-    "more": (
-        MORE,
-        "releases:more",
-        "Make further records from a release, at no cost. Their certificate names the release.",
-    ),
-    "distill": (
-        MORE,
-        "releases:distill",
-        "Train a small language model on the texts of a release, at no cost (methods.distill).",
-    ),
-    "ledger": (BUDGET, "ledger:ledger_app", "Show and check the budget ledger."),
-    "approve": (BUDGET, "ledger:approve", "Approve the cost or the publication of a release."),
-    "reject": (BUDGET, "ledger:reject", "Reject a pending release, or revoke its approval."),
-    "keys": (BUDGET, "project:keys_app", "Manage signing and vault keys."),
-    "stage": (INNER, "stage:stage_app", "Run one stage, as dvc.yaml and Airflow do."),
-    "lineage": (INNER, "ledger:lineage_app", "Manage the lineage in MLflow."),
-    "sweep": (INNER, "run:sweep", "Delete private temporary files of finished releases."),
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": (BEGIN, "project:init"),
+    "sample-data": (BEGIN, "project:sample_data"),
+    "models": (BEGIN, "project:models_app"),
+    "check": (BEGIN, "run:check"),
+    "plan": (BEGIN, "run:plan"),
+    "run": (BEGIN, "run:run"),
+    "verify": (LOOK, "run:verify"),
+    "report": (LOOK, "run:report"),
+    "compare": (LOOK, "releases:compare"),
+    "export": (EXPORT, "releases:export"),
+    "record": (EXPORT, "run:record"),
+    "restore": (EXPORT, "run:restore"),
+    "more": (MORE, "releases:more"),
+    "distill": (MORE, "releases:distill"),
+    "ledger": (BUDGET, "ledger:ledger_app"),
+    "approve": (BUDGET, "ledger:approve"),
+    "reject": (BUDGET, "ledger:reject"),
+    "keys": (BUDGET, "project:keys_app"),
+    "stage": (INNER, "stage:stage_app"),
+    "lineage": (INNER, "ledger:lineage_app"),
+    "sweep": (INNER, "run:sweep"),
 }
-"""Commands as `privsyn --help` groups and describes them, and where each lies below privsyn.cli."""
+"""Commands as `privsyn --help` groups them, and where each lies below privsyn.cli."""
+
+
+def summary(name: str) -> str:
+    """What a command says of itself, read from its source: importing all would take seconds."""
+    module, _, attribute = COMMANDS[name][1].partition(":")
+    source = Path(__file__).with_name(f"{module}.py").read_text("utf-8")
+    begins = rf'(?:def {attribute}\(.*?"""|{attribute} = typer\.Typer\(help=")'
+    return re.findall(rf'(?ms)^{begins}([^"\n]+)', source)[0]
 
 
 @cache
 def loaded(name: str) -> Any:
     """A command, imported now: help, completion and version import none."""
-    _, place, _ = COMMANDS[name]
-    module, _, attribute = place.partition(":")
+    module, _, attribute = COMMANDS[name][1].partition(":")
     command = getattr(import_module(f"privsyn.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
         return typer.main.get_group(command)
@@ -115,11 +80,10 @@ class CommandGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """What the help and the shell know of a command: importing all would take seconds."""
+        """What the help and the shell know of a command."""
         if name not in COMMANDS:
             return None
-        panel, _, help_text = COMMANDS[name]
-        return TyperCommand(name, help=help_text, rich_help_panel=panel)
+        return TyperCommand(name, help=summary(name), rich_help_panel=COMMANDS[name][0])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word."""
@@ -131,7 +95,7 @@ class CommandGroup(TyperGroup):
         from privsyn.section import nearest
 
         # A person who mistypes is not sent to a command for schedulers or repair.
-        near = nearest(name, [known for known, (panel, *_) in COMMANDS.items() if panel != INNER])
+        near = nearest(name, [known for known, (panel, _) in COMMANDS.items() if panel != INNER])
         ctx.fail(f"No such command {name!r}.{f' Did you mean {near}?' if near else ''}")
 
 

@@ -20,7 +20,7 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Table, Verbatim, facts, note, show
-from privsyn.errors import ConfigError, PrivsynError, at_home
+from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.models.loading import describe_role
@@ -83,6 +83,7 @@ def _write_new(target: Path, write: Callable[[Path], T]) -> T:
 
 
 def init(
+    ctx: typer.Context,
     folder: Annotated[
         Path, typer.Argument(help="Folder of the project; created if missing.")
     ] = Path(),
@@ -139,21 +140,10 @@ def init(
     """Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given."""
     if rows_are_units and unit is not None:
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
-    given: dict[str, Any] = {
-        "text": text,
-        "document": document,
-        "label": label,
-        "labels": labels,
-        "unit": unit,
-        "protects": protects,
-        "name": name,
-        "image_size": image_size,
-        "image_mode": image_mode,
-        "words": words,
-        "public_size": public_size,
-        "texts": texts,
+    asked = new_project.ProjectAnswers.__dataclass_fields__
+    options: dict[str, Any] = {
+        key: value for key, value in ctx.params.items() if key in asked and value is not None
     }
-    options = {key: value for key, value in given.items() if value is not None}
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
     if rows_are_units:
@@ -239,7 +229,7 @@ def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
 def _is_here() -> bool:
     try:
         return is_fetched(PACKAGED["smollm2"])
-    except ConfigError:  # no home directory
+    except RuntimeError:  # no home directory
         return False
 
 
@@ -341,8 +331,7 @@ def keys_new(
     file = path or configured
     if file is None:
         # Looked up only where no place was named: a container may have no home.
-        with at_home():
-            file = user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
+        file = user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
     # A place that the settings name was chosen by the operator, who may keep keys in a repository.
     anywhere = configured is not None and file.resolve() == configured.resolve()
     if vault:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.text import Text
 
 GAP = 2
-INDENT = 4
 NOTE = "note:"
 PAGE = 110
 """Columns of a notebook's output."""
@@ -76,51 +75,21 @@ def table(
 ) -> None:
     """Print columns side by side, each as wide as its widest cell.
 
-    On a terminal that is too narrow for them those that do not fit stand below the others, in the
-    header as in every row.
+    On a terminal that is too narrow for them each row is a list of names and values.
     """
     cells = [list(header), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if title:
         show(console, *(Text(line, "bold") for line in _lines(console, title, 0)))
     # In a pipe a table is as wide as it needs to be: programs read it line by line.
-    room = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
-    folds = _folds(widths, room)
+    if console.is_terminal and sum(widths) + GAP * (len(widths) - 1) > console.width:
+        for number, row in enumerate(cells[1:]):
+            show(console, *[""] * (number > 0))
+            facts(console, dict(zip(header, row, strict=True)), style="dim")
+        return
     for number, row in enumerate(cells):
-        for line in _fold_row(row, widths, folds, room):
-            show(console, Text(line, "dim" if number == 0 else ""))
-
-
-def _folds(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Columns by the line of a row that they stand on; one too wide for any has its own."""
-    folds: list[list[int]] = [[]]
-    used = 0
-    for column, width in enumerate(widths):
-        if folds[-1] and used + GAP + width > room:
-            folds.append([])
-            used = INDENT
-        # Only columns after the first of a line have a gap before them.
-        used += width + (GAP if folds[-1] else 0)
-        folds[-1].append(column)
-    return folds
-
-
-def _fold_row(
-    row: Sequence[str], widths: Sequence[int], folds: Sequence[Sequence[int]], room: int
-) -> Iterator[str]:
-    """The lines of a row. Further ones are set in, and left out where there is nothing to say."""
-    for number, columns in enumerate(folds):
-        before = " " * INDENT if number else ""
-        line = (" " * GAP).join(row[column].ljust(widths[column]) for column in columns).rstrip()
-        if len(before + line) <= room:
-            if line or not number:
-                yield before + line
-            continue
-        fits = max(NARROWEST, room - INDENT)
-        # Ids and paths in a cell must stay whole, so that they can be copied.
-        rest = textwrap.wrap(line, fits, break_long_words=False, break_on_hyphens=False)
-        yield before + rest[0]
-        yield from (" " * INDENT + further for further in rest[1:])
+        line = (" " * GAP).join(map(str.ljust, row, widths)).rstrip()
+        show(console, Text(line, "dim" if number == 0 else ""))
 
 
 def note(console: Console, words: str) -> None:

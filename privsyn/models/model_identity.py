@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError, at_home, is_installed
+from privsyn.errors import ModelError, is_installed
 from privsyn.files import MODEL_FILES, digest
 from privsyn.models import model_store
 from privsyn.models.images import image_folders
@@ -346,8 +346,7 @@ def locate(
             )
         check(reference.builtin, str(reference))
         return ModelLocation(name, reference.builtin)
-    with at_home():
-        folder = Path(name).expanduser()
+    folder = Path(name).expanduser()
     known = PACKAGED.get(name)
     if known is not None and known.setting == reference.setting:
         return ModelLocation(name, model_store.find(known))

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import platformdirs
 
-from privsyn.errors import ModelError, StorageError, at_home
+from privsyn.errors import ModelError, StorageError
 from privsyn.files import SOURCE_FILE, file_digest, file_digests, file_lock
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_files import check_folder, read_json, refuse_pointer
@@ -40,9 +40,8 @@ _WAIT_SECONDS = 1800.0
 def store() -> Path:
     """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
     path = os.environ.get(STORE)
-    with at_home():
-        cache = Path(path) if path else platformdirs.user_cache_path("privsyn") / "models"
-        return cache.expanduser()
+    cache = Path(path) if path else platformdirs.user_cache_path("privsyn") / "models"
+    return cache.expanduser()
 
 
 def find(model: PackagedModel) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError, at_home
+from privsyn.errors import ModelError
 from privsyn.models.images import image_folders
 from privsyn.models.model_files import TOKENIZERS
 
@@ -207,11 +207,10 @@ SMALL = ("*.json", "*.jinja", *TOKENIZERS)
 
 def hub_cache() -> Path:
     """The hub cache, by the rules of huggingface_hub, without importing it."""
-    with at_home():
-        if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-            return Path(direct).expanduser()
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-        return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
+    if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(direct).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
 
 
 def fetch(reference: ModelReference, place: ModelLocation, *, small: bool = False) -> Path:

@@ -118,7 +118,7 @@ class Block:
             what they are; ``words`` sentences, and ``points`` if they are a list; ``commands`` and
             ``missing`` sentences; ``checks`` title, passed, detail and name of each, and
             ``left_out``; ``samples`` text, label and id of each; ``counts`` names with counts, and
-            ``of``; ``histogram`` the arguments of histogram_chart for options; ``picture``
+            ``of``; ``histogram`` edges, counts and the median for options; ``picture``
             ``title``, ``png`` and ``wide``.
         items: What it lists.
         options: What else its macro takes.
@@ -219,16 +219,8 @@ class Document:
 
     def to_html(self) -> str:
         """The document as one HTML page: no script, nothing fetched, light, dark and printable."""
-        return str(
-            render(
-                "document.html",
-                document=self,
-                release_id=self.release.get("release_id", ""),
-                histogram_chart=histogram_chart,
-                label_chart=label_chart,
-                most_bars=MAX_BARS,
-            )
-        )
+        release_id = self.release.get("release_id", "")
+        return str(render("document.html", document=self, release_id=release_id))
 
 
 HERE = Path(__file__).parent
@@ -361,128 +353,3 @@ def _coded(words: str) -> Markup:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
-
-
-WIDTH = 340
-"""Of a phone's page, so that letters are there as large as they are written."""
-
-PLOT_TOP, PLOT_BOTTOM, LEFT = 36, 190, 40
-MAX_BARS = 20
-
-
-def histogram_chart(
-    edges: Sequence[int],
-    counts: Sequence[int],
-    longer: int,
-    median: float,
-    of: str,
-    things: str,
-) -> Markup:
-    """A histogram of one number per row, the median marked.
-
-    Args:
-        edges: One more than there are counts; a bin holds its lower edge.
-        counts: Things per bin; the last bin also holds everything beyond.
-        longer: Things beyond the last edge.
-        median: In the unit of the edges.
-        of: What the number is, such as ``words per text``.
-        things: What is counted.
-    """
-    step = _tick(max(1, *counts))
-    # Rounded up to a whole step, so that the highest grid line lies above every bar.
-    top = -(-max(1, *counts) // step) * step
-    scale = (PLOT_BOTTOM - PLOT_TOP) / top
-    slot = (WIDTH - LEFT) / len(counts)
-    bars = []
-    for i, count in enumerate(counts):
-        # The last bin also counts everything beyond the axis, so its span has no upper end.
-        last = i == len(counts) - 1 and longer
-        bars.append(
-            {
-                "span": f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1),
-                "count": count,
-                "x": LEFT + i * slot + 1,
-                "y": PLOT_BOTTOM - count * scale,
-                "width": slot - 2,
-                "height": count * scale,
-            }
-        )
-    # The median may lie beyond the axis; it is then marked at the axis' end.
-    bins = min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts))
-    return render(
-        "histogram.html",
-        of=of,
-        things=things,
-        median=f"{median:g}",
-        mark=LEFT + bins * slot,
-        lines=[(value, PLOT_BOTTOM - value * scale) for value in range(0, top + 1, step)],
-        bars=bars,
-        edges=[(LEFT + i * slot, text, anchor) for i, text, anchor in _edge_labels(edges, longer)],
-        left=LEFT,
-        width=WIDTH,
-        bottom=PLOT_BOTTOM,
-    )
-
-
-def label_chart(labels: Sequence[tuple[str, int]], of: str) -> Markup:
-    """Things per name as horizontal bars, in the given order; at most twenty."""
-    shown = list(labels[:MAX_BARS])
-    most = max((count for _, count in shown), default=0) or 1
-    # About 7 units a letter in the page's font: SVG text does not wrap, so room is kept for the
-    # longest.
-    name_width = min(150, 16 + 7 * max((len(_short(label)) for label, _ in shown), default=0))
-    count_width = 12 + 7 * len(f"{most:,}")
-    pitch = 36 if len(shown) <= 6 else 26 if len(shown) <= 10 else 21
-    height = len(shown) * pitch + 6
-    room = WIDTH - name_width - count_width
-    bars = [
-        {
-            "label": label,
-            "short": _short(label),
-            "count": count,
-            "middle": i * pitch + pitch / 2 + 3,
-            # A label with few records still gets a visible bar; one with none gets nothing.
-            "width": max(room * count / most, 1 if count else 0),
-        }
-        for i, (label, count) in enumerate(shown)
-    ]
-    return render(
-        "labels.html",
-        of=of,
-        bars=bars,
-        left=name_width,
-        width=WIDTH,
-        height=height,
-        pitch=pitch,
-    )
-
-
-def _edge_labels(edges: Sequence[int], longer: int) -> list[tuple[float, str, str]]:
-    """Position in bins, text and anchor of at most seven labels under the bars."""
-    bins = len(edges) - 1
-    every = -(-bins // 6)
-    last = bins - 1 if longer else bins
-    labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
-    # The last label is always written, so one that would overlap it is left out.
-    labels = [label for label in labels if last - label[0] >= every]
-    if longer:
-        return [*labels, (float(bins), f"{edges[-2]:,}+", "end")]
-    return [*labels, (float(bins), f"{edges[-1]:,}", "end")]
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 19 else label[:17] + "..."
-
-
-def _span(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _tick(top: int) -> int:
-    """A round step that gives at most five grid lines."""
-    power = 1
-    while True:
-        for step in (power, 2 * power, 5 * power):
-            if top <= 5 * step:
-                return step
-        power *= 10

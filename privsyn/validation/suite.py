@@ -93,11 +93,9 @@ def load_suite(
     shipped = modality.suite
     named = cfg.suite or shipped
     if named != shipped and named in {one.suite for one in MODALITIES.values()}:
-        raise ConfigError.of_setting(
-            "validation.suite",
-            named,
-            f"does not fit records that are {shipped}",
-            step="Leave validation.suite out.",
+        raise ConfigError(
+            f"validation.suite={named} does not fit records that are {shipped}.",
+            hint="Leave validation.suite out.",
         )
     files = files or PublicFiles()
     schema = None if cfg.json_schema is None else read_schema(cfg, files)
@@ -138,9 +136,7 @@ def load_suite(
                 )
         chosen.append(config)
     if not chosen:
-        raise ConfigError.of_setting(
-            "validation.suite", named, "checks nothing", step="Add expectations."
-        )
+        raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     # A user's suite cannot leave out how many rows there are and what a row is.
     structure = [
         {key: item[key] for key in FIELDS if key in item}

@@ -63,7 +63,7 @@ def test_the_shipped_params_are_valid(raw):
         ("performance.shards=0", "performance.shards=0"),
         ("dataset.labels=[010, B]", "as a number or a date: put it in quotes, as you wrote it."),
         ("dataset.unit=12:30", "as a number or a date: put it in quotes, as you wrote it."),
-        ("dataset.labels=[~, B]", "YAML reads null and ~ as nothing: in quotes they are text."),
+        ("dataset.labels=[~, B]", "YAML reads it as nothing: put it in quotes, as you wrote it."),
         ("dataset.labels=yes", "must be a list, such as [A, B]"),
         ("dataset.labels=Bug, Question", "must be a list, such as [Bug, Question]"),
         ("pipeline=private_evolution", "must be a list, such as [private_evolution]"),

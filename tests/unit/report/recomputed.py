@@ -229,6 +229,6 @@ def forms_of(leaf: Any) -> list[str]:
 def on_page(folder: Path) -> set[str]:
     """Numbers in the words of the page, beside charts, samples and digests."""
     page = (folder / "report.html").read_text()
-    for part in ("style", "svg", "blockquote", "code", "figcaption", "sup"):
+    for part in ("style", "figure", "code", "sup"):
         page = re.sub(rf"(?s)<{part}[ >].*?</{part}>", " ", page)
     return set(NUMBER.findall(re.sub(r"<[^>]*>", " ", page)))
