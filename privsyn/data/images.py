@@ -34,7 +34,6 @@ FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000"
 """What Pillow may decode. Many cameras write MPO into a .jpg."""
 MOST_PIXELS = 1 << 26
 MOST_BYTES = 1 << 28
-_ORIENTATION = 0x0112
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _SHEET_CELL = (96, 128)
 """Smallest and largest side of a picture on a sheet, in pixels; others are resized."""
@@ -252,22 +251,12 @@ def _cell(height: int, width: int) -> tuple[int, int]:
 
 def _upright(image: Image) -> Image:
     """The image turned by its EXIF orientation; an unreadable orientation is ignored."""
-    from PIL.Image import Transpose
+    from PIL import ImageOps
 
-    turns = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
     try:
-        turn = turns.get(image.getexif().get(_ORIENTATION, 1))
+        return ImageOps.exif_transpose(image)
     except Exception:  # EXIF in the wild is often damaged where the image is not
-        turn = None
-    return image if turn is None else image.transpose(turn)
+        return image
 
 
 def _flat(image: Image, mode: Mode) -> Image:

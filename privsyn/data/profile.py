@@ -142,13 +142,17 @@ def _pick_evenly(rows: Sequence[R], most: int) -> list[R]:
     return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]
 
 
-def _fields_of(line: bytes) -> Mapping[str, Any] | None:
-    """The object of a line; None where it is none: no JSON, not UTF-8, or nested too deeply."""
+def _parse(text: str | bytes) -> tuple[Any, ...]:
+    """The JSON value of a text; none where it is no JSON, not UTF-8, or nested too deeply."""
     try:
-        value = json.loads(line)
+        return (json.loads(text),)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return ()
+
+
+def _fields_of(line: str | bytes) -> Mapping[str, Any] | None:
+    """The object of a line; None where it is none."""
+    return next((value for value in _parse(line) if isinstance(value, dict)), None)
 
 
 def _row(value: Mapping[str, Any] | None) -> Row:
@@ -162,7 +166,7 @@ def _row(value: Mapping[str, Any] | None) -> Row:
         and isinstance(fields["id"], str)
         and isinstance(fields["text"], str)
         and isinstance(fields["label"], str | None),
-        text_is_json=text is not None and _is_json(text),
+        text_is_json=text is not None and bool(_parse(text)),
     )
 
 
@@ -171,14 +175,6 @@ def _string(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def histogram(lengths: Sequence[int]) -> Histogram:
@@ -257,15 +253,7 @@ class Fields:
 
 def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
     """The JSON objects among texts."""
-    result: list[Mapping[str, Any]] = []
-    for text in texts:
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):  # not JSON, nested too deeply, or too many digits
-            continue
-        if isinstance(value, dict):
-            result.append(value)
-    return result
+    return [value for value in map(_fields_of, texts) if value is not None]
 
 
 def fields(records: Sequence[Mapping[str, Any]]) -> Fields:

@@ -72,7 +72,7 @@ def downstream_images(
     if not train or not test:
         return []
     labels, truth = [label for _, label in train], [label for _, label in test]
-    return score(labels, truth, lambda: _predict(train, [one for one, _ in test]))
+    return score(labels, truth, lambda: _fit(train)([one for one, _ in test]))
 
 
 def downstream_beside(
@@ -119,15 +119,8 @@ def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], 
     names = {label for _, label in train}
     if len(names) < 2:
         return lambda pixels: next(iter(names), "")
-    model = _fit(train)
-
-    def answer(pixels: Pixels) -> str:
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(limits=1):
-            return str(model.predict(_vectors([pixels]))[0])
-
-    return answer
+    predict = _fit(train)
+    return lambda pixels: predict([pixels])[0]
 
 
 def compare_images(
@@ -300,23 +293,21 @@ def _distances(rows: Features, columns: Features) -> Any:
         yield cdist(rows[start : start + _ROWS_PER_PASS], columns, "sqeuclidean")
 
 
-def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> list[str]:
-    from threadpoolctl import threadpool_limits
-
-    model = _fit(train)
-    with threadpool_limits(limits=1):
-        return [str(label) for label in model.predict(_vectors(images))]
-
-
-def _fit(train: Sequence[tuple[Pixels, str]]) -> Any:
+def _fit(train: Sequence[tuple[Pixels, str]]) -> Callable[[Sequence[Pixels]], list[str]]:
     from sklearn.svm import SVC
     from threadpoolctl import threadpool_limits
 
     chosen = evenly_spaced(train, _MOST_TRAINED)
     # The time grows with the square of the rows, hence at most _MOST_TRAINED of them.
     model = SVC(C=5.0, gamma="scale")
+
+    def predict(images: Sequence[Pixels]) -> list[str]:
+        with threadpool_limits(limits=1):
+            return [str(label) for label in model.predict(_vectors(images))]
+
     with threadpool_limits(limits=1):
-        return model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])
+        model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])
+    return predict
 
 
 def _vectors(images: Sequence[Pixels]) -> NDArray[np.float32]:

@@ -16,7 +16,6 @@ from privsyn.evaluation.metrics import GRADES
 from privsyn.report.document import (
     STAYS,
     Answer,
-    Bar,
     Block,
     Document,
     Grade,
@@ -253,16 +252,15 @@ def _bars(scores: Scores, ruler: Ruler, *, free: bool) -> Block:
     """The release and its rivals by a ruler: those that are free, or real records."""
     rivals = [one for one in scores.rivals(ruler.name) if one.free == free or one.name == "chance"]
     name = ruler.name
-    bars = [Bar("this release", *_ends(scores[name, RELEASE]), ours=True)]
-    bars += [Bar(scores.words_for(name, one), *_ends(scores[name, one.name])) for one in rivals]
+    bars = [_bar("this release", scores[name, RELEASE], ours=True)]
+    bars += [_bar(scores.words_for(name, one), scores[name, one.name]) for one in rivals]
     return Block("bars", *bars, of=f"{ruler.number.capitalize()} on real records, by {ruler.words}")
 
 
-def _ends(interval: Interval) -> tuple[float, float | None, float | None]:
-    """A number, and the ends of its interval if it has one."""
-    if interval.low == interval.value == interval.high:
-        return interval.value, None, None
-    return interval.value, interval.low, interval.high
+def _bar(name: str, interval: Interval, *, ours: bool = False) -> Number:
+    """A number, with the ends of its interval if it has one."""
+    ends = (interval.low, interval.high) if interval.low != interval.high else (None, None)
+    return Number(name, interval.value, "", *ends, ours=ours)
 
 
 def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> ReportSection:
@@ -277,7 +275,7 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
     block = Block("numbers", *recalls)
     if len(recalls) <= _DRAWN:
         of = "Share of each label's real records that are found, by a simple classifier"
-        block = Block("bars", *(Bar(one.name, one.value, ours=True) for one in recalls), of=of)
+        block = Block("bars", *(replace(one, note="", ours=True) for one in recalls), of=of)
     return graded_section(
         "useful",
         "How useful is it?",
@@ -528,8 +526,8 @@ def student_section(
 def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
     value = student.values
     bars = [
-        Bar(
-            called, value[name], value.get(f"{name}_low"), value.get(f"{name}_high"),
+        Number(
+            called, value[name], "", value.get(f"{name}_low"), value.get(f"{name}_high"),
             ours=name == _STUDENT,
         )
         for name, called in _STUDENT_BARS.items()

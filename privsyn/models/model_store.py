@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import platformdirs
 
-from privsyn.errors import ModelError, StorageError
+from privsyn.errors import NO_HOME, SET_HOME, ModelError, StorageError
 from privsyn.files import SOURCE_FILE, file_digest, file_digests, file_lock
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_files import check_folder, read_json, refuse_pointer
@@ -40,8 +40,11 @@ _WAIT_SECONDS = 1800.0
 def store() -> Path:
     """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
     path = os.environ.get(STORE)
-    cache = Path(path) if path else platformdirs.user_cache_path("privsyn") / "models"
-    return cache.expanduser()
+    try:
+        cache = Path(path) if path else platformdirs.user_cache_path("privsyn") / "models"
+        return cache.expanduser()
+    except RuntimeError:
+        raise ModelError(NO_HOME, hint=SET_HOME) from None
 
 
 def find(model: PackagedModel) -> Path:

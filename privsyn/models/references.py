@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import tomllib
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from privsyn.errors import ModelError
 from privsyn.models.images import image_folders
@@ -226,33 +223,14 @@ def fetch(reference: ModelReference, place: ModelLocation, *, small: bool = Fals
     """
     if place.folder is not None:
         return place.folder
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
 
     patterns = [*SMALL] if small else None
-    why = "no network"
-    if constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
-        try:
-            return Path(
-                snapshot_download(place.source, revision=place.commit, allow_patterns=patterns)
-            )
-        except Exception as error:  # the hub's client raises its own and its transport's errors
-            why = type(error).__name__
-    raise ModelError(
-        f"{reference} is not in the local hub cache and cannot be fetched from the hub ({why}).",
-        hint=reference.offline,
-    )
-
-
-def _answers(endpoint: str) -> bool:
-    """Whether the hub takes connections."""
-    # The hub's own client would retry for half a minute and print each attempt. Behind a proxy only
-    # that client can tell.
-    if urllib.request.getproxies():
-        return True
-    url = urlsplit(endpoint)
-    port = url.port or (80 if url.scheme == "http" else 443)
     try:
-        socket.create_connection((url.hostname or endpoint, port), timeout=5).close()
-    except OSError:
-        return False
-    return True
+        return Path(snapshot_download(place.source, revision=place.commit, allow_patterns=patterns))
+    except Exception as error:  # the hub's client raises its own and its transport's errors
+        raise ModelError(
+            f"{reference} is not in the local hub cache and cannot be fetched from the hub "
+            f"({type(error).__name__}).",
+            hint=reference.offline,
+        ) from None

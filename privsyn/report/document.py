@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import cache
@@ -50,7 +49,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a table.
+    """A number of a table, or a bar beside others of its kind, 0 to 1.
 
     Attributes:
         name: What it is called.
@@ -58,29 +57,12 @@ class Number:
         note: What it is, with its unit.
         low: Lower end of its 95% interval; None where it has none.
         high: Upper end.
+        ours: Of a bar: whether it is the release's own and not a baseline.
     """
 
     name: str
     value: float
     note: str = ""
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One number beside others of its kind, 0 to 1.
-
-    Attributes:
-        name: What it is of.
-        value: The number.
-        low: Lower end of its 95% interval; None where it has none.
-        high: Upper end.
-        ours: Whether it is the release's own and not a baseline.
-    """
-
-    name: str
-    value: float
     low: float | None = None
     high: float | None = None
     ours: bool = False
@@ -114,12 +96,12 @@ class Block:
 
     Attributes:
         kind: ``answers`` lists Answers; ``facts`` Facts; ``numbers`` (a table) and
-            ``figures`` (large, rounded up as a cost must be) Numbers; ``bars`` Bars, and ``of``,
-            what they are; ``words`` sentences, and ``points`` if they are a list; ``commands`` and
-            ``missing`` sentences; ``checks`` title, passed, detail and name of each, and
-            ``left_out``; ``samples`` text, label and id of each; ``counts`` names with counts, and
-            ``of``; ``histogram`` edges, counts and the median for options; ``picture``
-            ``title``, ``png`` and ``wide``.
+            ``figures`` (large, rounded up as a cost must be) Numbers; ``bars`` too, with ``of``
+            for what they are; ``words`` sentences, and ``points`` if they are a list;
+            ``commands`` and ``missing`` sentences; ``checks`` title, passed, detail and name of
+            each, and ``left_out``; ``samples`` text, label and id of each; ``counts`` names with
+            counts, and ``of``; ``histogram`` edges, counts and the median for options;
+            ``picture`` ``title``, ``png`` and ``wide``.
         items: What it lists.
         options: What else its macro takes.
     """
@@ -272,7 +254,7 @@ def _environment() -> Environment:
     )
     environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
     environment.filters |= {
-        "form": format, "base64": _base64, "parts": parts,
+        "form": format, "base64": _base64, "written": print_number,
         "formatted": _formatted, "coded": _coded,
     }  # fmt: skip
     return environment
@@ -292,43 +274,19 @@ def _visible(value: object) -> object:
     )
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A number to print: digits, times a power of ten.
-
-    Attributes:
-        digits: May be empty beside a power.
-        power: None where the digits are the number.
-    """
-
-    digits: str
-    power: int | None = None
-
-
-def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
-    """So many digits; powers of ten where the number is very small or large.
-
-    A number of a thousand or more is written whole.
+def print_number(value: float, up: bool = False, digits: int = 4) -> str:
+    """So many digits; of a number of a thousand or more all before the point.
 
     Args:
         value: The number.
         up: Rounded up: what a release costs is never told below the truth.
         digits: Significant ones at most.
     """
-    if not up and abs(value) < 1e-12:
-        value = 0.0  # what floats leave of a difference of equal numbers
-    if not math.isfinite(value):
-        return Parts(f"{value}")
-    if float(value).is_integer() and abs(value) < 1e7:
-        return Parts(f"{int(value):,}")
-    # Not for costs: this format rounds to the nearest, which may be down.
-    if 1000 <= abs(value) < 1e7 and not up:
-        return Parts(f"{value:,.0f}")
-    written = format_epsilon(value, digits=digits) if up else f"{value:.{digits}g}"
-    mantissa, e, exponent = written.partition("e")
-    if not e:
-        return Parts(written)
-    return Parts("" if mantissa == "1" else mantissa, int(exponent))
+    if up:
+        return format_epsilon(value, digits=digits)
+    value = 0.0 if abs(value) < 1e-12 else value  # what floats leave of a difference of equals
+    whole = 1000 <= abs(value) < 1e7 or float(value).is_integer()
+    return f"{value:,.0f}" if whole and abs(value) < 1e7 else f"{value:.{digits}g}"
 
 
 def _formatted(value: object) -> object:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from privsyn.release.settings import stated_in
 from privsyn.report.document import (
     LEAVES,
     Answer,
-    Bar,
     Block,
     Document,
     Fact,
@@ -88,7 +86,7 @@ def outward(folder: Path) -> Document:
             kicker="Public report on synthetic data",
             title=f"{release['dataset']} {release['version']}".strip(),
             subtitle=f"{records.content_text()} by {release['method']} "
-            f"(budget set aside on {_date(str(release['reserved']))})",
+            f"(budget set aside on {release['reserved']})",
             release=release,
             sections=tuple(sections),
             footer=(
@@ -342,14 +340,6 @@ def _upper(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _date(day: str) -> str:
-    """An ISO date for people; anything else as it is."""
-    try:
-        return f"{date.fromisoformat(day):%d %b %Y}"
-    except ValueError:
-        return day
-
-
 MOST_CHARS = 2000
 """Of a setting, such as a prompt."""
 
@@ -414,7 +404,7 @@ def _paid_accuracy(facts: ReleaseFacts) -> list[ReportSection]:
         value = float(accuracy["value"])
         bars = [
             # Two intervals of one value: the wider one adds the sampling of people to the noise.
-            Bar(name, value, float(accuracy[low]), float(accuracy[high]), ours=True)
+            Number(name, value, "", float(accuracy[low]), float(accuracy[high]), ours=True)
             for name, low, high in (
                 ("people like those tested", "low", "high"),
                 ("those tested themselves", "noise_low", "noise_high"),

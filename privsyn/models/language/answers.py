@@ -29,14 +29,6 @@ _BARE_CHANNEL = re.compile(r"(?:assistant)?analysis(?=[A-Z])")
 _BARE_FINAL = re.compile(r"assistant\s?final(?=\S|\s)")
 # Gemma 4: <|channel>thought\n...<channel|>
 _PIPED_CHANNEL = re.compile(r"<\|channel>.*?(?:<channel\|>|\Z)", re.DOTALL)
-# Granite 3.2
-_ANNOUNCED = re.compile(r"(?i)\s*here(?:'s| is) my (?:thought process|thinking|reasoning)\b\s*:")
-_RESPONSE = re.compile(r"(?i)here(?:'s| is) my (?:response|answer|text)\b\s*:")
-# "Thought: they want a note.\nFinal Answer: My bill is late."
-# "(Thinking: they want a note.)", "*thinks about it*"
-_ASIDE = re.compile(
-    r"(?i)\s*[(\[*]{1,2}(?:thinking|thinks?|thought|reasoning)\b[^)\]*]{0,2000}[)\]*]{1,2}\s*\n\s*"
-)
 _STEPS = re.compile(r"(?i)[\s*#(\[]*(?:thoughts?|thinking|reasoning|analysis|plan)\b[*\s]*:")
 _ANSWER = re.compile(
     r"(?im)^[\s*#]*(?:final (?:answer|text|message|response)|answer|response|output)\b[*\s]*:\s*"
@@ -62,8 +54,6 @@ _WRAPPED = re.compile(
     r"(?is)\s*<(answer|response|output|final|text|solution|message|reply|result)>\s*(.*)"
 )
 _FENCED = re.compile(r"(?s)\s*```\w*\n(.*?)(?:\n\s*```.*)?\Z")
-_PIECES = re.compile("[\u0120\u2581]")
-"""Characters that tokenizers write for a space, if a server returns raw pieces."""
 
 # "Here is the message you asked for:", which a chat model says before the text itself.
 _INTRODUCED = re.compile(
@@ -110,8 +100,6 @@ _NUMBERED = (
 )
 _BULLET = re.compile(r"\s{0,4}[-*\u2022]\s+(?=\S)")
 """First and second entry of a list of texts."""
-_EITHER = re.compile(r"\n\s*[*_]{0,2}(?:OR|Or|ODER|Oder|OU|Ou)[*_]{0,2}:?[*_]{0,2}\s*\n")
-"""A line between two texts to choose from."""
 _LABEL = re.compile(
     rf"(?i){_MARKS}(?:(?:the|my|your|here is|new|final|short|possible|generated|synthetic|rephrased"
     rf"|rewritten|reworded|paraphrased|revised|original)\s+){{0,3}}"
@@ -180,8 +168,6 @@ def plain_marks(text: str) -> str:
             if plain == text:
                 break
             text = plain
-    if " " not in text and len(_PIECES.findall(text)) > 1:
-        text = _PIECES.sub(" ", text).replace("\u010a", "\n")
     text = _ESCAPES.sub("", text)
     text = _BREAKS.sub("\n", text)
     return _CONTROLS.sub("", text).replace("\xa0", " ")
@@ -203,10 +189,6 @@ def without_thoughts(text: str) -> str:
         final = _BARE_FINAL.search(text)
         text = text[final.end() :] if final else ""
     text = _PIPED_CHANNEL.sub("", text)
-    if announced := _ANNOUNCED.match(text):
-        response = _RESPONSE.search(text, announced.end())
-        text = text[response.end() :].lstrip() if response else ""
-    text = _ASIDE.sub("", text, count=1) if _ASIDE.match(text) else text
     if (steps := _STEPS.match(text)) and (answer := _ANSWER.search(text, steps.end())):
         text = text[answer.end() :]
     parts, start, depth = [], 0, 0
@@ -263,8 +245,6 @@ def _is_list(text: str) -> bool:
         match = first.match(text)
         if match and second.search(text, match.end()):
             return True
-    if _EITHER.search(text):
-        return True
     lines = [line for line in text.splitlines() if line.strip()]
     return len(lines) > 1 and all(map(_BULLET.match, lines))
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from privsyn import cli
-from privsyn.cli.commands import COMMANDS as SUMMARIES
+from privsyn.cli.commands import COMMANDS as NAMES
 from privsyn.cli.commands import loaded
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
@@ -230,9 +230,7 @@ def test_every_command_prints_and_names_releases_in_one_way():
     """What the tests above check of some commands holds of those to come: one door each."""
     for file in Path(cli.__file__).parent.glob("*.py"):
         assert "out.print(" not in file.read_text(), file  # tables.show cuts nothing
-    for name, (_, _, summary) in SUMMARIES.items():
-        assert loaded(name).help.split("\n\n")[0].replace("\n", " ") == summary
-    found = list(map(loaded, SUMMARIES))
+    found = list(map(loaded, NAMES))
     for command in found:
         found += getattr(command, "commands", {}).values()  # of a group
         for parameter in command.params:

@@ -510,8 +510,6 @@ THOUGHTS = {
     "gpt-oss": f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final"
     f"<|message|>{TEXT}<|return|>",
     "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}assistantfinal{TEXT}",
-    "Granite": f"Here is my thought process:\n{THOUGHT}\n\nHere is my response:\n{TEXT}",
-    "an aside": f"(Thinking: the user wants a note.)\n\n{TEXT}",
     "steps": f"Thought: they want a note, and I write it.\nFinal Answer: {TEXT}",
     "an answer in tags": f"<think>{THOUGHT}</think>\n<answer>\n{TEXT}\n</answer>",
 }
@@ -631,8 +629,6 @@ def test_content_in_parts(server: Server, make: Make) -> None:
         (f"{TEXT} [/INST] more", TEXT),
         (f"```text\n{TEXT}\n```", TEXT),
         (f"<message>\n{TEXT}\n</message>\nNote: short.", TEXT),
-        (TEXT.replace(" ", "\u0120"), TEXT),
-        ("\u2581" + TEXT.replace(" ", "\u2581"), f" {TEXT}"),
         (f"{TEXT}<end_of_turn>\n<start_of_turn>user\nx", TEXT),
         (f"{TEXT}<\uff5cend\u2581of\u2581sentence\uff5c>", TEXT),
         (f"<|start_header_id|>assistant<|end_header_id|>\n\n{TEXT}<|eot_id|>", TEXT),

@@ -64,7 +64,6 @@ SEVERAL = [
     f"Option 1: {VISIT}\n\nOption 2: Please come.",
     f"1) {VISIT} 2) Please come.",
     f"**Option 1 (formal):** {VISIT}\n**Option 2 (casual):** Please come.",
-    f"{VISIT}\n\n**OR**\n\nPlease come at two.",
     "以下是两个版本\uff1a\n1. 我的账单晚了。\n2. 我的膝盖疼。",
     f"Voici deux versions :\n{VISIT}",
     f'{{"options": ["{VISIT}", "Please come at two and bring your card."]}}',

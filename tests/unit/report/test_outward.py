@@ -76,7 +76,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
     for expected in (
         "Public report on synthetic data",
         "portal 2026-11",
-        "40 synthetic texts by InvisibleInk (budget set aside on 20 Nov 2026)",
+        "40 synthetic texts by InvisibleInk (budget set aside on 2026-11-20)",
         "What is it? 40 synthetic texts by InvisibleInk, in place of the private dataset portal",
         "Who answers for it? Not stated: who publishes it, whom to ask, its license, what it is",
         "How private is it? Epsilon 10 at delta 1e-05: weak protection",
