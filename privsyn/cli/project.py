@@ -140,9 +140,9 @@ def init(
     """Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given."""
     if rows_are_units and unit is not None:
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
-    asked = new_project.ProjectAnswers.__dataclass_fields__
+    questions = new_project.ProjectAnswers.__dataclass_fields__
     options: dict[str, Any] = {
-        key: value for key, value in ctx.params.items() if key in asked and value is not None
+        key: value for key, value in ctx.params.items() if key in questions and value is not None
     }
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
