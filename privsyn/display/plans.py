@@ -171,9 +171,9 @@ def _accuracy_bought(plan: Plan) -> str:
         return ""
     scale, whom = mechanism.scale, several(plan.unit, plan.dataset.unit)
     return (
-        f"epsilon {format_epsilon(mechanism.event.epsilon)} of that buys the accuracy "
-        f"on held-out {whom}, with noise of scale {scale:.4g} {whom} on how many are answered "
-        f"right and wrong; the generator is made for epsilon {format_epsilon(plan.target.epsilon)}"
+        f"an accuracy on held-out {whom} is part of that: epsilon "
+        f"{format_epsilon(mechanism.event.epsilon)} by itself, with noise of scale {scale:.4g} "
+        f"{whom} on how many are answered right and wrong"
     )
 
 

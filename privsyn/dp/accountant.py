@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections.abc import Iterator
 from functools import lru_cache, partial
 
 import numpy as np
@@ -115,8 +116,8 @@ def epsilon_at(event: Event, delta: float) -> float:
     if math.isinf(by_places) or by_places > 0.9 * composed_epsilon(event, delta, QUICK_CELLS):
         composed = composed_epsilon(event, delta)
         bounds.append(composed)
-        if by_zcdp * (1 - 1e-9) <= composed < math.inf:
-            # More draws than a grid holds: by the mu of pieces of them [B16].
+        if by_zcdp * (1 - 1e-9) <= composed:
+            # More draws than a grid holds, or noise before them: by the mu of pieces [B16].
             mu_squared = gaussian_mu_squared(event)
             bounds.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
     # Each bound is valid by itself and depends on public parameters alone, so the least is valid.
@@ -142,12 +143,14 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
 
 
 def roughly(event: Event, delta: float) -> float:
-    """Epsilon on coarse grids: fast, at most 2% above the fine grid, never below the truth.
+    """Epsilon on coarse grids: fast, and never below the truth.
 
-    It covers pure and bounded-range steps, Gaussian noise, and random allocations of them.
+    It is at most 2% above the fine grid for pure and bounded-range steps, Gaussian noise, and
+    random allocations of them. Other events get their Renyi curve.
     """
     composed = composed_epsilon(event, delta, cells=QUICK_CELLS)
-    return min(composed, allocation_epsilon(event, delta, QUICK_POINTS, QUICK_CELLS))
+    rough = min(composed, allocation_epsilon(event, delta, QUICK_POINTS, QUICK_CELLS))
+    return rough if math.isfinite(rough) else renyi_epsilon(event, delta)
 
 
 @lru_cache(maxsize=256)
@@ -191,31 +194,34 @@ def allocation_epsilon(
         cells: As in ``composed_epsilon``.
     """
     check_delta(delta)
-    mu, places, beside, pure = _allocation(event, cells)
-    if not delta or not math.isfinite(mu):
-        return math.inf
-    bounds = [math.inf]
-    if math.isfinite(beside):
-        bounds.append(random_allocation.epsilon(mu, places, delta, beside, points))
-    if math.isfinite(pure):  # pure losses add to any epsilon at the same delta
-        alone = random_allocation.epsilon(mu, places, delta, points=points)
-        bounds.append((alone + pure) * (1 + conversions.ROUNDING))
-    return min(bounds)
+    bounds = (
+        random_allocation.epsilon(mu, places, delta, squared, points, loss)
+        for mu, places, squared, loss in _allocations(event, cells)
+        if delta
+    )
+    return min(bounds, default=math.inf)
 
 
-def _allocation(event: Event, cells: int = bounded_range.CELLS) -> tuple[float, int, float, float]:
+def _allocations(
+    event: Event, cells: int = bounded_range.CELLS
+) -> Iterator[tuple[float, int, float, float]]:
     """Mu of one place, number of places; squared mu and pure loss of the sequence's other events.
 
-    Infinite where there is none.
+    Pure steps may count as either. Nothing where there is no allocation, or no mu.
     """
     drawn, others = split_allocation(event)
     # One place hides nothing: the plain price of its event is exact.
     if drawn is None or drawn.places == 1:
-        return math.inf, 1, math.inf, math.inf
+        return
     mu = math.sqrt(gaussian_mu_squared(drawn.event, cells))
-    beside = math.fsum(gaussian_mu_squared(other, cells) for other in others)
-    pure = math.fsum(fold(other, pure_of_leaf) for other in others)
-    return mu, drawn.places, beside, pure if others else math.inf
+    alike = [all(isinstance(leaf, Pure) for leaf in leaves(other)) for other in others]
+    for apart in {False, any(alike)}:
+        loss, squared = 0.0, 0.0
+        for other, pure in zip(others, alike, strict=True):
+            loss += fold(other, pure_of_leaf) if pure and apart else 0.0
+            squared += 0.0 if pure and apart else gaussian_mu_squared(other, cells)
+        if math.isfinite(mu + squared):
+            yield mu, drawn.places, squared, loss
 
 
 @lru_cache(maxsize=64)
@@ -253,11 +259,9 @@ def profile(event: Event) -> list[tuple[float, float]]:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy
 
         points += sampled_gaussian_profile(parts, losses)
-    mu, places, beside, pure = _allocation(event)
-    for squared, shift in ((beside, 0.0), (0.0, pure)):
-        if math.isfinite(mu + squared + shift):
-            amplified = random_allocation.deltas(mu, places, grid, squared)
-            points += zip((grid + shift).tolist(), amplified.tolist(), strict=True)
+    for mu, places, squared, loss in _allocations(event):
+        amplified = random_allocation.deltas(mu, places, grid, squared, loss)
+        points += zip(grid.tolist(), amplified.tolist(), strict=True)
     if not points:  # only the Renyi curve is left
         points = [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]

@@ -100,21 +100,24 @@ def calibrate(
     at_bold = excess(bold)
     if at_bold <= 0:
         return parameter(bold)
-    width = math.inf
+    aim = tolerance / 2  # slightly at the safe side
+    below, above, moved = at_safe + aim, at_bold + aim, 0
     while abs(bold - safe) > tolerance and at_safe < -tolerance:
-        # A secant in logarithms, aimed slightly at the safe side; bisection where it gains little.
+        # A secant in logarithms; an end that stays counts half (Dowell, Jarratt 1971, "A modified
+        # regula falsi method"), or the other would creep up to the root.
         middle = (safe + bold) / 2
-        if max(at_bold, -at_safe) < FAR and abs(bold - safe) < width / 2:
-            middle = safe + (bold - safe) * (at_safe + tolerance / 2) / (at_safe - at_bold)
+        if max(at_bold, -at_safe) < FAR:
+            middle = safe + (bold - safe) * below / (below - above)
             middle = min(max(middle, min(safe, bold)), max(safe, bold))
-        width = abs(bold - safe)
         if middle in (safe, bold):
             break
         at_middle = excess(middle)
         if at_middle <= 0:
-            safe, at_safe = middle, at_middle
+            safe, at_safe, below = middle, at_middle, at_middle + aim
+            above, moved = (above / 2 if moved > 0 else above), 1
         else:
-            bold, at_bold = middle, at_middle
+            bold, at_bold, above = middle, at_middle, at_middle + aim
+            below, moved = (below / 2 if moved < 0 else below), -1
     return parameter(safe)
 
 
@@ -124,7 +127,7 @@ def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: in
     Guarantee: ``epsilon_at(make(range), target.delta) <= target.epsilon``.
 
     Args:
-        make: Gives the event of a range.
+        make: Gives the event of a range, with all that stands beside the draws.
         target: What the event may cost.
         count: Number of these draws; the search starts at what zCDP allows for them.
 
@@ -132,47 +135,54 @@ def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: in
         ValueError: delta is 0, or no range is within the target.
     """
     by_rho = math.sqrt(8 * calibrate_rho(target) / count)  # what zCDP would allow
-    return calibrate_composed(make, target, by_rho * (1 - 1e-6), _RANGE_TOLERANCE)
+    return calibrate_composed(make, target, by_rho, _TOLERANCE)
 
 
 def calibrate_composed(
-    make: Callable[[float], Event], target: Guarantee, by_zcdp: float, tolerance: float
+    make: Callable[[float], Event], target: Guarantee, start: float, tolerance: float
 ) -> float:
     """The largest parameter whose event stays within ``target``; cost must grow with it.
 
     Guarantee: ``epsilon_at(make(parameter), target.delta) <= target.epsilon``.
 
-    Exact composition mostly allows a few percent to some tens of percent more than zCDP, and a
-    random allocation several times as much. So the search is coarse first, then exact.
+    The search is coarse first, then exact: exact composition mostly allows a few percent to some
+    tens of percent more than zCDP, a random allocation several times as much, and what stands
+    beside them less.
 
     Args:
         make: Event of a parameter.
         target: What the event may cost.
-        by_zcdp: A parameter that is within the target by its cost in zCDP.
+        start: A parameter to begin with, such as what zCDP allows.
         tolerance: As in ``calibrate``.
 
     Raises:
-        ValueError: by_zcdp is not within the target.
+        ValueError: No parameter is found within the target.
     """
-    safe = by_zcdp
+    safe = start
     stages = [(roughly, 1.15, max(tolerance, 1e-4)), (epsilon_at, 1.02, tolerance)]
-    drawn, _ = split_allocation(make(by_zcdp))
+    drawn, _ = split_allocation(make(start))
     if drawn is not None:
-        safe = _by_one_place(make, drawn.places, target, by_zcdp)
-        stages = [(epsilon_at, 1.01, max(tolerance, 1e-4))]
+        safe = _by_one_place(make, drawn.places, target, start)
+        stages = [(epsilon_at, 1.01, tolerance)]
     for price, widest, near in stages:
-        if price(make(safe), target.delta) > target.epsilon:
-            safe = by_zcdp  # both are upper bounds, and either may be the larger one
-            if price is roughly:
-                continue
-        bold = safe * widest
+        least, bold = safe, safe * widest
+        while (beyond := price(make(least), target.delta) > target.epsilon) and (
+            least > _LEAST * start
+        ):
+            least, bold = least / widest, least
+            widest *= widest
+        if beyond and price is roughly:
+            continue  # the grid is too coarse for it
+        safe = least
         while safe < bold:
             largest = calibrate(make, target, safe, bold, True, price=price, tolerance=near)
             safe, bold = largest, (2 * bold if largest == bold else largest)
     return safe
 
 
-_RANGE_TOLERANCE = 1e-5
+_LEAST = 1e-9
+"""Share of its start below which no parameter is looked for."""
+_TOLERANCE = 5e-7
 
 
 def _by_one_place(
@@ -181,7 +191,8 @@ def _by_one_place(
     """Where to begin with a random allocation: the parameter whose places have the mu they may."""
 
     def mu(event: Event, _: float = 0.0) -> float:
-        return math.sqrt(gaussian_mu_squared(event))  # of one place: without the secret
+        drawn, _others = split_allocation(event)
+        return math.sqrt(gaussian_mu_squared(drawn.event)) if drawn else math.inf
 
     most = random_allocation.largest_mu(places, target.epsilon, target.delta)
     if not 0 < mu(make(by_zcdp)) < most:

@@ -67,13 +67,23 @@ class Ratio:
     mass: NDArray[np.float64]
     infinite: float
 
-    def deltas(self, epsilons: NDArray[np.float64], mu_squared: float = 0.0) -> NDArray[np.float64]:
+    def deltas(
+        self, epsilons: NDArray[np.float64], mu_squared: float = 0.0, loss: float = 0.0
+    ) -> NDArray[np.float64]:
         """Delta at several epsilons of at least 0: the larger of both directions, never too low.
 
         Args:
             epsilons: Shape (k,).
             mu_squared: Squared mu of Gaussian noise on the same units, beside the places.
+            loss: Loss of a randomized response on the same units, beside the places.
         """
+        if loss:  # its two answers move what is left to spend by the loss, up or down [B3]
+            right = 1 / (1 + math.exp(-loss))
+            at = epsilons - loss
+            near = _mirrored(self.deltas(np.abs(at), mu_squared), at)
+            far = self.deltas(epsilons + loss, mu_squared)
+            either: NDArray[np.float64] = (right * near + (1 - right) * far) * (1 + MARGIN)
+            return np.minimum(either, 1.0)
         place = np.flatnonzero(self.mass)
         value, mass = self.values[place], self.mass[place]
         bounds = np.empty(len(epsilons))
@@ -105,9 +115,14 @@ def _beside(
 
 
 def _gaussian(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The Gaussian delta at any real epsilon: delta(-g) = 1 - e^-g + e^-g delta(g)."""
+    """The Gaussian delta at any real epsilon."""
+    above = conversions.gaussian_deltas(mu, np.minimum(np.abs(epsilons), 700.0))
+    return _mirrored(above * (1 + conversions.GAUSSIAN_MARGIN), epsilons)
+
+
+def _mirrored(above: NDArray[np.float64], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Deltas at any epsilons from those at their sizes: delta(-g) = 1 - e^-g + e^-g delta(g)."""
     size = np.minimum(np.abs(epsilons), 700.0)
-    above = conversions.gaussian_deltas(mu, size) * (1 + conversions.GAUSSIAN_MARGIN)
     # expm1, because 1 - e^-g loses all digits where g is small.
     below = np.exp(-size) * above - np.expm1(-size)
     result: NDArray[np.float64] = np.minimum(np.where(epsilons < 0, below, above), 1.0)
@@ -143,19 +158,29 @@ def ratio(mu: float, places: int, points: int = POINTS) -> Ratio | None:
 
 
 def deltas(
-    mu: float, places: int, epsilons: NDArray[np.float64], mu_squared: float = 0.0
+    mu: float,
+    places: int,
+    epsilons: NDArray[np.float64],
+    mu_squared: float = 0.0,
+    loss: float = 0.0,
 ) -> NDArray[np.float64]:
     """Delta at several epsilons; 1 where mu is too large for a ratio."""
     known = ratio(mu, places)
-    return known.deltas(epsilons, mu_squared) if known else np.ones(len(epsilons))
+    return known.deltas(epsilons, mu_squared, loss) if known else np.ones(len(epsilons))
 
 
 def epsilon(
-    mu: float, places: int, delta: float, mu_squared: float = 0.0, points: int = POINTS
+    mu: float,
+    places: int,
+    delta: float,
+    mu_squared: float = 0.0,
+    points: int = POINTS,
+    loss: float = 0.0,
 ) -> float:
     """The least epsilon at ``delta`` by this bound, rounded up.
 
-    Guarantee: that of ``ratio``, with Gaussian noise of ``mu_squared`` on the same units beside it.
+    Guarantee: that of ``ratio``, with Gaussian noise of ``mu_squared`` and pure steps of ``loss``
+    in all on the same units beside it.
 
     Args:
         mu: The mu of one place.
@@ -163,17 +188,20 @@ def epsilon(
         delta: In (0, 1).
         mu_squared: As in ``Ratio.deltas``.
         points: Grid points. Fewer points take less time and give a larger epsilon.
+        loss: As in ``Ratio.deltas``.
 
     Returns:
         At most the cost of the places without the secret draw, by their Gaussian curve.
     """
+    # Pure losses add to any epsilon at the same delta.
     high = conversions.gaussian_epsilon(math.sqrt(mu**2 + mu_squared), delta)
+    high = (high + loss) * (1 + conversions.ROUNDING)
     known = ratio(mu, places, points)
     if known is None or not math.isfinite(high):
         return high
 
     def fits(value: float) -> bool:
-        return bool(known.deltas(np.array([value]), mu_squared)[0] <= delta)
+        return bool(known.deltas(np.array([value]), mu_squared, loss)[0] <= delta)
 
     # The grid is too coarse to help here: the cost without the draw is still an upper bound.
     if not fits(high):

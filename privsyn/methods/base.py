@@ -22,7 +22,7 @@ from typing import (
 from privsyn.data.records import Cell
 from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import Disjoint, Event, RandomAllocation
+from privsyn.dp.events import Composed, Disjoint, Event, RandomAllocation
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
 
@@ -78,12 +78,16 @@ class PricingFacts:
         labels: The public labels.
         secret_places: Whether the cost counts on the bucket of each unit being secret, and drawn
             anew for this release [B19]. Never under replace_one, which [B19] does not cover.
+        before: Events of the release before its generator, which may read what they yield.
+        after: Events of the release after its generator.
     """
 
     adjacency: Adjacency
     unit: PrivacyUnit
     labels: tuple[str, ...] = ()
     secret_places: bool = False
+    before: tuple[Event, ...] = ()
+    after: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
         if self.secret_places and self.adjacency is Adjacency.REPLACE_ONE:
@@ -94,8 +98,13 @@ class PricingFacts:
         """Most records of a sum that change between neighbors."""
         return self.adjacency.moves * self.unit.max_records
 
+    def whole(self, event: Event) -> Event:
+        """The event of the whole release, in order, whose generator's is ``event``."""
+        parts = (*self.before, event, *self.after)
+        return Composed(parts) if len(parts) > 1 else event
+
     def in_buckets(self, event: Event, buckets: int) -> Event:
-        """The event of a release that runs ``event`` in each of ``buckets`` buckets of every label.
+        """The event of ``event`` in each of ``buckets`` buckets of every label.
 
         The number of a unit's bucket is the same for all labels, so the buckets of one number are
         one place.
@@ -133,7 +142,12 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
+        """The privacy event of the generator; ``whole`` is that of its release."""
+
+    @property
+    def whole(self) -> Event:
         """The privacy event of the whole release."""
+        return self.facts.whole(self.event)
 
     @property
     @abstractmethod
@@ -400,7 +414,7 @@ class Method(Protocol[SettingsT]):
 
         Args:
             settings: Resolved settings.
-            target: Most that the release may cost.
+            target: Most that the whole release may cost: the mechanism and ``facts.whole``.
             facts: Facts that price it.
 
         Raises:

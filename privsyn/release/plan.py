@@ -13,7 +13,7 @@ from privsyn.data.columns import Column
 from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
-from privsyn.dp.events import Composed, Event, load
+from privsyn.dp.events import Event, load
 from privsyn.files import DIGEST, values
 from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
 from privsyn.methods.registry import load_method
@@ -90,7 +90,7 @@ class Plan(Section):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Part of target_epsilon that pays for an accuracy on the certificate.",
+        description="Epsilon of an accuracy on the certificate; the release's includes it.",
     )
     models: dict[Role, ModelUse]
     partition_key: str | None = Field(description="Public id of the account's partition key.")
@@ -174,8 +174,8 @@ class Plan(Section):
 
     @property
     def target(self) -> Guarantee:
-        """What the generator was asked to cost at most: the release's target, less the accuracy."""
-        return generator_target(self.target_epsilon, self.target_delta, self.paid_epsilon)
+        """What the release was asked to cost at most."""
+        return Guarantee(self.target_epsilon, self.target_delta)
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
@@ -190,7 +190,9 @@ class Plan(Section):
     def facts(self) -> PricingFacts:
         """What the release is priced by besides its settings."""
         unit, labels = self.privacy_unit, self.dataset.labels
-        return PricingFacts(self.adjacency, unit, labels, secret_places=self.amplified)
+        return pricing_facts(
+            self.adjacency, unit, labels, self.paid_epsilon, secret_places=self.amplified
+        )
 
     def settings_of(self, method: Method[S]) -> S:
         """The settings, validated by the plan's method."""
@@ -217,7 +219,7 @@ class Plan(Section):
         method, settings = self.load_method()
         # Nothing of the plan's numbers is used: a forged plan must not price itself.
         mechanism = method.calibrate(settings, self.target, self.facts)
-        return then_accuracy(mechanism.event, self.accuracy), dict(mechanism.derived)
+        return mechanism.whole, dict(mechanism.derived)
 
 
 def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | None:
@@ -225,18 +227,22 @@ def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | 
     return None if epsilon is None else NoisyAccuracy(epsilon, adjacency)
 
 
-def generator_target(epsilon: float, delta: float, paid: float | None) -> Guarantee:
-    """What of a release's target is left to its generator."""
-    return Guarantee(epsilon - (paid or 0.0), delta)
-
-
-def then_accuracy(event: Event, accuracy: NoisyAccuracy | None) -> Event:
-    """The event of a whole release: its generator's, and after it that of an accuracy.
+def pricing_facts(
+    adjacency: Adjacency,
+    unit: PrivacyUnit,
+    labels: tuple[str, ...],
+    paid: float | None,
+    *,
+    secret_places: bool,
+) -> PricingFacts:
+    """What a release is priced by: an accuracy that is paid for comes after its generator.
 
     They add up, although the held-out units are not those that the generator reads: under
     replace_one a unit may go from one part into the other, and has then touched both.
     """
-    return event if accuracy is None else Composed((event, accuracy.event))
+    accuracy = accuracy_of(paid, adjacency)
+    after = () if accuracy is None else (accuracy.event,)
+    return PricingFacts(adjacency, unit, labels, secret_places, after=after)
 
 
 IDENTITY = (

@@ -34,7 +34,7 @@ from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.registry import Modality, modality_of
 from privsyn.progress import Progress
-from privsyn.release.plan import Plan, then_accuracy
+from privsyn.release.plan import Plan
 from privsyn.release.workdir import VaultWorkdir, Workdir
 from privsyn.release.workspace import Workspace
 from privsyn.tracking import MlflowTracker
@@ -351,8 +351,8 @@ class OpenPlan:
 
     @property
     def event(self) -> Event:
-        """The event of what will be drawn: generator and accuracy together."""
-        return then_accuracy(self.mechanism.event, self.plan.accuracy)
+        """The event of all that will be drawn."""
+        return self.mechanism.whole
 
     @property
     def journal_header(self) -> dict[str, Any]:

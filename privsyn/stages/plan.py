@@ -30,7 +30,6 @@ from privsyn.methods.base import (
     READ_MODELS,
     Mechanism,
     Method,
-    PricingFacts,
     Role,
     Size,
     TrainsModel,
@@ -55,10 +54,9 @@ from privsyn.release.plan import (
     ModelUse,
     Plan,
     accuracy_of,
-    generator_target,
+    pricing_facts,
     release_id,
     settings_digest,
-    then_accuracy,
 )
 from privsyn.section import MANY, PAPER, PRESET, SMALL, explain
 from privsyn.stages.base import Context
@@ -194,7 +192,7 @@ class _Price:
 
     Attributes:
         mechanism: Of the generator.
-        event: Of the release: generator and accuracy.
+        event: Of the whole release.
         cost: Of that event.
         paid: Epsilon of a published accuracy, if one is paid for.
         open_epsilon: Epsilon for whoever knows the secret that the cost counts on; None: none.
@@ -219,27 +217,23 @@ def _price(
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     adjacency, labels = config.account.adjacency, config.dataset.resolved(ctx.day).labels
     paid = _paid_epsilon(config)
-    share = generator_target(target.epsilon, target.delta, paid)
 
-    def mechanism_for(*, secret: bool) -> tuple[Mechanism, Event]:
-        facts = PricingFacts(adjacency, config.unit, labels, secret_places=secret)
-        mechanism = (
-            method.calibrate(settings, share, facts)
-            if derived is None
-            else method.rebuild(settings, share, facts, derived)
-        )
-        return mechanism, then_accuracy(mechanism.event, accuracy_of(paid, adjacency))
+    def mechanism_for(*, secret: bool) -> Mechanism:
+        facts = pricing_facts(adjacency, config.unit, labels, paid, secret_places=secret)
+        if derived is None:
+            return method.calibrate(settings, target, facts)
+        return method.rebuild(settings, target, facts, derived)
 
     with _computable(method.name, target):
         # privacy: swapping one unit for another has no proof that counts on the secret of its place
         secret = ctx.account.terms.amplification and adjacency is not Adjacency.REPLACE_ONE
-        mechanism, event = mechanism_for(secret=secret)
-        open_epsilon = epsilon_without_secret(event, target.delta)
+        mechanism = mechanism_for(secret=secret)
+        open_epsilon = epsilon_without_secret(mechanism.whole, target.delta)
         if open_epsilon is not None and open_epsilon <= target.epsilon:
             # Nothing is to be counted on that is not needed.
-            mechanism, event = mechanism_for(secret=False)
+            mechanism = mechanism_for(secret=False)
             open_epsilon = None
-        cost = guarantee(event, target.delta)
+        cost = guarantee(mechanism.whole, target.delta)
     if mechanism.refusal:
         raise ConfigError(mechanism.refusal)
     if cost.epsilon > target.epsilon:
@@ -249,7 +243,7 @@ def _price(
             hint="Leave open (null) what sets its noise, which is then solved for; or raise "
             "privacy.epsilon.",
         )
-    return _Price(mechanism, event, cost, paid, open_epsilon)
+    return _Price(mechanism, mechanism.whole, cost, paid, open_epsilon)
 
 
 def _warnings(

@@ -16,8 +16,8 @@ from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 
-_TOLERANCE = 1e-3
-"""Relative error of the solved noise: a smaller one costs more, and each evaluation is slow."""
+_TOLERANCE = 5e-7
+"""Relative error of the solved noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def calibrate(settings: DPLoraSettings, target: Guarantee, facts: PricingFacts) 
     sigma = settings.noise_multiplier
     if sigma is None:
         one = _mechanism(settings, target, facts, 1.0)  # refuses what cannot be priced
-        sigma = _least_noise(one.steps, target)
+        sigma = _least_noise(one.steps, target, facts)
     return _mechanism(settings, target, facts, sigma)
 
 
@@ -94,27 +94,25 @@ def _mechanism(
 
 
 @lru_cache(maxsize=64)
-def _least_noise(one: SampledGaussian, target: Guarantee) -> float:
-    """The least sigma within the target, up to _TOLERANCE, rounded up to 4 digits."""
+def _least_noise(one: SampledGaussian, target: Guarantee, facts: PricingFacts) -> float:
+    """The least sigma within the target, up to _TOLERANCE."""
 
     def event(sigma: float) -> Event:
         # The sampler does not change the price.
-        return replace(one, noise_multiplier=sigma, sampler="opendp").event
+        return facts.whole(replace(one, noise_multiplier=sigma, sampler="opendp").event)
 
     solve = partial(calibration.calibrate, event, target, increasing=False)
     try:
         # The Renyi curve first: it is quick and at most a few percent too high, so the slow loss
         # distribution searches a short range.
         safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)
-        safe = solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
+        return solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
     except ValueError:
         raise ConfigError(
             f"methods.dp_lora: steps={one.steps} at sampling_rate={one.rate:g} cannot be had for "
             f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}, whatever the noise.",
             hint="Lower steps or sampling_rate, or raise privacy.epsilon.",
         ) from None
-    # Up, never to the nearest: less noise than solved for would break the target.
-    return float(math.ceil(safe * 1e4) / 1e4)
 
 
 def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:

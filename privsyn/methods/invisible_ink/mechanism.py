@@ -48,7 +48,7 @@ def calibrate(
 ) -> InvisibleInkMechanism:
     """Clip bound and event for a target guarantee: C = B tau eta / 2 / D(1).
 
-    eta is the largest range for which T adaptive draws stay within the target.
+    eta is the largest range for which a release of T adaptive draws stays within the target.
 
     Raises:
         ConfigError: The target is so small that the clip bound is below one step of the lattice.
@@ -56,7 +56,7 @@ def calibrate(
     tokens = settings.max_tokens
 
     def event(eta: float) -> Event:
-        return facts.in_buckets(BoundedRange(eta, tokens), settings.texts_per_label)
+        return facts.whole(facts.in_buckets(BoundedRange(eta, tokens), settings.texts_per_label))
 
     eta = calibrate_range(event, target, tokens)
     # A range is 2 * sensitivity / scale, and the sensitivity is C for every record that may change.

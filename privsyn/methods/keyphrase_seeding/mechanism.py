@@ -111,19 +111,19 @@ def calibrate(
     """The mechanism with the least noise for which choice and estimates are within the target.
 
     Raises:
-        ConfigError: The choice of terms leaves nothing for the estimates.
+        ConfigError: No noise reaches the target.
     """
 
     def event(multiplier: float) -> Event:
-        return _mechanism(settings, target, facts, multiplier).event
+        return _mechanism(settings, target, facts, multiplier).whole
 
     try:
         least = _ROOM * calibration.calibrate(event, target, 1e-4, 1e9, increasing=False)
     except ValueError:
         raise ConfigError(
-            f"{SECTION}: the choice of terms leaves nothing of "
-            f"privacy.epsilon={target.epsilon:g} for the estimates.",
-            hint="Lower vocabulary_share, or raise privacy.epsilon.",
+            f"{SECTION}: no noise reaches privacy.epsilon={target.epsilon:g} at "
+            f"delta={target.delta:g}.",
+            hint="Raise privacy.epsilon.",
         ) from None
     return _mechanism(settings, target, facts, least)
 
@@ -153,7 +153,7 @@ def _mechanism(
         facts=facts,
         warnings=_advice(settings, k),
         rows=(rows, rows),
-        choice=_choice(settings, target, facts, multiplier, k),
+        choice=_choice(settings, facts, multiplier, k),
         estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
         noise_multiplier=multiplier,
         structures=k,
@@ -164,11 +164,7 @@ def _mechanism(
 
 
 def _choice(
-    settings: KeyphraseSeedingSettings,
-    target: Guarantee,
-    facts: PricingFacts,
-    multiplier: float,
-    k: int,
+    settings: KeyphraseSeedingSettings, facts: PricingFacts, multiplier: float, k: int
 ) -> Laplace | DiscreteGaussian:
     """Noise on the histogram of terms, of which a record moves S by one each [K2].
 
@@ -178,8 +174,9 @@ def _choice(
     """
     share, most = settings.vocabulary_share, settings.phrases_per_document
     if settings.noise == "laplace":
+        # The choice costs 1 / b_c of pure loss and k estimates cost k / b.
         terms = most * facts.changed_records
-        return Laplace(terms, terms / (share * target.epsilon) * _ROOM)
+        return Laplace(terms, terms * multiplier * (1 - share) / share / k)
     # In whole numbers up to the root, which is rounded up: a sensitivity must never be too small.
     l2 = root_up(most * facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
     # The choice costs 1 / (2 z_c^2) zCDP and k estimates cost k / (2 z^2). So the choice has the

@@ -86,7 +86,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
         gt=0,
         lt=1,
         description="Share of the budget that the choice of terms costs: of zCDP under Gaussian "
-        "noise, of privacy.epsilon under Laplace noise.",
+        "noise, of pure loss under Laplace noise.",
     )
     noise: Noise = Field(default="gaussian", description="Noise: laplace (the paper) or gaussian.")
     vocabulary_size: int = Field(

@@ -76,7 +76,7 @@ def calibrate(
 
         def event(sigma: float) -> Event:
             tables = _table(settings, sigma, facts), _sums(settings, sigma, facts)
-            return _compose(_histogram(sigma, facts), tables, settings.rounds)
+            return facts.whole(_compose(_histogram(sigma, facts), tables, settings.rounds))
 
         try:
             sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)

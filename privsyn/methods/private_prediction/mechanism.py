@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import epsilon_at, rho, roughly
 from privsyn.dp.adjacency import Guarantee
+from privsyn.dp.calibration import calibrate as calibrate_noise
 from privsyn.dp.calibration import calibrate_composed, calibrate_rho
 from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Event, Rounds
@@ -82,11 +85,14 @@ def calibrate(
     Raises:
         ConfigError: The target does not pay for one token; says which setting costs most.
     """
-    tau = settings.temperature
+    tau, r = settings.temperature, settings.private_tokens
     if tau is None:
-        tau = _lowest(settings, target, facts)
-    one = _mechanism(settings, facts, 1, tau)
-    r = settings.private_tokens or min(_affordable(settings, one, target), _most(settings))
+        tau = _lowest(settings, target, facts, r or _most(settings))
+    if r is None:
+        one = _mechanism(settings, facts, 1, tau)
+        r = min(_affordable(settings, one, target), _most(settings))
+        if settings.temperature is None and r < _most(settings):
+            tau = _lowest(settings, target, facts, r)  # by what whole tokens leave
     mechanism = _mechanism(settings, facts, r, tau)
     return replace(
         mechanism,
@@ -149,42 +155,22 @@ def _mechanism(
     )
 
 
-_RANGE = range(40, 71)
-"""Hundredths of the temperatures that are tried if the config does not set tau. Below, texts of a
-bucket are alike and loop; above, small models write nonsense."""
+_LOW, _HIGH = 0.4, 0.7
+"""Temperatures that are tried if the config does not set tau. Below, texts of a bucket are alike
+and loop; above, small models write nonsense."""
 
 
-_NEAR = 8
-"""Hundredths below zCDP's temperature within which exact composition usually finds its own."""
-_ROUGH = 1.02
-"""Allowance for the coarse grid: it overstates epsilon by less than this factor."""
-
-
-def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts) -> float:
-    """The lowest temperature at which the target pays for all tokens, or the highest allowed."""
-    r = settings.private_tokens or _most(settings)
-
-    def event(hundredths: int) -> Event:
-        return _mechanism(settings, facts, r, hundredths / 100).of_tokens(r)
-
-    def fits_in_zcdp(hundredths: int) -> bool:
-        return (rho(event(hundredths)) or 0.0) <= calibrate_rho(target)
-
-    def may_fit(hundredths: int) -> bool:
-        return roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
-
-    # Slow prices come last: exact composition is computed for one or two temperatures.
-    # Cost falls with the temperature, so each test is False up to some point and True after it.
-    most = bisect_left(_RANGE, True, key=fits_in_zcdp)
-    least = max(0, most - _NEAR)
-    if least and may_fit(_RANGE[least]):
-        most, least = least, 0
-    least = bisect_left(_RANGE, True, least, min(most, len(_RANGE)), key=may_fit)
-    for hundredths in _RANGE[least:-1]:
-        if epsilon_at(event(hundredths), target.delta) <= target.epsilon:
-            return hundredths / 100
-    # None fits: with the highest temperature the number of tokens is limited instead.
-    return _RANGE[-1] / 100
+def _lowest(
+    settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts, r: int
+) -> float:
+    """The lowest temperature at which the target pays for r tokens, or the highest allowed."""
+    solve = partial(calibrate_noise, lambda tau: _mechanism(settings, facts, r, tau).whole, target)
+    safe = _HIGH
+    # Coarse grids first: they are quick, and at most 2% too high.
+    for price, widest, tolerance in ((roughly, _HIGH / _LOW, 1e-3), (epsilon_at, 1.1, 5e-7)):
+        with suppress(ValueError):  # the number of tokens is limited instead
+            safe = solve(max(_LOW, safe / widest), safe, False, price=price, tolerance=tolerance)
+    return safe
 
 
 def _most(settings: PrivatePredictionSettings) -> int:
@@ -197,7 +183,8 @@ def _needless(
 ) -> tuple[str, ...]:
     """Advice if the target pays for every token without comparisons: then they only cost more."""
     each = rho(mechanism.token.event) or 0.0
-    if mechanism.above is None or each * _most(settings) > calibrate_rho(target):
+    all_private = mechanism.facts.whole(Rounds((mechanism.token.event,), _most(settings)))
+    if mechanism.above is None or (rho(all_private) or math.inf) > calibrate_rho(target):
         return ()
     return (
         "methods.private_prediction.svt_threshold: this epsilon pays for all "
@@ -214,19 +201,18 @@ def _affordable(
 ) -> int:
     """Most private tokens per bucket that the target pays for."""
 
-    def fits(r: int) -> bool:
-        return epsilon_at(one.of_tokens(r), target.delta) <= target.epsilon
+    def event(r: float) -> Event:
+        return one.facts.whole(one.of_tokens(max(int(r), 1)))
 
-    def may_fit(r: int) -> bool:
-        return roughly(one.of_tokens(r), target.delta) <= _ROUGH * target.epsilon
+    def fits(r: int) -> bool:
+        return epsilon_at(event(r), target.delta) <= target.epsilon
 
     most = _most(settings)
     # tau was solved for all tokens, if the target pays for them at any
-    if settings.temperature is None and may_fit(most) and fits(most):
+    if settings.temperature is None and fits(most):
         return most
     each = rho(one.rounds(1)) or 0.0
-    enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
-    if enough < 1 and not fits(1):
+    if not fits(1):
         comparison = (rho(one.above.event) or 0.0) if one.above else 0.0
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not pay for one "
@@ -235,11 +221,7 @@ def _affordable(
             f"temperature={one.temperature:g}), its comparison rho={comparison:.3g}.",
             hint=f"Raise {_levers(settings)}, temperature or privacy.epsilon.",
         )
-    enough = max(enough, 1)
-
-    def event(r: float) -> Event:
-        return one.of_tokens(int(r))
-
+    enough = max(int(calibrate_rho(target) / each), 1)  # by zCDP
     # About a third of a token is precise enough: only whole tokens count.
     enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
     for _ in range(16):  # the search ends within about one token

@@ -165,7 +165,7 @@ def test_adjacency_and_unit_scale_both_sensitivities(adjacency, records, factor)
 
 @pytest.mark.parametrize(
     ("epsilon", "tau", "whole"),
-    [(200, 0.4, True), (8, None, True), (0.5, 0.7, False)],
+    [(200, 0.4, True), (8, None, True), (0.5, None, False)],
 )
 @pytest.mark.parametrize("threshold", [None, 0.3])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -183,17 +183,15 @@ def test_an_open_temperature_is_the_lowest_that_the_target_buys(
     assert 0.4 <= solved <= 0.7
     assert tau is None or solved == tau
     assert (found.derived["private_tokens"] == 30) == whole
-    assert guarantee(found.event, target.delta).epsilon <= epsilon
+    cost = guarantee(found.event, target.delta).epsilon
+    assert cost <= epsilon
+    assert solved == 0.4 or cost >= epsilon * (1 - 1e-6)
     # the event is that of the temperature that is said, and of what draws
     said = plan(cfg.model_copy(update={"temperature": solved}), target, adjacency)
     assert (said.event, said.token) == (found.event, found.token)
     assert "temperature" not in said.derived
     facts = PricingFacts(adjacency, RECORD, tuple(LABELS))
     assert METHOD.rebuild(cfg, target, facts, found.derived) == replace(found, warnings=ANY)
-    if whole and solved > 0.4:
-        colder = cfg.model_copy(update={"temperature": solved - 0.01, "private_tokens": 30})
-        beyond = plan(colder, Guarantee(1e9, 0.5), adjacency).event
-        assert guarantee(beyond, target.delta).epsilon > epsilon
 
 
 def test_refuses_what_buys_no_token_and_names_the_culprit():
