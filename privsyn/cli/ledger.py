@@ -181,11 +181,15 @@ def ledger_migrate(params: Params = PARAMS, overrides: Overrides = None) -> None
 def ledger_grants(
     role: Annotated[str, typer.Option(help="The PostgreSQL role of services.ledger.")],
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are.")] = "public",
+    approvers: Annotated[
+        str | None,
+        typer.Option(help="The role that alone approves. Its members do so in their own names."),
+    ] = None,
 ) -> None:
     """Print SQL that prevents a PostgreSQL role from rewriting the ledger. Their owner runs it."""
     from privsyn.ledger.postgres_roles import grants
 
-    print(grants(role, schema), end="")
+    print(grants(role, schema, approvers), end="")
 
 
 @lineage_app.command("sync")

@@ -311,7 +311,9 @@ class Database:
             )
         return LedgerUnavailable(
             f"ledger {self.where} cannot be used: {reason}.",
-            hint="Check services.ledger and that its database is up.",
+            hint=""
+            if reason.startswith("privsyn: ")  # a trigger
+            else "Check services.ledger and that its database is up.",
         )
 
 

@@ -42,16 +42,33 @@ PRIVILEGES: Mapping[sa.Table, str] = {
 """What the app's role may do with each table."""
 
 
-def grants(role: str, schema: str = "public") -> str:
+DECIDES: Mapping[sa.Table, str] = {
+    table: rights if table in (schema.head, schema.history) else "SELECT"
+    for table, rights in PRIVILEGES.items()
+    if table not in (schema.vault, schema.draws)
+}
+"""What the role of those who approve may do: it adds to the history, and spends nothing."""
+
+
+def grants(role: str, schema: str = "public", approvers: str | None = None) -> str:
     """SQL for the owner of the ledger's tables to run, once and after every migration.
 
     Args:
         role: The role of ``services.ledger``.
         schema: Where the tables are.
+        approvers: The role that alone approves and rejects, in its own name, and that of a person
+            or of a group. None: ``role`` does so, in anybody's name.
 
     Raises:
-        ConfigError: Not a name PostgreSQL has.
+        ConfigError: Not a name PostgreSQL has, or one name for both.
     """
+    if approvers == role:
+        raise ConfigError(
+            f"--approvers={role} is --role, which spends.", hint="Name a role of other people."
+        )
+    roles = {_quoted("--role", role): PRIVILEGES}
+    if approvers is not None:
+        roles[_quoted("--approvers", approvers)] = DECIDES
     # No escapes: it is SQL, and whose names are quoted by its own rules.
     pages = Environment(  # noqa: S701
         loader=FileSystemLoader(Path(__file__).parent),
@@ -60,9 +77,10 @@ def grants(role: str, schema: str = "public") -> str:
         lstrip_blocks=True,
     )
     return pages.get_template("grants.sql.jinja").render(
-        role=_quoted("--role", role),
+        roles=roles,
         schema=_quoted("--schema", schema),
-        privileges=PRIVILEGES,
+        approved_apart=approvers is not None,
+        decisions=DECISIONS,
         moves={**BEFORE, **dict.fromkeys(NOTES, (State.COMMITTED,))},
         others=(OPENED, TERMS, REQUESTED, *DECISIONS),
         states=list(State),

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
-import sqlalchemy as sa
 
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Pure
@@ -39,32 +39,37 @@ PAGE = (Path(__file__).parents[3] / "docs/governance.md").read_text()
 class Roles(NamedTuple):
     owner: str
     app: str
+    officer: str
+    """Of the role that approves, where one is set apart."""
+
+
+def as_role(url: str, role: str) -> str:
+    return _parse(url).set(username=role).render_as_string(False)
 
 
 @pytest.fixture
 def roles(postgres_url: str) -> Iterator[Roles]:
     """A ledger of the owner, and a role of the app that the shipped SQL was run for."""
-    schema = postgres_url.partition("search_path%3D")[2] or postgres_url.rpartition("=")[2]
-    role = f'app "{secrets.token_hex(4)}"'
+    app, officer = (f'{name} "{secrets.token_hex(4)}"' for name in ("app", "officer"))
     Ledger(postgres_url).migrate()
-    engine = sa.create_engine(_parse(postgres_url), poolclass=sa.NullPool)
-    quoted = role.replace('"', '""')
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f'CREATE ROLE "{quoted}" LOGIN')
-    run(postgres_url, grants(role, schema))
-    run(postgres_url, grants(role, schema))  # may be run again
+    quoted = [role.replace('"', '""') for role in (app, officer)]
+    for role in quoted:
+        run(postgres_url, f'CREATE ROLE "{role}" LOGIN')
+    for _ in range(2):  # may be run again
+        run(postgres_url, grants(app, schema_of(postgres_url)))
     try:
-        yield Roles(postgres_url, _parse(postgres_url).set(username=role).render_as_string(False))
+        yield Roles(postgres_url, as_role(postgres_url, app), as_role(postgres_url, officer))
     finally:
-        with engine.begin() as connection:
-            connection.exec_driver_sql(f'DROP OWNED BY "{quoted}"')
-            connection.exec_driver_sql(f'DROP ROLE "{quoted}"')
+        for role in quoted:
+            run(postgres_url, f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+def schema_of(url: str) -> str:
+    return url.partition("search_path%3D")[2] or url.rpartition("=")[2]
 
 
 def run(url: str, statement: str) -> None:
     """As psql does: several statements, transactions of their own."""
-    import psycopg
-
     parsed = _parse(url)
     with psycopg.connect(
         host=parsed.host,
@@ -148,6 +153,47 @@ def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
     assert ledger.verify().entries == 3
 
 
+def test_who_spends_does_not_approve_and_who_approves_does_so_by_name(
+    roles: Roles, ledger: Ledger
+) -> None:
+    app, officer = (str(_parse(url).username) for url in (roles.app, roles.officer))
+    run(roles.owner, grants(app, schema_of(roles.owner), officer))
+    ledger.accounts.open(dataclasses.replace(SPEC, terms=asks(0.5)))
+    with pytest.raises(ApprovalNeeded):
+        reserve(ledger, "r3")
+    digest = ledger.approvals.find_request("r3").body["digest"]
+    before, desk = ledger.verify(), Ledger(roles.officer)
+    wrong = ((ledger, "officer"), (ledger, app), (ledger, officer), (desk, app), (desk, "boss"))
+    for one, approver in wrong:
+        for approved in (True, False):
+            with pytest.raises(LedgerUnavailable, match=r"may not add|names the role"):
+                one.approvals.decide("r3", What.SPEND, digest, approved=approved, approver=approver)
+    # as SQL, with the hash that the row has
+    decision = {"what": "spend", "digest": digest, "name": "r3", "comment": ""}
+    for url, change, approver, why in (
+        (roles.app, "APPROVED", officer, "may not add APPROVED"),
+        (roles.officer, "APPROVED", "boss", "names the role that writes"),
+        (roles.officer, "REQUESTED", officer, "may not add REQUESTED"),
+        (roles.officer, "VOID", officer, "may not add VOID"),
+    ):
+        with pytest.raises(psycopg.errors.RaiseException, match=why):
+            add(url, ledger, change, decision | {"approver": approver}, release_id="r3")
+    for attack in ("UPDATE ledger_entry SET state = state", "SELECT * FROM ledger_draw"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            run(roles.officer, attack)
+    assert ledger.verify() == before
+    desk.approvals.decide("r3", What.SPEND, digest, approved=True, approver=officer)
+    reserve(ledger, "r3")
+    with pytest.raises(LedgerUnavailable, match="may not add REQUESTED"):
+        reserve(desk, "r4")
+    assert ledger.verify().entries == 3
+
+
+def test_one_role_does_not_both() -> None:
+    with pytest.raises(ConfigError, match="--approvers=app is --role, which spends"):
+        grants("app", approvers="app")
+
+
 BY = "json_build_object('by', json_build_object('db_user', session_user))::text"
 APPENDED = (
     "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', {by}, e.hash, 'y'"
@@ -216,8 +262,6 @@ def filled(ledger: Ledger) -> None:
 
 
 def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     filled(ledger)
     before = ledger.verify()
     got_through = []
@@ -232,8 +276,6 @@ def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> N
 
 
 def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     role = _parse(roles.app).username
     assert ledger.releases.get("r1").reserved_by == {"db_user": role}
     with pytest.raises(BudgetExceeded):
@@ -242,7 +284,7 @@ def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> No
     with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
         run(roles.app, APPENDED.format(by="'{}'"))
     # a false row may still be written, in one's own name
-    add(roles, ledger, "REQUESTED", {"digest": "f" * 64})
+    add(roles.app, ledger, "REQUESTED", {"digest": "f" * 64})
     assert ledger.verify().rows == 6
 
 
@@ -253,25 +295,21 @@ LONG = {
 }
 
 
-def add(
-    roles: Roles, ledger: Ledger, change: str, body: Mapping[str, Any] | str, **other: Any
-) -> None:
-    """Write a row and move the head as SQL of the app's, with the hash that the row has."""
-    import psycopg
-
-    last, by = ledger.history()[-1], {"db_user": _parse(roles.app).username}
+def add(url: str, ledger: Ledger, change: str, body: Mapping[str, Any] | str, **other: Any) -> None:
+    """Write a row and move the head as SQL of a role's, with the hash that the row has."""
+    role = _parse(url)
+    last, by = ledger.history()[-1], {"db_user": role.username}
     text = body if isinstance(body, str) else chain.canonical({**body, "by": by})
     row = {"seq": last.seq + 1, "at": last.at, "account": "clinic", "release_id": None}
     row |= {"change": change, "body": text, "previous": last.hash} | other
     if "hash" not in row:
         row["hash"] = chain.digest(**row)
-    url = _parse(roles.app)
     with psycopg.connect(
-        host=url.host,
-        port=url.port,
-        user=url.username,
-        dbname=url.database,
-        options=str(url.query["options"]),
+        host=role.host,
+        port=role.port,
+        user=role.username,
+        dbname=role.database,
+        options=str(role.query["options"]),
     ) as connection:
         names = ", ".join(f"%({name})s" for name in row)
         connection.execute(f"INSERT INTO ledger_history ({', '.join(row)}) VALUES ({names})", row)  # noqa: S608
@@ -296,32 +334,26 @@ WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 
 def test_a_row_that_would_break_the_chain_is_refused(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     for change, other, why in WRONG:
         with pytest.raises((psycopg.errors.RaiseException, psycopg.errors.DataError), match=why):
-            add(roles, ledger, change, {"digest": "f" * 64}, **other)
+            add(roles.app, ledger, change, {"digest": "f" * 64}, **other)
     assert ledger.verify().rows == 5
 
 
 def test_the_trigger_computes_the_hash_that_privsyn_computes(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     for body in (LONG, LONG | {"long": "ü" * 1_000_000}):
         with pytest.raises(psycopg.errors.RaiseException, match="does not have the hash"):
-            add(roles, ledger, "REQUESTED", body, release_id="r.9:_-", hash="ab" * 32)
-        add(roles, ledger, "REQUESTED", body, release_id="r.9:_-")
+            add(roles.app, ledger, "REQUESTED", body, release_id="r.9:_-", hash="ab" * 32)
+        add(roles.app, ledger, "REQUESTED", body, release_id="r.9:_-")
         assert ledger.history()[-1].body["x"] == body["x"]
     assert ledger.verify().rows == 7
 
 
 def test_a_body_with_another_spelling_breaks_nothing(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     by = chain.canonical({"db_user": _parse(roles.app).username})
     with pytest.raises(psycopg.errors.RaiseException, match="as privsyn writes"):
-        add(roles, ledger, "REQUESTED", f'{{"digest":"é","by":{by}}}')
-    add(roles, ledger, "REQUESTED", f'{{"x": 1.00, "x": 1e0, "digest":"d", "by": {by}}}')
+        add(roles.app, ledger, "REQUESTED", f'{{"digest":"é","by":{by}}}')
+    add(roles.app, ledger, "REQUESTED", f'{{"x": 1.00, "x": 1e0, "digest":"d", "by": {by}}}')
     assert ledger.verify().rows == 6
 
 
@@ -333,12 +365,10 @@ def repair(first: int) -> str:
 
 
 def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     ledger.accounts.open(dataclasses.replace(SPEC, terms=asks(9.0)))
     before = ledger.verify()
-    add(roles, ledger, "APPROVED", {"digest": "f" * 64}, release_id="r1")  # nobody asked for it
-    add(roles, ledger, "REQUESTED", {"digest": "f" * 64})
+    add(roles.app, ledger, "APPROVED", {"digest": "f" * 64}, release_id="r1")  # nobody asked for it
+    add(roles.app, ledger, "REQUESTED", {"digest": "f" * 64})
     with pytest.raises(VerificationError, match="row 7"):
         reserve(ledger, "r3")
     for first in range(1, 7):  # the account, releases, its terms
@@ -352,8 +382,6 @@ def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles: Roles, ledg
 
 
 def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
-    import psycopg
-
     filled(ledger)
     owners = [
         attack
