@@ -310,7 +310,7 @@ def _texts(
         # privacy: models are loaded, and what they say is logged, whether there is a record or not
         _begins(ctx, _ALONE_NAME, 0, total)
         public = _public(ctx, plan, synthetic, backends)
-        model = _reader(ctx, backends)
+        model = _reader(ctx, plan, backends)
         encoders = _encoders(ctx, plan, backends)
         parts |= {
             "perplexity": lambda: _by_reading(synthetic[0], theirs[0], model),
@@ -475,10 +475,10 @@ def _by_reading(
     return perplexity_gap(synthetic, real, partial(log_likelihoods, model, most=_AT_ONCE))
 
 
-def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
-    """The public language model, where one is on this machine."""
+def _reader(ctx: Context, plan: Plan, backends: Backends | None) -> Readable | None:
+    """The public language model whose logits the release was drawn from, where it was from any."""
     models = ctx.config.models
-    if models.server is not None or (backends and "language" not in backends.models):
+    if "language" not in (plan.models if backends is None else backends.models):
         return None
     model = backends.language if backends else load_role(models, "language", ctx.config.performance)
     return model if isinstance(model, Readable) else None
@@ -538,8 +538,7 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
         try_classifier(_classifier_folder(settings.classifier), performance, SENTENCE)
     if models.server is None:
         try_alone(ctx, plan, loaded)
-        model = loaded.models.get("language") or load_role(models, "language", performance)
-        if isinstance(model, Readable):
+        if isinstance(model := loaded.models.get("language"), Readable):
             log_likelihoods(model, [("", SENTENCE)], most=_AT_ONCE)
 
 

@@ -107,9 +107,7 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
             "validation.forbid": [],
         }
         if method in TEXTS:
-            # Of each of these the model writes as many candidates as methods.*.expansion says.
-            usual = 40 if method == "private_evolution" else 100
-            settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", usual)
+            settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", 100)
         if method == "invisible_ink":
             settings[f"methods.{method}.batch_size"] = 8
     if "TEST" in given:
