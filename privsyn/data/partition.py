@@ -41,7 +41,7 @@ from privsyn.errors import DataError, VerificationError
 MARKER = "complete.json"
 """Its presence says that the partition is whole: it is written last."""
 
-FORMAT = 4
+FORMAT = 3
 
 RESTORE_HINT = "Restore the file, or mark the release as lost: it is never partitioned again."
 
@@ -346,7 +346,8 @@ def _lines(
         shard, cell = group[key.bucket(record.unit) % len(group)]
         order = key.order(record)
         line = f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
-        line += f'"row":{list(record.row)},'
+        if record.row:
+            line += f'"row":{list(record.row)},'
         yield f'{line}"text":{as_json(record.content)}}}\n'.encode("ascii")
 
 
@@ -422,10 +423,15 @@ def _marker(
         "label": cfg.label,
         "labels": sorted(cfg.labels),
         "unit": cfg.unit,
-        "columns": [[name, column.model_dump(mode="json")] for name, column in cfg.columns.items()],
         "max_records_per_unit": cfg.max_records_per_unit,
         "holdout": cfg.holdout,
+        # Without columns a partition is what it was before there were any.
+        **({"columns": _declared(cfg)} if cfg.columns else {}),
     }
+
+
+def _declared(cfg: DatasetConfig) -> list[Any]:
+    return [[name, column.model_dump(mode="json")] for name, column in cfg.columns.items()]
 
 
 def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
@@ -461,7 +467,7 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         with path.open("rb") as stream:
             for line in stream:
                 row = json.loads(line)
-                fields = (row["order"], row["text"], row["unit"], tuple(row["row"]))
+                fields = (row["order"], row["text"], row["unit"], tuple(row.get("row", ())))
                 rows[row["cell"]].append(fields)
     except FileNotFoundError:
         raise missing_file_error(path) from None
