@@ -11,6 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def parquet(rows: Rows, folder: Path, release: Path) -> None:
 
     (folder / "data").mkdir()
     columns = {name: [row[name] for row in rows] for name in _names(rows) if name != "sha256"}
+    for name, column in ReleaseFacts.read(release).plan.dataset.columns.items():
+        days = column.date is not None
+        values = [date.fromisoformat(v) if v and days else v for v in columns.get(name, ())]
+        columns[name] = pa.array(values, column.dtype)
     if "file" in columns:
         columns["image"] = [
             {"bytes": (release / name).read_bytes(), "path": Path(name).name}
@@ -61,7 +66,7 @@ def comma_separated(rows: Rows, folder: Path, release: Path) -> None:
         # Quotes around everything: a text with line ends or commas stays one cell everywhere.
         lines = csv.writer(stream, quoting=csv.QUOTE_ALL)
         lines.writerow(names)
-        lines.writerows([_as_text(str(row[name])) for name in names] for row in rows)
+        lines.writerows([_cell(row[name]) for name in names] for row in rows)
     _images(folder, release)
 
 
@@ -82,7 +87,8 @@ def web_dataset(rows: Rows, folder: Path, release: Path) -> None:
                     _add(shard, f"{key}.png", (release / row["file"]).read_bytes())
                 else:
                     _add(shard, f"{key}.txt", str(row["text"]).encode())
-                facts = {part: row[part] for part in ("id", "label") if part in row}
+                content = ("text", "file", "sha256")
+                facts = {part: value for part, value in row.items() if part not in content}
                 _add(shard, f"{key}.json", json.dumps(facts, ensure_ascii=False).encode())
 
 
@@ -109,8 +115,11 @@ def _names(rows: Rows) -> list[str]:
     return list(rows[0]) if rows else ["id"]
 
 
-def _as_text(cell: str) -> str:
-    """A cell that no spreadsheet computes, also behind leading blanks."""
+def _cell(value: Any) -> str:
+    """A cell that no spreadsheet computes, also behind leading blanks; empty for nothing."""
+    if isinstance(value, int | float):  # a column's: -5 is a number, and no formula
+        return str(value)
+    cell = str(value or "")
     # Spreadsheets run a cell that begins like a formula, even one from a CSV.
     return f"'{cell}" if cell.lstrip(" \n\u00a0").startswith(FORMULA) else cell
 
@@ -166,12 +175,11 @@ def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any
     if license is not None:
         front = {"license": license} | front
     if form in ("hf", "parquet"):
-        names = ["id", *(["label"] if labeled else []), kind]
-        front["dataset_info"] = {
-            "features": [
-                {"name": name, "dtype": "image" if name == "image" else "string"} for name in names
-            ]
-        }
+        columns = {n: column.dtype for n, column in facts.plan.dataset.columns.items()}
+        types = {"id": "string"} | ({"label": "string"} if labeled else {}) | columns
+        types[kind] = "image" if facts.is_images else "string"
+        features = [{"name": name, "dtype": dtype} for name, dtype in types.items()]
+        front["dataset_info"] = {"features": features}
     return front
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.console import Console
 from privsyn import layout
 from privsyn.api.guard import guard
 from privsyn.config import as_overrides
+from privsyn.data.columns import Column
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import format_epsilon
@@ -112,7 +113,7 @@ class Release(Displayable):
 
     @guard
     def frame(self) -> pd.DataFrame:
-        """Its records, one a row: id, label where there are labels, and text or file.
+        """Its records, one a row: id, label where there are labels, columns, and text or file.
 
         Raises:
             VerificationError: It is not what was certified.
@@ -121,7 +122,10 @@ class Release(Displayable):
         """
         import pandas as pd
 
-        return pd.DataFrame(self._verified_rows())
+        frame = pd.DataFrame(self._verified_rows())
+        kinds = {"int64": "Int64", "date32": "datetime64[s]"}  # pandas has no missing int64
+        types = {n: kinds.get(one.dtype, one.dtype) for n, one in self._columns.items()}
+        return frame.astype({n: kind for n, kind in types.items() if n in frame})
 
     @guard
     def dataset(self) -> Dataset:
@@ -146,7 +150,10 @@ class Release(Displayable):
             ]
         names = list(rows[0]) if rows else []
         # Types are stated: `datasets` would guess them from the values of the first rows.
-        features = {name: Image() if name == "image" else Value("string") for name in names}
+        types = {n: column.dtype for n, column in self._columns.items()}
+        features = {
+            name: Image() if name == "image" else Value(types.get(name, "string")) for name in names
+        }
         return Dataset.from_list(rows, features=Features(features))
 
     @guard
@@ -291,6 +298,10 @@ class Release(Displayable):
     def plan(self) -> Plan:
         """What was planned and paid for."""
         return self._facts.plan
+
+    @property
+    def _columns(self) -> Mapping[str, Column]:
+        return self._facts.plan.dataset.columns
 
     def _tables(self) -> tuple[Table, ...]:
         """One table: the public facts of its certificate."""

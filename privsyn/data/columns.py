@@ -7,13 +7,14 @@ is ``other``, and one that is missing has a cell of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import date as Day
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from privsyn.data.unit_key import label_id, spells_nothing
 from privsyn.section import Section
@@ -89,6 +90,12 @@ class Column(Section):
             raise ValueError("declare one of values, range and date")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range={list(self.range)} must rise")
+        low, high = self.range or (0, math.inf)
+        if (high - low) * 10**self.decimals < self.bins:
+            raise ValueError(
+                f"a bin of range={list(self.range)} holds no number of decimals={self.decimals}: "
+                f"take fewer than bins={self.bins}, or more decimals"
+            )
         if self.ask is not None and self.values is None:
             raise ValueError("ask needs values to choose from")
         if len(self.cells) > MOST_VALUES + 2:
@@ -123,6 +130,23 @@ class Column(Section):
                 if known in places:
                     places.setdefault(spelled, places[known])
         return places
+
+    @property
+    def dtype(self) -> str:
+        """Type of its values, as pyarrow and ``datasets`` call it."""
+        if self.range is not None:
+            return "float64" if self.decimals else "int64"
+        return "string" if self.date is None else "date32"
+
+    @property
+    def domain(self) -> str:
+        """What was declared, in words."""
+        if self.values is not None:
+            return f"{', '.join(self.values)} or {OTHER}"
+        if self.range is not None:
+            return f"{self.range[0]:g} to {self.range[1]:g}, drawn in {self.bins} bins"
+        assert self.date is not None  # noqa: S101 - the third kind
+        return f"days {self.date.start} to {self.date.end}, drawn by {self.date.by}"
 
     def _declared(self) -> Iterator[str]:
         if self.values is not None:
@@ -161,8 +185,8 @@ class Column(Section):
     def draw(self, cell: int, rng: np.random.Generator) -> str | float | int | None:
         """A synthetic JSON value in a cell: a text, a number, a day as ISO text, or None.
 
-        A number is uniform within its bin and a day within its cell. ``missing`` is None, and so is
-        ``other`` of numbers and days.
+        A number is uniform among those of its bin with so many decimals, and a day within its cell.
+        ``missing`` is None, and so is ``other`` of numbers and days.
         """
         other = len(self.cells) - 2
         if cell > other:
@@ -173,11 +197,21 @@ class Column(Section):
             return None
         if self.range is not None:
             low, high = list(self._edges())[cell]
-            number = round(float(rng.uniform(low, high)), self.decimals)
-            return number if self.decimals else int(number)
+            scale = 10**self.decimals
+            first, last = math.floor(low * scale), math.ceil(high * scale)
+            while _bin(first / scale, self.range, self.bins) != cell:
+                first += 1
+            while _bin(last / scale, self.range, self.bins) != cell:
+                last -= 1
+            number = first + int(rng.integers(last - first + 1))
+            return number / scale if self.decimals else number
         assert self.date is not None  # noqa: S101 - the third kind
         first, last = list(self.date.spans())[cell]
         return (first + timedelta(days=int(rng.integers((last - first).days + 1)))).isoformat()
+
+
+Columns = Annotated[dict[str, Column], AfterValidator(lambda named: dict(sorted(named.items())))]
+"""Name -> column, by name: a plan that was read back from JSON has the same order."""
 
 
 def _bin(value: Any, limits: tuple[float, float], bins: int) -> int | None:

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from privsyn import layout
+from privsyn.data.columns import Column
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
 from privsyn.data.words import word_count
 from privsyn.errors import DataError
@@ -39,6 +40,7 @@ class Row:
         label: The row's label.
         well_formed: Whether the line is a JSON object whose id, text and label are strings.
         text_is_json: Whether the text parses as JSON.
+        values: Its other fields, as they are.
     """
 
     id: str | None
@@ -46,6 +48,7 @@ class Row:
     label: str | None
     well_formed: bool
     text_is_json: bool
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,12 @@ def _by_label(
     return tuple(counted)
 
 
+def count_cells(rows: Sequence[Row], name: str, column: Column) -> list[int]:
+    """Rows per cell of a declared column."""
+    seen = Counter(column.cell(row.values.get(name)) for row in rows)
+    return [seen[cell] for cell in range(len(column.cells))]
+
+
 R = TypeVar("R")
 
 
@@ -167,6 +176,7 @@ def _row(value: Mapping[str, Any] | None) -> Row:
         and isinstance(fields["text"], str)
         and isinstance(fields["label"], str | None),
         text_is_json=text is not None and bool(_parse(text)),
+        values={name: one for name, one in (value or {}).items() if name not in fields},
     )
 
 

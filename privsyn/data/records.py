@@ -8,7 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 Row = tuple[int, ...]
-"""The cell of each declared column of a record, in the order of the declaration."""
+"""The cell of each declared column of a record, in the order of their names."""
 
 
 class Private(Generic[T]):

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from privsyn.address import Address, Source
-from privsyn.data.columns import MOST_COLUMNS, Column
+from privsyn.data.columns import MOST_COLUMNS, Columns
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.files import OnDisk, SourcePath
@@ -25,7 +25,8 @@ from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
-_RELEASED = ("id", "label", "text")
+_RELEASED = ("id", "label", "text", "row_well_formed", "row_has_columns", "text_is_json")
+"""Fields of a released row, and columns of suites."""
 LONGEST_DOCUMENT = 200
 """Most characters of ``dataset.document``."""
 
@@ -111,7 +112,7 @@ class DatasetConfig(Section):
         description="A few texts as you imagine them, with their labels, for prompts: public. "
         "Invent them; never copy a record.",
     )
-    columns: dict[str, Column] = Field(
+    columns: Columns = Field(
         default={},
         description="Columns that stand beside the text and come back: name -> values, range or "
         "date. Public; never read from the data.",

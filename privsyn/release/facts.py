@@ -315,6 +315,12 @@ class ReleaseFacts:
         return tuple(self.words(label) for label in self.plan.dataset.labels)
 
     @property
+    def domains(self) -> dict[str, str]:
+        """The public columns beside the text, each with its declared domain."""
+        columns = self.plan.dataset.columns
+        return {one_line(name): self.words(column.domain) for name, column in columns.items()}
+
+    @property
     def models(self) -> list[str]:
         """The public models, each with its role."""
         return [f"{role}: {self.words(use.source)}" for role, use in self.plan.models.items()]
@@ -437,6 +443,7 @@ class ReleaseFacts:
         columns = {"id": "Release and number of the record"}
         if self.plan.dataset.labels:
             columns["label"] = "One of the labels that were declared"
+        columns |= self.domains
         return columns | (
             {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
             if self.is_images

@@ -47,6 +47,7 @@ def deployment(facts: ReleaseFacts) -> dict[str, Any]:
     """The entry of the registry, tier 3: plain values under the names of its schema."""
     labels = ", ".join(facts.labels)
     domain = f"Collections of {facts.things}" + f", each with a label among {labels}" * bool(labels)
+    domain += "".join(f", with {facts.words(n)} ({what})" for n, what in facts.domains.items())
     filled: dict[str, Any] = fill(
         yaml.safe_load(_template("deployment.yaml")),
         _template_values(facts)
@@ -65,6 +66,7 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
         return None
     # JSON needs no escapes for Markdown, which would show as backslashes.
     facts = replace(facts, words=one_line)
+    types = facts.plan.dataset.columns
     filled: dict[str, Any] = fill(
         yaml.safe_load(_template("croissant.yaml")),
         _template_values(facts)
@@ -73,7 +75,10 @@ def croissant(facts: ReleaseFacts) -> dict[str, Any] | None:
                 {"@type": "sc:Organization", "name": facts.deployment.get("curators", UNSTATED)}
             ],
             "files": list(_files(facts)),
-            "fields": [_field(name, what) for name, what in facts.columns.items()],
+            "fields": [
+                _field(name, what, _TYPES[types[name].dtype] if name in types else "Text")
+                for name, what in facts.columns.items()
+            ],
             "resemblance": RESEMBLANCE.format(unit=facts.unit),
         },
     )
@@ -150,6 +155,7 @@ def _template_values(facts: ReleaseFacts) -> dict[str, Any]:
         "unstated": UNSTATED,
         "word": WORD,
         "labels": ", ".join(facts.labels),
+        "columns": "; ".join(f"{facts.words(n)}: {what}" for n, what in facts.domains.items()),
         **{
             name: facts.words(software[name]) if software.get(name) else None
             for name in ("opendp", "privsyn")
@@ -196,13 +202,16 @@ def _file(name: str, kind: str, sha256: str, description: str) -> dict[str, Any]
     }
 
 
-def _field(name: str, description: str) -> dict[str, Any]:
+_TYPES = {"string": "Text", "int64": "Integer", "float64": "Float", "date32": "Date"}
+
+
+def _field(name: str, description: str, kind: str) -> dict[str, Any]:
     return {
         "@type": "cr:Field",
         "@id": f"records/{name}",
         "name": name,
         "description": description,
-        "dataType": "sc:Text",
+        "dataType": f"sc:{kind}",
         "source": {"fileObject": {"@id": ARTIFACT}, "extract": {"column": name}},
     }
 

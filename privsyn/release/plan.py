@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from privsyn.data.columns import Column
+from privsyn.data.columns import Columns
 from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -41,7 +41,7 @@ class DatasetIdentity(Section):
     document: str | None = None
     label_descriptions: dict[str, str] = Field(default={})
     examples: tuple[TextExample, ...] = ()
-    columns: dict[str, Column] = Field(default={})
+    columns: Columns = Field(default={})
 
     @property
     def subject(self) -> Subject:

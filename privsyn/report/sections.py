@@ -17,6 +17,7 @@ from typing import Any
 from privsyn import layout
 from privsyn.data.profile import (
     COLUMNS,
+    count_cells,
     fields,
     objects,
     profile,
@@ -245,6 +246,11 @@ def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number,
         {"text": row.text or "", "label": row.label, "id": (row.id or "").removeprefix(before)}
         for row in summary.samples
     )
+    for name, column in facts.plan.dataset.columns.items():
+        counts = zip(column.cells, count_cells(rows, name, column), strict=True)
+        shown = [(cell, count) for cell, count in counts if count]
+        of = f"texts by {one_line(name)} (declared: {one_line(column.domain)})"
+        charts += (Block("counts", *shown, of=of),) if shown else ()
     extremes = (
         Number("shortest", summary.shortest, "words of the shortest text"),
         Number("longest", summary.longest, "words of the longest text"),

@@ -178,7 +178,9 @@ def _merge(
     field = release.modality.field
     rows = [
         {"id": f"{plan.id}-{number:06d}"}
-        | {key: row[key] for key in ("label", field) if key in row}
+        | ({"label": row["label"]} if "label" in row else {})
+        | {name: row["columns"][name] for name in plan.dataset.columns}
+        | ({field: row[field]} if field in row else {})
         for number, row in enumerate(drawn)
     ]
     counts: Counter[str] = Counter()

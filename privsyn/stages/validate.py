@@ -87,6 +87,7 @@ def examine(
         bounds,
         files=ctx.files,
         modality=modality,
+        columns=plan.dataset.columns,
     )
     facts = ReleaseFacts.read(folder)
     for half in folder.glob(".*.tmp"):

@@ -16,12 +16,14 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from privsyn.data.columns import OTHER, Column
 from privsyn.data.profile import ImageProfile, Profile
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
@@ -76,6 +78,7 @@ def load_suite(
     rows: tuple[int, int],
     files: PublicFiles | None = None,
     modality: Modality = TEXTS,
+    columns: Mapping[str, Column] = MappingProxyType({}),
 ) -> Suite:
     """The suite in the config, with the values of its placeholders.
 
@@ -85,6 +88,7 @@ def load_suite(
         rows: Fewest and most rows of the plan.
         files: Opens a suite and a JSON schema that the config names.
         modality: Of the file's records.
+        columns: The declared columns: each has its expectations in every suite.
 
     Raises:
         ConfigError: The suite or the JSON schema is missing or malformed, the suite is for another
@@ -144,7 +148,40 @@ def load_suite(
     ]
     same = [(item["type"], item["kwargs"]) for item in chosen]
     chosen = [item for item in structure if (item["type"], item["kwargs"]) not in same] + chosen
+    chosen += list(_of_columns(columns))
     return Suite(str(raw["name"]), tuple(chosen), values, tuple(left_out))
+
+
+HAS_COLUMNS = "row_has_columns"
+"""Column of a suite: whether a row has a field for each declared column."""
+
+
+def _of_columns(columns: Mapping[str, Column]) -> Iterator[dict[str, Any]]:
+    """What the declarations promise. A missing value is null, which every one of them allows."""
+
+    def expects(kind: str, column: str, description: str, **kwargs: Any) -> dict[str, Any]:
+        kwargs |= {"column": column}
+        return {"type": kind, "description": description, "kwargs": kwargs, "severity": "critical"}
+
+    if columns:
+        title = f"Every row has {', '.join(columns)}"
+        yield expects(_IN_SET, HAS_COLUMNS, title, value_set=[True])
+    for name, one in columns.items():
+        title = f"{name} is as declared: {one.domain}"
+        if one.values is not None:
+            yield expects(_IN_SET, name, title, value_set=[*one.values, OTHER])
+            continue
+        if one.range is not None:
+            bounds = dict(zip(("min_value", "max_value"), one.range, strict=True))
+            yield expects("expect_column_values_to_be_between", name, title, **bounds)
+        elif one.date is not None:  # Great Expectations compares no texts with bounds
+            shown = slice(4 if one.date.by == "year" else 7)
+            cells = "|".join(first.isoformat()[shown] for first, _ in one.date.spans())
+            form = rf"^(?:{cells})(?:-\d\d){{{2 if one.date.by == 'year' else 1}}}$"
+            yield expects("expect_column_values_to_match_regex", name, title, regex=form)
+
+
+_IN_SET = "expect_column_values_to_be_in_set"
 
 
 def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, Any]:
@@ -299,6 +336,7 @@ def validate_file(
     *,
     files: PublicFiles | None = None,
     modality: Modality = TEXTS,
+    columns: Mapping[str, Column] = MappingProxyType({}),
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
 
@@ -312,17 +350,22 @@ def validate_file(
         expected_rows: Fewest and most rows of the plan; an empty file always fails.
         files: Opens a suite and a JSON schema that the config names.
         modality: Of the file's records.
+        columns: The declared columns.
 
     Raises:
         DataError: The file is missing or cannot be read.
         ConfigError: The suite or the JSON schema is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, files, modality)
+    suite = load_suite(cfg, labels, expected_rows, files, modality, columns)
     rows = modality.rows(artifact)
-    columns = modality.suite_columns.items()
-    checks, version = _run(
-        suite, {column: [getattr(row, name) for row in rows] for column, name in columns}
-    )
+    table = {
+        column: [getattr(row, name) for row in rows]
+        for column, name in modality.suite_columns.items()
+    }
+    if columns:
+        table[HAS_COLUMNS] = [columns.keys() <= row.values.keys() for row in rows]
+        table |= {name: [row.values.get(name) for row in rows] for name in columns}
+    checks, version = _run(suite, table)
     return ValidationResult(
         success=all(check.success for check in checks),
         rows=len(rows),

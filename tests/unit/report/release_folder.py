@@ -35,7 +35,8 @@ def seal_folder(
     """Write a certificate that names the folder's records; ``plan`` and ``changes`` go on top."""
     sealed: dict[str, Any] = json.loads((GOLDEN / layout.CERTIFICATE).read_text())
     dataset = sealed["plan"]["dataset"]
-    sealed["plan"]["dataset"] = {name: dataset[name] for name in DatasetIdentity.model_fields}
+    known = [name for name in DatasetIdentity.model_fields if name in dataset]
+    sealed["plan"]["dataset"] = {name: dataset[name] for name in known}
     sealed["plan"]["dataset"] |= {"labels": list(labels), "name": "portal", "version": "2026-11"}
     sealed["plan"] |= {"release_id": NAME, "unit": "patient", "max_records_per_unit": 4}
     sealed["plan"] |= {"epsilon": 10.0, "target_epsilon": 10.0, "delta": 1e-5}
