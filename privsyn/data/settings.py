@@ -9,6 +9,7 @@ from datetime import date as Date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
+from urllib.parse import parse_qsl
 
 from pydantic import (
     Field,
@@ -16,12 +17,12 @@ from pydantic import (
     model_validator,
 )
 
-from privsyn.address import Address, Source
+from privsyn.address import Address, Source, Stream
 from privsyn.data.columns import MOST_COLUMNS, Columns
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.files import OnDisk, SourcePath
-from privsyn.section import NAME, VERSION, Section
+from privsyn.section import CONNECTION, NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
@@ -51,22 +52,68 @@ class TextExample(Section):
     label: str | None = Field(default=None, description="Its label, one of dataset.labels.")
 
 
+class Query(Section, Stream):
+    """A query of a database, whose rows are the records."""
+
+    connection: str = Field(
+        description="Name of an environment variable that holds the database's URL, or of a "
+        "connection of Airflow; or a URL without a password, postgresql://reader@host/clinic."
+    )
+    sql: str = Field(
+        min_length=1,
+        description="One SELECT, whose columns are those that dataset names. {date:%Y-%m} as in "
+        "version, {version} for it.",
+    )
+
+    @field_validator("connection", mode="before")
+    @classmethod
+    def _holds_no_secret(cls, value: Any) -> str:
+        # No message quotes the value: a password may stand anywhere in what is pasted here.
+        if not isinstance(value, str) or not re.match(rf"[a-z0-9+]+://\S+$|{CONNECTION}", value):
+            raise ValueError("must be a name, or a URL without a password")
+        rest = value.partition("://")[2]
+        keys = (key for key, _ in parse_qsl(rest.partition("?")[2]))
+        if ":" in rest.rpartition("@")[0] or any(map(_SECRET.search, keys)):
+            raise ValueError(
+                "holds a password, and params.yaml is shared: put the URL into an environment "
+                "variable, such as CLINIC_DB, and name that"
+            )
+        return value
+
+    def __str__(self) -> str:
+        return f"the query on {self.connection}"
+
+
+_SECRET = re.compile("pass|pwd|token|secret|credential|key$|^auth", re.IGNORECASE)
+
+
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Annotated[SourcePath, OnDisk("private")] = Field(
+    path: Annotated[SourcePath, OnDisk("private")] | None = Field(
+        default=None,
         description="JSONL, CSV or TSV in UTF-8, or Parquet, plain or .gz, .zst, .bz2, .xz, or a "
         "folder of such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, "
-        "gs://, az://. "
+        "gs://, az://. Or a table: the folder or address of one of Delta, iceberg://catalog/a.b or "
+        "the metadata file of one of Iceberg. "
         "Of images: a folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in "
-        "version, {version} for it."
+        "version, {version} for it.",
+    )
+    query: Query | None = Field(
+        default=None, description="A query of a database, in place of path."
+    )
+    snapshot: str | None = Field(
+        default=None,
+        pattern=NAME,
+        description="Version of a Delta table, or snapshot of an Iceberg table, that is read. "
+        "Null: the newest.",
     )
     version: str = Field(
         default="v1",
         pattern=VERSION,
         description="Opaque version, set on a public schedule, never read from the data. "
-        "{date:%Y-%m} stands for the run's logical date.",
+        "{date:%Y-%m} stands for the run's logical date, {table} for the snapshot of a table.",
     )
     same_source: bool = Field(
         default=False,
@@ -139,6 +186,13 @@ class DatasetConfig(Section):
         "version.",
     )
 
+    @field_validator("query", mode="before")
+    @classmethod
+    def _is_a_section(cls, value: Any) -> Any:
+        if not (value is None or isinstance(value, dict | Query)):  # not quoted: as a connection
+            raise ValueError("must be a section with the keys connection, sql")
+        return value
+
     @field_validator("labels", "label_descriptions")
     @classmethod
     def _normalize_labels(cls, value: Any) -> Any:
@@ -146,6 +200,17 @@ class DatasetConfig(Section):
         if isinstance(value, dict):
             return {normalize("NFC", label): text for label, text in value.items()}
         return tuple(normalize("NFC", label) for label in value)
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> DatasetConfig:
+        if (self.path is None) == (self.query is None):
+            both = "path and query exclude each other" if self.query else "path is missing"
+            raise ValueError(f"{both}: name the private file, or a query")
+        if self.query is not None and self.unit is None:
+            raise ValueError(NO_UNIT)
+        if self.version == TABLE and (self.query or VERSION_MARK in str(self.path)):
+            raise ValueError(f"version={TABLE} is that of a table at a path of its own")
+        return self
 
     @model_validator(mode="after")
     def _labels_go_with_a_column(self) -> DatasetConfig:
@@ -213,6 +278,11 @@ class DatasetConfig(Section):
         return self
 
     @property
+    def source(self) -> Source | Query:
+        """Where the records are: the file, folder or address, or the query."""
+        return self.query or self.path or Path()
+
+    @property
     def has_holdout(self) -> bool:
         """Whether the settings hold units out, or name a file of held-out records."""
         return bool(self.holdout) or self.test_path is not None
@@ -238,22 +308,30 @@ class DatasetConfig(Section):
 
     def dates(self, day: Date) -> tuple[str, ...]:
         """Value of each ``{date:...}`` and ``{version}`` in the paths on a logical date."""
-        paths = f"{self.path}\0{self.test_path or ''}"
+        paths = f"{self.path if self.query is None else self.query.sql}\0{self.test_path or ''}"
         return tuple(
-            self.version_on(day) if match[0] == VERSION else format(day, match[1] or "")
+            self.version_on(day) if match[0] == VERSION_MARK else format(day, match[1] or "")
             for match in DATE.finditer(paths)
         )
 
     def with_dates(self, dates: Sequence[str]) -> DatasetConfig:
         """This config with the values of ``dates`` filled into its paths."""
         remaining = iter(dates)
-        update = {"path": _fill_dates(self.path, remaining)}
+        update: dict[str, Any] = {}
+        if self.query is not None:
+            sql = DATE.sub(lambda _: next(remaining), self.query.sql)
+            update["query"] = self.query.model_copy(update={"sql": sql})
+        if self.path is not None:
+            update["path"] = _fill_dates(self.path, remaining)
         if self.test_path is not None:
             update["test_path"] = _fill_dates(self.test_path, remaining)
         return self.model_copy(update=update)
 
 
-VERSION = "{version}"
+TABLE = "{table}"
+"""A version that is the table's own."""
+NO_UNIT = "unit is missing: the rows of a query or a table have no order, so no number names one"
+VERSION_MARK = "{version}"
 DATE = re.compile(r"\{date(?::([^{}]*))?\}|\{version\}")
 """Placeholders for a run's date and version in a path; other braces belong to the file name."""
 

@@ -351,7 +351,7 @@ class VaultWorkdir(Workdir):
 
     def __enter__(self) -> Self:
         self._sealed = self._find()
-        self.folder = self._open.enter_context(_cache(self._scratch))
+        self.folder = self._open.enter_context(cache_folder(self._scratch))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -465,7 +465,7 @@ _CACHE = "cache-"
 
 
 @contextmanager
-def _cache(scratch: Path) -> Iterator[Path]:
+def cache_folder(scratch: Path) -> Iterator[Path]:
     """A folder of this process alone, wiped at the end; first those of processes that were killed.
 
     Who lives holds a lock, and the kernel lets go of a dead one's.

@@ -13,14 +13,17 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from privsyn.address import Address, Source
+from privsyn.address import Source, Stream
 from privsyn.config import Config, load_config
 from privsyn.data.artifacts import check_place, wipe
 from privsyn.data.object_store import local_folder
 from privsyn.data.public_files import PublicFiles, ReadsFiles
-from privsyn.data.readers.streams import fingerprint, there
+from privsyn.data.readers.arrow import PrivateCopy
+from privsyn.data.readers.formats import fingerprint_of, source_of
+from privsyn.data.readers.streams import there
+from privsyn.data.readers.tables import newest
 from privsyn.data.records import Cell
-from privsyn.data.settings import DatasetConfig, of_any_day
+from privsyn.data.settings import TABLE, DatasetConfig, of_any_day
 from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, DataError, PrivsynError, VerificationError
@@ -288,18 +291,33 @@ class Context:
             if mark.pinned and mark.kind == "file" and self.files.path(value).exists():
                 self.files.read(setting, value, digest)
 
-    def fingerprint(self, path: Source) -> str:
-        """Keyed fingerprint of a private file, by the ledger's key. Internal: readers/streams.py.
+    def fingerprint(self, dataset: DatasetConfig) -> str:
+        """Keyed fingerprint of a private source, by the ledger's key. Internal: readers/streams.py.
 
         Raises:
-            DataError: The file cannot be read.
+            DataError: It cannot be read.
             LedgerUnavailable: There is no ledger yet: open the account first.
         """
-        return fingerprint(path, self.ledger.releases.source_key().reveal())
+        return fingerprint_of(dataset, self.ledger.releases.source_key().reveal())
 
-    def source_path(self, path: Source) -> Source:
+    @cached_property
+    def dataset(self) -> DatasetConfig:
+        """The dataset of this run, with its dates and, where it is the version, its snapshot.
+
+        Raises:
+            ConfigError: The version is that of a table, and there is none.
+            DataError: The table cannot be read.
+        """
+        dataset = self.config.dataset
+        if dataset.version == TABLE and dataset.path is not None:
+            path = self.source_path(dataset.with_dates(dataset.dates(self.day)).path)
+            snapshot = dataset.snapshot or newest(path)
+            dataset = dataset.model_copy(update={"version": snapshot, "snapshot": snapshot})
+        return dataset.resolved(self.day)
+
+    def source_path(self, path: Any) -> Any:
         """Where records are read from: an address, or a path relative to the project folder."""
-        return path if isinstance(path, Address) else self.path(path)
+        return self.path(path) if isinstance(path, Path) else path
 
     def path(self, path: Path) -> Path:
         """A config path, relative to the project folder."""
@@ -316,10 +334,12 @@ class OpenPlan:
     Attributes:
         ctx: Config and ledger.
         plan: The plan.
+        copy: What was read of its query or table, and takes their place.
     """
 
     ctx: Context
     plan: Plan
+    copy: PrivateCopy | None = None
 
     @property
     def id(self) -> str:
@@ -375,20 +395,24 @@ class OpenPlan:
 
     @cached_property
     def source(self) -> DatasetConfig:
-        """The private file as the plan describes it; from the config come the paths alone."""
+        """The private source as the plan describes it; from the config comes where it is alone."""
         ctx, plan = self.ctx, self.plan
         today = ctx.config.dataset.dates(ctx.day)
         # A plan may be carried out on another day than it was made for: by hand, or past midnight.
         dates = plan.dates if len(plan.dates) == len(today) else today
         dataset = ctx.config.dataset.with_dates(dates)
-        test = None if dataset.test_path is None else ctx.source_path(dataset.test_path)
-        return DatasetConfig(
+        source = DatasetConfig(
             path=ctx.source_path(dataset.path),
-            test_path=test,
+            query=dataset.query,
+            snapshot=plan.dataset.version if dataset.version == TABLE else dataset.snapshot,
+            test_path=ctx.source_path(dataset.test_path),
             max_records_per_unit=plan.max_records_per_unit,
             same_source=dataset.same_source,
             **plan.dataset.model_dump(),
         )
+        if self.copy is None:
+            return source
+        return source.model_copy(update={"query": self.copy, "path": None})
 
 
 def check_machine(release: OpenPlan) -> None:
@@ -397,10 +421,12 @@ def check_machine(release: OpenPlan) -> None:
     Raises:
         DataError: It is not here.
     """
-    services, path = release.ctx.config.services, release.source.path
-    if (services.vault or services.releases) and not there(path):
+    services, source = release.ctx.config.services, source_of(release.source)
+    if isinstance(source, Stream) or not (services.vault or services.releases):
+        return
+    if not there(source):
         raise DataError(
-            f"{path} does not exist on this machine.",
+            f"{source} does not exist on this machine.",
             hint="Give reserve, partition and evaluate a queue whose workers have it "
             "(schedule.tasks); if these have, the export is late.",
         )

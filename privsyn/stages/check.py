@@ -42,9 +42,9 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
     Raises:
         DataError: A file is missing, empty, damaged or lacks a column.
     """
-    dataset = ctx.config.dataset.resolved(ctx.day)
+    dataset = ctx.dataset
     counts_of = {}
-    for path in (dataset.path, dataset.test_path):
+    for path in (dataset.source, dataset.test_path):
         if path is None:
             continue
         row_counts = RowCounts()
@@ -80,7 +80,7 @@ def check(ctx: Context, counts_by_file: Mapping[str, Mapping[str, Any]], method:
 
 def tracked(ctx: Context) -> list[str]:
     """Where the private files of a project are under version control, with the step."""
-    dataset = ctx.config.dataset.resolved(ctx.day)
+    dataset = ctx.config.dataset.with_dates(ctx.config.dataset.dates(ctx.day))
     settings = {"dataset.path": dataset.path, "dataset.test_path": dataset.test_path}
     return [
         _TRACKED[tool].format(setting=setting, path=path)

@@ -143,7 +143,7 @@ def public_alone(
 ) -> list[str] | None:
     """One text per label as a release's settings have the public model write, without records.
 
-    Reads no record and costs nothing. Kept in the cache by model, settings and labels.
+    Reads no record and costs nothing. PrivateCopy in the cache by model, settings and labels.
 
     Args:
         ctx: Config.

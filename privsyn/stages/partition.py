@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from privsyn.address import Stream
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.partition import has_training, keep_holdout
+from privsyn.data.partition import has_training, keep_holdout, read_marker
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
-from privsyn.data.readers.formats import check_rows, lines_and_values
+from privsyn.data.readers.arrow import PrivateCopy, copy_batches
+from privsyn.data.readers.formats import check_rows, lines_and_values, source_of
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import TextExample
 from privsyn.errors import ConfigError, DataError, VerificationError
@@ -25,6 +30,7 @@ from privsyn.release.workdir import (
     TRAIN,
     Workdir,
     bucket_files,
+    cache_folder,
     part_name,
 )
 from privsyn.section import Section
@@ -71,20 +77,20 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
         entry = ctx.ledger.releases.get(plan.id)
         if entry.state == "COMMITTED":
             return 0
-        if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
-            check_machine(release)
-            _refuse_other_file(release, "Run again. Nothing was drawn.")
-            check_rows(release.source)
-            _refuse_private_text(release)
-            _refuse_empty(release, ctx.charged_account().partition_key.reveal())
-        account = ctx.charged_account()
-        work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
-        # From here on the cost is final: what follows reads records into buckets.
-        work.begin(plan.shards if shards is None else shards)
-        key, row_counts = account.partition_key.reveal(), RowCounts()
-        files = 1 if release.method.whole else work.shards
-        with ctx.ledger.leases.acquire(plan.id, PARTITION) as lease, work:
+        with ExitStack() as stack:
+            if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
+                release = _looked_through(release, stack)
+            account = ctx.charged_account()
+            work = find_workdir(ctx, ctx.ledger.releases.get(plan.id))
+            # From here on the cost is final: what follows reads records into buckets.
+            work.begin(plan.shards if shards is None else shards)
+            lease = stack.enter_context(ctx.ledger.leases.acquire(plan.id, PARTITION))
+            stack.enter_context(work)
+            key, row_counts = account.partition_key.reveal(), RowCounts()
+            files = 1 if release.method.whole else work.shards
             if not work.is_finished(PARTITION):
+                if read_marker(work.folder / BUCKETS) is None:
+                    release = _read_once(release, work.folder / READ)
                 write_partition(
                     release.source,
                     key,
@@ -101,8 +107,44 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                 names += [HELD_OUT] if plan.accuracy is not None else []
                 header = release.journal_header
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
+                (work.folder / READ).unlink(missing_ok=True)
         _store_counts(ctx, plan, row_counts)
         return work.shards
+
+
+def _looked_through(release: OpenPlan, stack: ExitStack) -> OpenPlan:
+    """A release that may begin, over its source as that was read: a query or a table only once.
+
+    Raises:
+        ConfigError: As ``partition``.
+        DataError: As ``partition``.
+    """
+    ctx = release.ctx
+    check_machine(release)
+    if isinstance(source_of(release.source), Stream):
+        folder = stack.enter_context(cache_folder(ctx.workspace.scratch(release.id)))
+        release = _read_once(release, folder / READ)
+    _refuse_other_file(release, "Run again. Nothing was drawn.")
+    check_rows(release.source)
+    _refuse_private_text(release)
+    _refuse_empty(release, ctx.charged_account().partition_key.reveal())
+    return release
+
+
+READ = "read"
+"""What was read of a query or a table, until it is in buckets: a killed run goes on from it."""
+
+
+def _read_once(release: OpenPlan, file: Path) -> OpenPlan:
+    """A release over what a private file keeps of its query or table; over files as it is."""
+    source = source_of(release.source)
+    if not isinstance(source, Stream):
+        return release
+    if isinstance(source, PrivateCopy):
+        source.file.replace(file)
+    elif not file.exists():
+        copy_batches(source, file)
+    return replace(release, copy=PrivateCopy(file, f"{source}"))
 
 
 def _finish(release: OpenPlan, work: Workdir, lease: Lease, key: bytes) -> None:
@@ -149,14 +191,10 @@ def _refuse_private_text(release: OpenPlan) -> None:
     if not (read or invented):
         return
     source = release.source
-    files = [source.path] + ([source.test_path] if source.test_path else [])
+    files = [source.source] + ([source.test_path] if source.test_path else [])
 
     def is_shared(public: Iterable[bytes]) -> bool:
-        rows = (
-            row.reveal()
-            for file in files
-            for row in lines_and_values(source.model_copy(update={"path": file}))
-        )
+        rows = (row.reveal() for file in files for row in lines_and_values(source, file))
         return shares_text(public, rows, plan.dataset.labels)
 
     public = [ctx.files.read(setting, value, digest) for setting, value, _, digest in read]
@@ -214,7 +252,7 @@ def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
     ]
     try:
         # A file that is gone has not changed: a resumed run works from its buckets.
-        return bool(known) and ctx.fingerprint(release.source.path) not in known
+        return bool(known) and ctx.fingerprint(release.source) not in known
     except DataError:
         return False
 
@@ -233,7 +271,7 @@ def _refuse_empty(release: OpenPlan, key: bytes) -> None:
         holdout = dataset.holdout
         aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
         raise DataError(
-            f"{source.path} holds no record that this release can use.",
+            f"{source.source} holds no record that this release can use.",
             hint=f"See why with: privsyn check.{aside} Nothing was spent.",
         )
 

@@ -90,7 +90,7 @@ def plan(
         private_folder(ctx.workspace.state)
     given = ctx.settings(method_name)
     models = _models(ctx, method, given)
-    dataset = config.dataset.resolved(ctx.day)
+    dataset = ctx.dataset
     identity = DatasetIdentity(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
@@ -215,7 +215,7 @@ def _price(
     """
     config = ctx.config
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
-    adjacency, labels = config.account.adjacency, config.dataset.resolved(ctx.day).labels
+    adjacency, labels = config.account.adjacency, config.dataset.labels
     paid = _paid_epsilon(config)
 
     def mechanism_for(*, secret: bool) -> Mechanism:

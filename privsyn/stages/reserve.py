@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from privsyn.data.readers.formats import check_source
-from privsyn.data.readers.streams import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Guarantee
-from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
+from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost
 from privsyn.ledger.entries import ENDED, DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
@@ -103,9 +102,14 @@ def _note_source(ctx: Context, source: DatasetConfig, known: Entry | None) -> Da
     one the file may be gone.
     """
     # A release that began was noted with its file; a resumed run must not need the file again.
-    if known is not None and (known.state in ("BEGUN", "LOST") or not there(source.path)):
+    if known is not None and known.state in ("BEGUN", "LOST"):
         return None
-    return DatasetSource(source.version, ctx.fingerprint(source.path), source.same_source)
+    try:
+        return DatasetSource(source.version, ctx.fingerprint(source), source.same_source)
+    except PrivsynError:
+        if known is None or known.state != "COMMITTED":
+            raise
+        return None
 
 
 def settle(ctx: Context, plan: Plan) -> str:

@@ -14,13 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from privsyn.address import Address, Source
+from privsyn.address import Address, Source, Stream
 from privsyn.data.columns import Column
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.public_files import pieces
+from privsyn.data.readers.arrow import (
+    IMAGE_COLUMN,
+    batch_header,
+    batch_rows,
+    check_batches,
+    fingerprint_rows,
+)
 from privsyn.data.readers.columns import (
     Header,
     called_after_people,
@@ -38,13 +44,13 @@ from privsyn.data.readers.lines import (
     json_header,
     json_rows,
 )
-from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_header, parquet_rows
 from privsyn.data.readers.streams import (
     COMPRESSIONS,
     Part,
     bounded_lines,
     check_file,
     explained,
+    fingerprint,
     is_folder,
     open_bytes,
     parts,
@@ -52,9 +58,10 @@ from privsyn.data.readers.streams import (
     split_suffix,
     way_out,
 )
+from privsyn.data.readers.tables import table_at
 from privsyn.data.records import Private, Record
 from privsyn.data.row_counts import RowCounts, folded
-from privsyn.data.settings import PLACEHOLDER, DatasetConfig
+from privsyn.data.settings import NO_UNIT, PLACEHOLDER, DatasetConfig
 from privsyn.data.unit_key import label_id, lost_digits, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 
@@ -93,16 +100,30 @@ FORMATS: Mapping[str, Format] = {
     ".json": _JSON,
     ".csv": _CSV,
     ".tsv": _CSV,
-    ".parquet": Format(
-        check_parquet, parquet_rows, parquet_header, ("texts", "images"), lines=False
-    ),
+    ".parquet": Format(check_batches, batch_rows, batch_header, ("texts", "images"), lines=False),
     ".npz": Format(check_npz, npz_rows, holds=("images",), streamed=False, lines=False),
 }
 """Suffix -> how such a source file is read."""
 _FOLDER = Format(check_folder, folder_rows, holds=("images",), lines=False)
 
 
-def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
+def source_of(cfg: DatasetConfig, path: Source | Stream | None = None) -> Source | Stream:
+    """Where records are read from: files, or the query, or the table that lies at the path."""
+    source = path or cfg.source
+    if isinstance(source, Stream):
+        return source
+    return table_at(source, cfg.snapshot if path in (None, cfg.path) else None) or source
+
+
+def fingerprint_of(cfg: DatasetConfig, key: bytes) -> str:
+    """Keyed hash of the content of a dataset's source; see ``fingerprint``."""
+    source = source_of(cfg)
+    if isinstance(source, Stream):
+        return fingerprint_rows(source, key)
+    return fingerprint(source, key)
+
+
+def check_source(cfg: DatasetConfig, path: Source | Stream | None = None) -> None:
     """Refuse a file whose shape does not fit the config; reads its head only.
 
     A CSV has the columns of its header, Parquet those of its schema. A JSON Lines file lacks a
@@ -116,9 +137,14 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     Raises:
         DataError: Missing, unreadable, of unknown format, without a row, or without a column.
     """
-    path = path or cfg.path
+    source = source_of(cfg, path)
+    columns, formats = _columns(cfg, source), {}
+    if isinstance(source, Stream):
+        if cfg.unit is None:
+            raise DataError(f"dataset.{NO_UNIT}.", hint="Name the column of the ids.")
+        return check_batches(source, columns)
+    path = source
     refuse_table(path)
-    columns, formats = _columns(cfg, path), {}
     files = _parts(cfg, path)
     for part in files:
         with explained(part):
@@ -156,7 +182,7 @@ def check_rows(cfg: DatasetConfig) -> None:
     Raises:
         DataError: As said; names the setting to change.
     """
-    for path in [cfg.path] + ([] if cfg.test_path is None else [cfg.test_path]):
+    for path in [source_of(cfg)] + ([source_of(cfg, cfg.test_path)] if cfg.test_path else []):
         check_source(cfg, path)
         columns = _columns(cfg, path)
         for row in _rows(cfg, path, columns):
@@ -164,14 +190,14 @@ def check_rows(cfg: DatasetConfig) -> None:
                 _refuse_lost(cfg, path, row[-1])
 
 
-def _refuse_lost(cfg: DatasetConfig, path: Source, unit: Any) -> None:
+def _refuse_lost(cfg: DatasetConfig, path: Source | Stream, unit: Any) -> None:
     """Refuse a source for an id that lost digits: its writer made floats of all of them."""
     if lost_digits(unit):
         raise float_unit(f"column {cfg.unit!r} (dataset.unit) of {path}")
 
 
 def read_records(
-    cfg: DatasetConfig, path: Source | None = None, row_counts: RowCounts | None = None
+    cfg: DatasetConfig, path: Source | Stream | None = None, row_counts: RowCounts | None = None
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
@@ -189,12 +215,17 @@ def read_records(
     Raises:
         DataError: As check_source, before the first record.
     """
-    path = path or cfg.path
-    check_source(cfg, path)
-    return _records(cfg, path, _columns(cfg, path), row_counts or RowCounts())
+    source = source_of(cfg, path)
+    check_source(cfg, source)
+    return _records(cfg, source, _columns(cfg, source), row_counts or RowCounts())
 
 
-def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
+def _rows(
+    cfg: DatasetConfig, path: Source | Stream, columns: Mapping[str, str]
+) -> Iterator[Row | str]:
+    if isinstance(path, Stream):
+        yield from batch_rows(path, columns)
+        return
     for part in _parts(cfg, path):
         yield from _format(cfg, part).rows(part, columns)
 
@@ -208,7 +239,9 @@ def _holds_images(cfg: DatasetConfig) -> bool:
     return IMAGE_COLUMN in content_columns(cfg)
 
 
-def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
+def lines_and_values(
+    cfg: DatasetConfig, path: Source | Stream | None = None
+) -> Iterator[Private[list[str]]]:
     """Lines of the private file and the values in them as texts, row by row, used or not.
 
     From a format that is no lines only the texts of records; from images nothing.
@@ -216,12 +249,13 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
     Raises:
         DataError: As read_records.
     """
-    check_source(cfg)
+    source = source_of(cfg, path)
+    check_source(cfg, source)
     if _holds_images(cfg):
         return
-    files = _parts(cfg, cfg.path)
-    if not FORMATS[split_suffix(files[0])[0]].lines:
-        for record in read_records(cfg):
+    files = [] if isinstance(source, Stream) else _parts(cfg, source)
+    if not (files and FORMATS[split_suffix(files[0])[0]].lines):
+        for record in read_records(cfg, source):
             text = record.reveal().content
             yield Private([text, *text.splitlines()])
         return
@@ -232,10 +266,11 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
                     yield Private(list(pieces([line.decode("utf-8", "replace")])))
 
 
-def columns_of_people(cfg: DatasetConfig, path: Source) -> list[str]:
+def columns_of_people(cfg: DatasetConfig, path: Source | Stream | None) -> list[str]:
     """Columns whose names say that they hold ids of people, besides those of the settings."""
-    first = _parts(cfg, path)[0]
-    if not isinstance(first, Path):  # a header would cost a request to the object store
+    path = source_of(cfg, path)
+    first = path if isinstance(path, Stream) else _parts(cfg, path)[0]
+    if isinstance(first, Address):  # a header would cost a request to the object store
         return []
     named = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
     try:
@@ -245,7 +280,7 @@ def columns_of_people(cfg: DatasetConfig, path: Source) -> list[str]:
     return [name for name in names if name not in named and called_after_people(name)]
 
 
-def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
+def _columns(cfg: DatasetConfig, path: Source | Stream) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
     # In a folder of images every file is a unit.
     unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
@@ -255,7 +290,10 @@ def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
 
 
 def _records(
-    cfg: DatasetConfig, path: Source, columns: Mapping[str, str], row_counts: RowCounts
+    cfg: DatasetConfig,
+    path: Source | Stream,
+    columns: Mapping[str, str],
+    row_counts: RowCounts,
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
@@ -332,21 +370,24 @@ def _format_by_name(path: Source, records: str) -> Format:
     return file_format
 
 
-def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
-    """The columns of a file of texts: as its format says them.
+def read_header(path: Source | Stream, *, setting: str = "dataset.path") -> Header:
+    """The columns of a file of texts, a query or a table: as its format says them.
 
     Args:
-        path: The file.
+        path: The file, query or table.
         setting: The setting that names the file, for messages.
 
     Raises:
         DataError: The file cannot be read, or names no columns.
     """
-    refuse_table(path)
-    with explained(path):
-        check_file(path, setting)
-        read = _format_by_name(path, "texts").header
-        header = Header(()) if read is None else read(path)
+    if isinstance(path, Stream):
+        header = batch_header(path)
+    else:
+        refuse_table(path)
+        with explained(path):
+            check_file(path, setting)
+            read = _format_by_name(path, "texts").header
+            header = Header(()) if read is None else read(path)
     names = tuple(name for name in header.names if looks_like_name(name))
     if not names and not header.rare:
         raise DataError(f"{path} has no columns with names.", hint="Is it the right file?")

@@ -115,8 +115,8 @@ def refuse_table(path: Source) -> None:
             f"{path} is or lies in a table with a log (of Delta, Hudi, Iceberg, Paimon, DuckLake, "
             "Hive or Spark): its log says which of the files count, and others hold rows that were "
             "deleted.",
-            hint="Export a snapshot as Parquet, elsewhere, with the table's own reader, and name "
-            "that, as in deltalake.DeltaTable(path).to_pyarrow_table().",
+            hint="Name the table itself: the folder of _delta_log, iceberg://catalog/space.table "
+            "or an Iceberg *.metadata.json. Of others export a snapshot as Parquet, elsewhere.",
         )
 
 
@@ -181,7 +181,7 @@ def _mistaken(path: Source) -> DataError | None:
     return None
 
 
-def is_folder(path: Source) -> bool:
+def is_folder(path: object) -> bool:
     """Whether it is a folder of this machine."""
     return isinstance(path, Path) and path.is_dir()
 

@@ -27,7 +27,7 @@ def paid(make_project):
         planned.privacy_event(),
         method=planned.method,
         guarantee=Guarantee(planned.epsilon, planned.delta),
-        source=DatasetSource(planned.dataset.version, ctx.fingerprint(project.data)),
+        source=DatasetSource(planned.dataset.version, ctx.fingerprint(ctx.config.dataset)),
     )
     return project, planned
 

@@ -1,18 +1,22 @@
-"""Rows of a Parquet file, batch by batch. pyarrow is imported on first use."""
+"""Rows of Parquet, queries and tables, batch by batch. pyarrow is imported on first use."""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from privsyn.address import Address, Source
-from privsyn.data.artifacts import storage_error
+from privsyn.address import Address, Source, Stream
+from privsyn.data.artifacts import atomic_file, storage_error
 from privsyn.data.readers.columns import Header, check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
+from privsyn.data.readers.tables import open_stream
 from privsyn.data.row_counts import JOIN
 from privsyn.errors import DataError, NoRows
 
@@ -31,25 +35,56 @@ _BATCH_ROWS = 512
 _BATCH_IMAGES = 16
 
 
-def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
-    """Refuse a file whose schema does not fit; reads no row.
+@dataclass(frozen=True)
+class PrivateCopy(Stream):
+    """What was read of a query or a table, in a private file: its one snapshot.
+
+    Attributes:
+        file: The file.
+        name: What messages call it.
+    """
+
+    file: Path
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def copy_batches(source: Stream, file: Path) -> PrivateCopy:
+    """Read a query or a table once, into a private file, which appears whole or not at all.
+
+    Raises:
+        DataError: As ``check_batches``.
+        StorageError: Disk full or no permission, or the source cannot be reached.
+    """
+    import pyarrow as pa
+
+    packed = pa.ipc.IpcWriteOptions(compression="zstd")
+    with open_batches(source) as (schema, batches), atomic_file(file) as stream:
+        with pa.ipc.new_stream(stream, schema, options=packed) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    return PrivateCopy(file, f"{source}")
+
+
+def check_batches(source: Source | Stream, columns: Mapping[str, str]) -> None:
+    """Refuse a source whose schema does not fit; reads no column, and of a stream one row.
 
     Args:
-        path: The file, plain or compressed as a whole.
+        source: A query, a table, or a Parquet file, plain or compressed as a whole.
         columns: Setting under ``dataset.`` -> column wanted.
 
     Raises:
         DataError: It is not Parquet, has no row, or a column is missing or has the wrong type.
     """
-    with ExitStack() as stack:
-        file = _open(path, stack)
-        schema, rows = file.schema_arrow, file.metadata.num_rows
-    check_schema(path, schema, columns)
-    if not rows:
-        raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
+    with open_batches(source, (), most=1) as (schema, batches):
+        check_schema(source, schema, columns)
+        if not any(batch.num_rows for batch in batches):
+            raise NoRows(f"{source} holds no row.", hint="Check how it was exported.")
 
 
-def check_schema(path: Source, schema: pa.Schema, columns: Mapping[str, str]) -> None:
+def check_schema(path: Source | Stream, schema: pa.Schema, columns: Mapping[str, str]) -> None:
     """Refuse a schema that does not fit.
 
     Args:
@@ -83,45 +118,120 @@ def check_schema(path: Source, schema: pa.Schema, columns: Mapping[str, str]) ->
             )
 
 
-def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def batch_rows(source: Source | Stream, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Values of the wanted columns, row by row; structs come as mappings.
 
     Args:
-        path: A file that check_parquet passed.
+        source: One that check_batches passed.
         columns: Setting -> column wanted.
 
     Raises:
-        DataError: The file turns out to be damaged.
+        DataError: The source turns out to be damaged.
     """
     import pyarrow as pa
 
     names = list(dict.fromkeys(columns.values()))
-    with ExitStack() as stack:
-        file = _open(path, stack)
-        size = _BATCH_IMAGES if IMAGE_COLUMN in columns else _BATCH_ROWS
-        leaves = [_leaf(file.schema_arrow.field(name)) for name in names]
-        batches = file.iter_batches(size, columns=leaves, use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pa.ArrowException, OSError):
-                raise DataError(f"{path} is damaged.", hint="Export the file again.") from None
-            if batch is None:
-                return
+    size = _BATCH_IMAGES if IMAGE_COLUMN in columns else _BATCH_ROWS
+    with open_batches(source, names, size) as (_, batches):
+        for batch in batches:
             values = {name: _plain(batch.column(name)) for name in names}
             del batch
             pa.default_memory_pool().release_unused()  # or memory grows with the largest batch
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
-def parquet_header(path: Source) -> Header:
-    """The names in a file's schema.
+def batch_header(source: Source | Stream) -> Header:
+    """The names in a schema.
 
     Raises:
-        DataError: It is not a Parquet file.
+        DataError: The source cannot be read.
     """
+    with open_batches(source, (), most=1) as (schema, _):
+        return Header(tuple(schema.names))
+
+
+def fingerprint_rows(source: Stream, key: bytes) -> str:
+    """Keyed hash of all rows of a query or a table, whatever their order, as ``fingerprint``.
+
+    It is a sum of keyed hashes of rows, of the names and values in them that are not missing
+    [MSet-Add-Hash, Clarke et al. 2003]. So a compaction, another order and an empty column change
+    nothing; a row that comes twice counts twice.
+
+    Args:
+        source: The query or table.
+        key: As for ``fingerprint``.
+
+    Returns:
+        40 hex digits.
+    """
+    total = count = 0
+    with open_batches(source) as (schema, batches):
+        order = sorted(range(len(schema.names)), key=schema.names.__getitem__)
+        names = [schema.names[place] for place in order]
+        for batch in batches:
+            columns = [_plain(batch.column(place)) for place in order]
+            for values in zip(*columns, strict=True):
+                row = repr(
+                    [pair for pair in zip(names, values, strict=True) if pair[1] is not None]
+                )
+                of_row = hashlib.blake2b(row.encode(), key=key, person=b"privsyn row")
+                total += int.from_bytes(of_row.digest())
+                count += 1
+    whole = f"{count} {total % 2**512}".encode()
+    return hashlib.blake2b(whole, key=key, person=b"privsyn rows", digest_size=20).hexdigest()
+
+
+@contextmanager
+def open_batches(
+    source: Source | Stream,
+    names: Sequence[str] | None = None,
+    size: int = _BATCH_ROWS,
+    *,
+    most: int | None = None,
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Schema and batches of a source.
+
+    Args:
+        source: A query, a table, what was kept of one, or a Parquet file.
+        names: Columns that are needed; a stream gives all. None: all.
+        size: Rows of a batch at most.
+        most: Rows that are needed; there may be more.
+
+    Raises:
+        DataError: It cannot be read, or is damaged. Raised while reading, too.
+        StorageError: The same, where trying again may help.
+    """
+    import pyarrow as pa
+
     with ExitStack() as stack:
-        return Header(tuple(_open(path, stack).schema_arrow.names))
+        if isinstance(source, PrivateCopy):
+            try:
+                file = stack.enter_context(source.file.open("rb"))
+            except OSError as error:
+                raise storage_error("read", source.file, error) from error
+            reader = stack.enter_context(pa.ipc.open_stream(file))
+            schema, batches = reader.schema, iter(reader)
+        elif isinstance(source, Stream):
+            schema, batches = stack.enter_context(open_stream(source, most))
+        else:
+            parquet = _open(source, stack)
+            schema = parquet.schema_arrow
+            leaves = None if names is None else [_leaf(schema.field(name)) for name in names]
+            batches = parquet.iter_batches(size, columns=leaves, use_threads=False)
+        yield schema, _sliced(source, batches, size)
+
+
+def _sliced(source: Source | Stream, batches: Iterator[Any], size: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError):
+            raise DataError(f"{source} is damaged.", hint="Export the file again.") from None
+        if batch is None:
+            return
+        yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
 
 
 def _leaf(field: Any) -> str:
@@ -131,7 +241,7 @@ def _leaf(field: Any) -> str:
     return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
 
 
-def _check_images(path: Source, name: str, kind: Any) -> None:
+def _check_images(path: Source | Stream, name: str, kind: Any) -> None:
     from pyarrow import types as t
 
     if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:
@@ -176,6 +286,8 @@ def _is_taken(kind: Any, setting: str) -> bool:
     """Whether a column of this type may hold texts, labels or unit ids."""
     from pyarrow import types as t
 
+    if str(kind).startswith("extension<arrow.opaque") and not _is_text(_storage_type(kind)):
+        return False  # a database's own form of a value
     kind = _storage_type(kind)
     if _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind):
         return True
@@ -210,7 +322,10 @@ def _plain(column: Any) -> list[Any]:
         return [_moment(value, zone) for value in column]
     if pa.types.is_date(kind):
         return [_moment(value) for value in column]
-    return list(column.to_pylist())
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # a moment within a list, say
+        return [_moment(value) for value in column]
 
 
 def _moment(value: Any, zone: str = "") -> Any:
@@ -219,7 +334,7 @@ def _moment(value: Any, zone: str = "") -> Any:
         plain = value.as_py()
     except (ValueError, OverflowError):
         return []
-    return plain and plain.isoformat() + zone
+    return plain.isoformat() + zone if isinstance(plain, date) else plain
 
 
 def _storage_type(kind: Any) -> Any:
