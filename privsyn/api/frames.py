@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ def table_of(
     text: str,
     label: str | None,
     unit: str | None,
+    beside: Iterable[str] = (),
     *,
     prefix: str = "dataset.",
 ) -> pa.Table:
@@ -75,6 +76,7 @@ def table_of(
         text: Column of the text, or a form over several.
         label: Column of the label.
         unit: Column of the unit id.
+        beside: Columns beside the text.
         prefix: What stands before a setting where the user gives it, for messages.
 
     Raises:
@@ -95,7 +97,7 @@ def table_of(
         refuse_index(unit, index=unit in frame.index.names and unit not in names)
     in_text = list(dict.fromkeys(PLACEHOLDER.findall(text))) if text not in names else []
     columns = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
-    further = {"label": label, "unit": unit}
+    further = {"label": label, "unit": unit} | {f"columns.{name}": name for name in beside}
     columns |= {setting: name for setting, name in further.items() if name is not None}
     missing = {setting: name for setting, name in columns.items() if name not in names}
     listed = [name for name in names if isinstance(name, str)]

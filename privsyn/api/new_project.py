@@ -9,7 +9,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -318,6 +318,7 @@ class ProjectAnswers:
         name: Of dataset and account; None: the file's.
         image_size: Side in pixels images are brought to; None for texts.
         image_mode: L for gray, RGB for color.
+        columns: Columns beside the text, as ``dataset.columns`` declares them: public.
         document: What a record is, for prompts: public.
         examples: Pairs (label, text) of invented records, for prompts: public.
         public_size: How many units there are, as is known without the file; None: not said.
@@ -334,6 +335,7 @@ class ProjectAnswers:
     name: str | None = None
     image_size: int | None = None
     image_mode: str = "RGB"
+    columns: Mapping[str, Any] = field(default_factory=dict)
     document: str | None = None
     examples: tuple[tuple[str | None, str], ...] = ()
     public_size: int | None = None
@@ -359,6 +361,7 @@ class ProjectAnswers:
             content = {
                 "dataset.text": self.text,
                 "dataset.images": None,
+                **({"dataset.columns": dict(self.columns)} if self.columns else {}),
                 "dataset.document": self.document,
                 "dataset.words": self.words,
                 "dataset.examples": [
@@ -442,6 +445,57 @@ def likely(columns: Sequence[str], role: str) -> str | None:
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
 
 
+_HOLDS_BY_NAME = {
+    "age": "18 to 95",
+    "(star_?)?rating|stars": "1 to 5",
+    "sex|gender": "female, male",
+    "(priority|severity|urgency)(_?level)?": "low, medium, high",
+    "(.*_)?(date|day|visited|created|timestamp)(_at|_on)?": "2020-01-01 to 2029-12-31",
+}
+"""Names of columns -> what they usually hold."""
+
+
+def holds(column: str) -> str | None:
+    """What a column of this name usually holds, in words that ``column_of`` reads."""
+    name = column.strip().lower().replace(" ", "_")
+    return next((what for named, what in _HOLDS_BY_NAME.items() if re.fullmatch(named, name)), None)
+
+
+_NUMBER, _DAY = r"(-?\d+(?:\.\d+)?)", r"(\d{4}-\d{2}-\d{2})"
+
+
+def column_of(words: str) -> dict[str, Any]:
+    """A column as it is declared, from what a person says that it can hold.
+
+    >>> column_of("18 to 95")
+    {'range': [18.0, 95.0], 'bins': 10}
+    >>> column_of("0.0 to 1.5 in 3 bins")
+    {'range': [0.0, 1.5], 'bins': 3, 'decimals': 1}
+    >>> column_of("2024-01-01 to 2026-12-31")
+    {'date': {'start': '2024-01-01', 'end': '2026-12-31'}}
+    >>> column_of("web, phone")
+    {'values': ['web', 'phone']}
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if days := re.fullmatch(f"{_DAY} to {_DAY}(?: by (month|year))?", words.strip()):
+        start, end, by = days.groups()
+        return {"date": {"start": start, "end": end} | ({"by": by} if by else {})}
+    if numbers := re.fullmatch(f"{_NUMBER} to {_NUMBER}(?: in (\\d+) bins)?", words.strip()):
+        low, high, bins = numbers.groups()
+        decimals = max(len(one.partition(".")[2]) for one in (low, high))
+        widest = max(1, int((float(high) - float(low)) * 10**decimals))
+        column = {"range": [float(low), float(high)], "bins": int(bins or min(10, widest))}
+        return column | ({"decimals": decimals} if decimals else {})
+    if values := label_list(words):
+        return {"values": list(values)}
+    raise ConfigError(
+        f"a column that can hold {words!r} holds nothing.",
+        hint="Write what it can hold: web,phone or 18 to 95 or 2024-01-01 to 2026-12-31.",
+    )
+
+
 Ask = Callable[[str, str, Callable[[str], Any]], Any]
 """Asks a person a question, with a proposal that Enter takes, until the third argument takes the
 answer; what it raises says what is wrong with it. What it makes of the answer is returned."""
@@ -480,6 +534,7 @@ def ask_for(
     interview.content()
     interview.labels()
     interview.people()
+    interview.columns()
     interview.sizes()
     return ProjectAnswers(path=path, **interview.answers)
 
@@ -572,6 +627,40 @@ class _Interview:
         if self.answers["unit"]:
             self.settle("protects", "What is one of them called?", word_of(self.answers["unit"]))
 
+    def columns(self) -> None:
+        """Ask what stands beside the text: by the header and a person's words, never by values."""
+        if self._ask is None or self._header is None or "columns" in self.answers:
+            return
+        used = {*PLACEHOLDER.findall(str(self.answers["text"]))}
+        used |= {self.answers[field] for field in ("text", "label", "unit")}
+        left = [name for name in self._header.names if name not in used][:_SHOWN]
+        if not left:
+            return
+        names = self._ask(_BESIDE.format(", ".join(left)), NONE, self._beside)
+        self.answers["columns"] = {
+            name: self._ask(_HOLDS.format(name), holds(name) or "", column_of) for name in names
+        }
+
+    def _beside(self, answer: str) -> tuple[str, ...]:
+        names = () if answer.strip().casefold() in (NONE, "") else label_list(answer)
+        for name in names:
+            self._column("columns", name)
+        return names
+
+    def _declared(self, answer: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+        declared: Mapping[str, Any] = (
+            answer
+            if isinstance(answer, Mapping)
+            else dict(one.partition("=")[::2] for one in answer)
+        )
+        for name in declared:
+            if not (isinstance(declared[name], Mapping) and declared[name].get("ask")):
+                self._column("columns", name)
+        return {
+            name: column_of(one) if isinstance(one, str) else dict(one)
+            for name, one in declared.items()
+        }
+
     def sizes(self) -> None:
         """Ask how many people there are, how long texts are, and how many are wanted."""
         answers = self.answers
@@ -600,6 +689,8 @@ class _Interview:
         answer = value.strip() if isinstance(value, str) else value
         if field in ("text", "label", "unit"):
             return self._column(field, answer)
+        if field == "columns":
+            return self._declared(answer or {})
         if isinstance(answer, str) and answer.casefold() in (NONE, "") and field not in _NEEDED:
             return None
         try:
@@ -741,6 +832,14 @@ _EXAMPLE = (
 _WHOSE = (
     "Which column says whose row it is, such as a patient's?{} Whoever it names is protected "
     f"({NONE} only if no two rows can be the same person's: rows, not people, are protected then)"
+)
+_BESIDE = (
+    "Which further columns come back with each synthetic text? ({}; commas between, "
+    f"{NONE}: the text alone)"
+)
+_HOLDS = (
+    "What can {} hold, by what is known without the file? All values (web, phone), a range (18 to "
+    "95) or days (2024-01-01 to 2026-12-31). It is public; all else becomes other"
 )
 _HOW_MANY = (
     "About how many {} are there, by what is known without the file? A number that you may "

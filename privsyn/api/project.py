@@ -171,6 +171,7 @@ class Project(Displayable):
         text: str = "text",
         label: str | None = None,
         labels: Sequence[str] = (),
+        columns: Mapping[str, Any] | None = None,
         document: str | None = None,
         protects: str | None = None,
         name: str | None = None,
@@ -197,6 +198,9 @@ class Project(Displayable):
             text: Column of the text, or a form over several.
             label: Column of the label.
             labels: All labels: public.
+            columns: Columns that come back beside the text, each with what it can hold: public, in
+                words ("18 to 95", "web, phone", "2024-01-01 to 2026-12-31") or as in
+                ``dataset.columns``.
             document: What a text is, in public words for the prompts: a bug report.
             protects: What one of them is called, such as patient.
             name: Of dataset and account; by default the file's, for a frame the folder's.
@@ -235,6 +239,7 @@ class Project(Displayable):
             "label": label,
             "labels": labels,
             "unit": unit,
+            "columns": columns,
             "document": document,
             "protects": protects,
             "name": name,
@@ -255,7 +260,9 @@ class Project(Displayable):
             path = Path(data).expanduser()
         else:
             frame = frames.as_frame(data)
-            table = frames.table_of(frame, text, label, unit, prefix=new_project.ARGUMENT)
+            table = frames.table_of(
+                frame, text, label, unit, columns or (), prefix=new_project.ARGUMENT
+            )
             names = table.column_names
             answered["name"] = name or new_project.name_of(root.resolve())
             changes["dataset.path"] = frames.place(answered["name"], version)
@@ -293,7 +300,13 @@ class Project(Displayable):
             path = str(data) if is_address(str(data)) else str(Path(data).expanduser().resolve())
         else:
             frame = frames.as_frame(data)
-            table = frames.table_of(frame, dataset.text, dataset.label, dataset.unit)
+            table = frames.table_of(
+                frame,
+                dataset.text,
+                dataset.label,
+                dataset.unit,
+                [name for name, column in dataset.columns.items() if not column.ask],
+            )
             path = frames.place(dataset.name, version)
             changes = as_overrides({"dataset.path": path, "dataset.version": version})
             self._context(changes)  # a version that is no name is refused before it names a file

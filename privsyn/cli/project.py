@@ -104,6 +104,14 @@ def init(
     labels: Annotated[
         str | None, typer.Option(metavar="A,B", help="All labels: public, never read from data.")
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WHAT",
+            help="A column that comes back beside the text, and what it can hold, which is public: "
+            "channel=web,phone or age=18 to 95 or day=2024-01-01 to 2026-12-31. Once for each.",
+        ),
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(help="Column that identifies the person (or other unit) to protect."),
@@ -142,7 +150,9 @@ def init(
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
     questions = new_project.ProjectAnswers.__dataclass_fields__
     options: dict[str, Any] = {
-        key: value for key, value in ctx.params.items() if key in questions and value is not None
+        key: value
+        for key, value in ctx.params.items()
+        if key in questions and value not in (None, [], ())
     }
     if options and data is None:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")

@@ -124,6 +124,8 @@ class Column(Section):
     @cached_property
     def _places(self) -> Mapping[str | None, int]:
         places = {label_id(value): place for place, value in enumerate(self.values or ())}
+        for known, place in list(places.items()):
+            places.setdefault(known.casefold() if known else known, place)
         # A file says true where YAML says yes.
         for one, same in (("yes", "true"), ("no", "false")):
             for known, spelled in ((one, same), (same, one)):
@@ -174,7 +176,10 @@ class Column(Section):
         if isinstance(value, str) and not value.strip():
             return last
         if self.values is not None:
-            place = self._places.get(label_id(value))
+            spelled = label_id(value)
+            place = self._places.get(spelled)
+            if place is None and spelled is not None:
+                place = self._places.get(spelled.casefold())
         elif self.range is not None:
             place = _bin(value, self.range, self.bins)
         else:

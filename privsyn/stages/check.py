@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from privsyn.data.columns import MISSING, OTHER
 from privsyn.data.readers.formats import columns_of_people, read_records
 from privsyn.data.row_counts import RowCounts, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
@@ -199,8 +200,15 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "empty": ", ".join(label for label, records in counts["labels"].items() if not records),
         "others": ", ".join(map(repr, counts.get("other_units", ()))),
         "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
+        **{kind: ", ".join(_mostly(counts, kind)) for kind in ("other", "missing", "prose")},
         "foreign": language([models.language] if models.server is None else [], counts),
     }
+
+
+def _mostly(counts: Mapping[str, Any], kind: str) -> list[str]:
+    """Columns of which half of the records or more have such a value."""
+    columns, usable = counts.get("columns", {}), counts["kept"]
+    return [name for name, of in columns.items() if 0 < usable <= 2 * of.get(kind, 0)]
 
 
 def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
@@ -214,6 +222,12 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         many = "1 row" if rows == 1 else f"{rows:,} rows"
         table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     table |= {f"label {label}": f"{records:,}" for label, records in counts["labels"].items()}
+    for name, outside in counts.get("columns", {}).items():
+        shares = (
+            f"{outside.get(kind, 0):,} {kind} ({outside.get(kind, 0) / max(1, counts['kept']):.1%})"
+            for kind in (OTHER, MISSING)
+        )
+        table[f"column {name}"] = ", ".join(shares)
     most = counts["records_per_unit_at_most"]
     thing = kind.things.removesuffix("s") if most == 1 else kind.things
     with_most = "" if facts["column"] is None else f", with {most:,} {thing} at most"
@@ -258,6 +272,23 @@ _ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
         "made: dataset.holdout=0 keeps them.",
     ),
     (lambda f: f["long"], "{long}."),
+    (
+        lambda f: f["prose"],
+        "half of the records or more have a text of eight words or more in {prose}, which is "
+        "`other`: a text is named in dataset.text, alone or in a form with others, and not in "
+        "dataset.columns.",
+    ),
+    (
+        lambda f: f["other"] and not f["prose"],
+        "half of the records or more have another value in {other} than is declared, and come back "
+        "as `other`: correct the declaration in dataset.columns by what is known without the file "
+        "(days are written 2026-12-31, numbers 1234.5), or leave the column out.",
+    ),
+    (
+        lambda f: f["missing"],
+        "half of the records or more have no value in {missing}: a column that says little costs "
+        "as much as any other.",
+    ),
     (
         lambda f: f["units_alike"],
         "{units_alike:,} {whom} have an id that differs from another by case, spaces, width or "

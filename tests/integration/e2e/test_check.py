@@ -245,3 +245,30 @@ def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make
     assert ctx.ledger.accounts.balance("letters").spent == 0
     with pytest.raises(DataError, match="cannot be separated"):
         count(ctx)
+
+
+def test_columns_are_counted_and_half_of_them_outside_is_said(make_project):
+    project = make_project()
+    long = f"the quick brown fox jumps over {CANARY} lazy dogs"
+    beside = [
+        {"age": 20 + n % 70, "channel": "web" if n % 2 else "fax", "note": long} for n in range(960)
+    ]
+    project.write([row | more for row, more in zip(rows(48, 20), beside, strict=False)])
+    declared = {
+        "age": {"range": [18, 95]},
+        "channel": {"values": ["web", "phone"]},
+        "note": {"values": ["a"]},
+    }
+    ctx = project.context(f"dataset.columns={json.dumps(declared)}")
+    ((_, counts),) = count(ctx).items()
+    kept = counts["kept"]
+    assert counts["columns"]["channel"]["other"] == kept // 2
+    table = lines(ctx, counts)
+    assert table["column age"] == "0 other (0.0%), 0 missing (0.0%)"
+    assert table["column channel"] == f"{kept // 2:,} other (50.0%), 0 missing (0.0%)"
+    said = advised(ctx)
+    assert "eight words or more in note" in said
+    assert CANARY not in said + str(table)
+    del declared["note"]
+    said = advised(project.context(f"dataset.columns={json.dumps(declared)}"))
+    assert "another value in channel than is declared" in said

@@ -430,3 +430,36 @@ def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
     assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
     assert config.account.public_size == 800
     assert config.method("private_evolution").population == 80
+
+
+def test_columns_are_declared_by_a_persons_words_and_never_by_values(init, tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text(f"who,note,age,channel,day\n1,{CANARY},{CANARY},fax,2020-01-01\n")
+    given = ("--data", str(file), "--text", "note", "--unit", "who", "--label", "none")
+    said = ("--columns", "channel=web,phone", "--columns", "day=2024-01-01 to 2026-12-31 by year")
+    code, _, err, asked = init(
+        "asked", *given, answers={"further col": "age, day", "can day": "2024-01-01 to 2024-03-01"}
+    )
+    assert code == 0, err
+    (question,) = (one for one in asked if "further columns" in one)
+    assert "(age, channel, day;" in question
+    columns = load_config(tmp_path / "asked/params.yaml").dataset.columns
+    assert (columns["age"].range, columns["age"].bins) == ((18, 95), 10)  # as its name says
+    assert len(columns["day"].cells) == 5
+    code, _, err, asked = init("told", *given, *said, answers={})
+    assert code == 0, err
+    assert not any("further columns" in one for one in asked)
+    config = load_config(tmp_path / "told/params.yaml")
+    assert config.dataset.columns["channel"].values == ("web", "phone")
+    assert config.dataset.columns["day"].date.by == "year"
+    assert "fax" not in (tmp_path / "told/params.yaml").read_text()
+    for wrong, message in (
+        ("Channel=web", "Did you mean 'channel'?"),
+        ("channel", "web,phone or 18 to 95"),
+        ("age=95 to 18", "dataset.columns.age: range=[95.0, 18.0] must rise"),
+        ("who=1,2", "'who', which is dataset.unit already"),
+    ):
+        code, _, err, _ = init("wrong", *given, "--columns", wrong)
+        assert code == 2
+        assert message in err
+        assert not (tmp_path / "wrong").exists()
