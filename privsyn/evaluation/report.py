@@ -221,6 +221,7 @@ def sections(metrics: Metrics, about: Availability) -> list[ReportSection]:
         _added_section(scores, value.get(_STYLE), about),
         _likeness(value, metrics, about),
         *([_reading(value, metrics, about)] if about.texts else []),
+        *([_columns(value, metrics)] if "columns.fit" in value else []),
     ]
     # What helps before all else, and what else may be the reason, is said once: where the first
     # grade is not good.
@@ -402,9 +403,9 @@ def _numbers(value: Mapping[str, float], metrics: Iterator[Mapping[str, Any]]) -
         yield Number(_display_name(name), float(metric["value"]), str(metric["note"]), *ends)
 
 
-_WITH_ENDS = ("likeness.", "perplexity.")
+_WITH_ENDS = ("likeness.", "perplexity.", "columns.label.")
 _ELSEWHERE = (
-    "downstream.", "perplexity.", *(f"{ruler.name}." for ruler in RULERS)
+    "downstream.", "perplexity.", "columns.", *(f"{ruler.name}." for ruler in RULERS)
 )  # fmt: skip
 
 
@@ -451,6 +452,34 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
         " ".join(decided[1]),
         missing,
         Block("numbers", *_numbers(value, shown)),
+    )
+
+
+def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
+    """Do the columns follow the records, and do texts fit their rows?"""
+    least, alone = (
+        value.get(f"columns.{name}", 0.0) for name in ("fit_independent", "pairs_apart_independent")
+    )
+    sentences = GRADES.says(
+        "columns",
+        kept=alone - value.get("columns.pairs_apart", 0.0),
+        tied=alone - value.get("columns.pairs_apart_sampling", 0.0),
+        told=value["columns.fit_real"] - least,
+        fits=value["columns.fit"] - least,
+    )
+    shown = [
+        metric
+        for metric in metrics
+        if str(metric["name"]).startswith("columns.")
+        and not str(metric["name"]).endswith(("_low", "_high"))
+    ]
+    return graded_section(
+        "columns",
+        "Do columns and texts belong together?",
+        None,
+        " ".join(sentences),
+        (),
+        Block("numbers", *_numbers(value, iter(shown))),
     )
 
 

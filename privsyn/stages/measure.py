@@ -14,7 +14,7 @@ import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
-from privsyn.data.profile import load_images, read_image_rows, read_rows
+from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
 from privsyn.errors import MissingExtra, ModelError, is_installed
 from privsyn.evaluation.classifiers import (
@@ -24,6 +24,7 @@ from privsyn.evaluation.classifiers import (
     labeled_texts,
     split_holdout,
 )
+from privsyn.evaluation.columns import CellRecords, compare_columns
 from privsyn.evaluation.embeddings import (
     EmbeddedOnce,
     compare_embeddings,
@@ -304,9 +305,11 @@ def _texts(
     parts: dict[str, Callable[[], list[Metric]]] = {
         "words, lengths, labels": lambda: _by_counting(plan, synthetic, theirs)
     }
-    total, done = 1, 0
+    if plan.dataset.columns:
+        parts["columns"] = lambda: _by_columns(plan, rows, real)
+    total, done = len(parts), 0
     if ctx.config.evaluate.models:
-        total, done = 4, 1
+        total, done = total + 3, 1
         # privacy: models are loaded, and what they say is logged, whether there is a record or not
         _begins(ctx, _ALONE_NAME, 0, total)
         public = _public(ctx, plan, synthetic, backends)
@@ -341,6 +344,30 @@ def _by_counting(plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
         *compare_lengths(texts, their_texts),
         *compare_labels(labels, their_labels),
     ]
+
+
+def _by_columns(plan: Plan, synthetic: Sequence[Row], real: Sequence[Record]) -> list[Metric]:
+    """Metrics of the declared columns that real records have."""
+    declared = list(enumerate(plan.dataset.columns.items()))
+    present = [(place, name, one) for place, (name, one) in declared if not one.ask]
+    if not present:
+        return []
+    labels = plan.dataset.labels if len(plan.dataset.labels) > 1 else ()
+    sizes = {name: len(one.cells) for _, name, one in present}
+    sizes |= {"label": len(labels)} if labels else {}
+    ours = CellRecords.of(
+        [[one.cell(row.values.get(name)) for _, name, one in present] for row in synthetic],
+        [row.text or "" for row in synthetic],
+        [row.label for row in synthetic],
+        labels,
+    )
+    theirs = CellRecords.of(
+        [[record.row[place] for place, *_ in present] for record in real],
+        [record.content for record in real],
+        [record.label for record in real],
+        labels,
+    )
+    return compare_columns(sizes, ours, theirs)
 
 
 def _beside(
