@@ -172,7 +172,8 @@ def _load_causal(
 
                 config = AutoConfig.from_pretrained(folder, **_LOCAL)
                 refuse_row_mixing(config.to_dict(), str(reference))
-            model, tokenizer = _read(cfg, folder, "sdpa" if trained else None)
+            attention = "sdpa" if trained else rowwise.register(mixes=not reads_private)
+            model, tokenizer = _read(cfg, folder, attention)
             if reads_private:
                 refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
             rowwise.refuse_peeking(model, str(reference))
@@ -275,8 +276,8 @@ def check_prompt(
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 
-def _read(cfg: ModelsConfig, folder: Path, attention: str | None = None) -> tuple[Any, Any]:
-    """Weights and tokenizer. ``attention=None`` takes the one that keeps rows independent."""
+def _read(cfg: ModelsConfig, folder: Path, attention: str) -> tuple[Any, Any]:
+    """Weights and tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -286,7 +287,7 @@ def _read(cfg: ModelsConfig, folder: Path, attention: str | None = None) -> tupl
     options = {**_LOCAL, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, attn_implementation=attention or rowwise.register(), **options
+            folder, attn_implementation=attention, **options
         )
     except (ValueError, KeyError) as error:  # the architecture has only its own attention
         if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):

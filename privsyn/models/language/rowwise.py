@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,9 +120,12 @@ def attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    mixes: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention in transformers' interface; only one-token steps on CPU differ from its SDPA.
+
+    With ``mixes`` rows may depend on each other, which is faster.
 
     Shapes: query (rows, heads, tokens, size), key and value (rows, key heads, length, size), mask
     (rows, 1, tokens, length), true where attended to. Returns (rows, tokens, heads, size).
@@ -136,7 +140,9 @@ def attention(
     groups = heads // key.shape[1]
     # (rows, key heads, groups, size): query heads beside the key head they share
     q = query.view(rows, key.shape[1], groups, size) * (size**-0.5 if scaling is None else scaling)
-    if query.dtype != torch.float32:
+    if mixes:
+        kernel = _attend_grouped
+    elif query.dtype != torch.float32:
         kernel = _attend_batched
     else:
         kernel = _attend_padded if size % _LANES == 0 else _attend
@@ -154,6 +160,12 @@ def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tenso
     visible = mask.expand(-1, -1, padded.shape[2], -1)  # (rows, 1, 16 n, length)
     out = F.scaled_dot_product_attention(padded, key, value, attn_mask=visible, scale=1.0)
     return out[:, :, :heads]
+
+
+def _attend_grouped(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """One token per row by stock attention; it copies neither keys nor values."""
+    visible = mask.expand(-1, -1, q.shape[2], -1)  # (rows, 1, groups, length)
+    return F.scaled_dot_product_attention(q, key, value, attn_mask=visible, scale=1.0)
 
 
 def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -181,11 +193,12 @@ def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
     return mask
 
 
-def register() -> str:
-    """Make the attention known to transformers; returns its name."""
-    AttentionInterface.register(ATTENTION, attention)
-    AttentionMaskInterface.register(ATTENTION, _mask)
-    return ATTENTION
+def register(*, mixes: bool = False) -> str:
+    """Make the attention known to transformers; returns its name. See ``attention``."""
+    name = f"{ATTENTION}_mixed" if mixes else ATTENTION
+    AttentionInterface.register(name, partial(attention, mixes=mixes))
+    AttentionMaskInterface.register(name, _mask)
+    return name
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import torch
 from privsyn.errors import ConfigError, ModelError
 from privsyn.models.language.prompts import PLAIN
 from privsyn.models.language.rowwise import peeks
-from privsyn.models.loading import load_language_model
+from privsyn.models.loading import load_language_model, load_text_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -212,3 +212,11 @@ def test_a_model_that_sees_the_next_token_is_refused(bert, tmp_path):
         ModelsConfig(language=str(save_llama(tmp_path / "llama"))), PerformanceConfig(device="cpu")
     )
     assert made.vocab_size > 0
+
+
+def test_rows_may_mix_only_where_prompts_are_public():
+    """A model that reads records never gets the faster attention."""
+    cfg, performance = ModelsConfig(language="tiny"), PerformanceConfig(device="cpu")
+    private = load_language_model(cfg, performance)._body.config._attn_implementation
+    public = load_text_model(cfg, performance).network.config._attn_implementation
+    assert (private, public) == ("privsyn_sdpa", "privsyn_sdpa_mixed")

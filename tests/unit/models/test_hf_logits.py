@@ -104,6 +104,7 @@ def test_one_token_attention_keeps_rows_and_agrees(threads: int, heads: int, gro
             mask[:, :, :, : length // 3] = torch.rand(48, 1, 1, length // 3) > 0.5
             found = rowwise._attend_padded(q, key, value, mask)
             torch.testing.assert_close(found, rowwise._attend(q, key, value, mask))
+            torch.testing.assert_close(found, rowwise._attend_grouped(q, key, value, mask))
             order = torch.randperm(48, generator=generator)
             key, value, q = key[order], value[order], q[order]
             key[:16], q[:16] = 9.0, 1.0  # other rows beside them
