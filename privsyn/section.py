@@ -6,8 +6,10 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date as Date
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -37,6 +39,14 @@ WORDS: Mapping[str, str] = {
     EVENT: "partition_key, or extra.KEY of the event",
 }
 """Pattern of a setting -> what it requires, for messages."""
+
+
+def read_presets(module: str) -> Mapping[str, Mapping[str, Any]]:
+    """The presets of a method, from ``presets.yaml`` beside a module of it."""
+    presets: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+        Path(module).with_name("presets.yaml").read_text("utf-8")
+    )
+    return presets
 
 
 class Section(BaseModel):

@@ -588,8 +588,8 @@ class _Interview:
         """Ask what a record is."""
         if self._images:
             self.answers["text"] = None
-            self.settle("image_size", _SIDE, "28", sure=False)
-            self.settle("image_mode", _MODE, "RGB", sure=False)
+            self.settle("image_size", _ASKS["image_size"], "28", sure=False)
+            self.settle("image_mode", _ASKS["image_mode"], "RGB", sure=False)
             self.settle("label", "Which column holds the label? (in a folder any word)", "label")
             if self._path.is_dir():
                 self.answers.setdefault("unit", "file")
@@ -597,7 +597,7 @@ class _Interview:
             columns = self._header.names
             listed = ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
             self.settle("text", f"Which column holds the text? ({listed})", likely(columns, "text"))
-            self.settle("document", _WHAT, NONE)
+            self.settle("document", _ASKS["document"], NONE)
             # Labels must be listed by a person: where there is none, no column is proposed.
             label = likely(columns, "label") if self._ask is not None else None
             question = f"Which column holds the label? ({NONE}: no labels)"
@@ -606,7 +606,7 @@ class _Interview:
     def labels(self) -> None:
         """Ask for the labels and, of texts, for examples."""
         if self.answers["label"]:
-            self.settle("labels", _LABELS, sure=False)
+            self.settle("labels", _ASKS["labels"], sure=False)
         labels = self.answers.get("labels", ())
         if self._ask is None or self._images:
             return
@@ -614,7 +614,7 @@ class _Interview:
         invented: Sequence[str | None] = labels[:_EXAMPLES] or (None, None)
         for number, label in enumerate(invented, 1):
             of = f" of {label}" if label else ""
-            question = _EXAMPLE.format(number, len(invented), of)
+            question = _ASKS["example"].format(number=number, all=len(invented), of=of)
             if text := self._ask(question, NONE, partial(self._read, "example")):
                 examples.append((label, text))
         self.answers["examples"] = tuple(examples)
@@ -623,7 +623,7 @@ class _Interview:
         """Ask who is protected."""
         unit = None if self._header is None else likely(self._header.names, "unit")
         looks = f" {unit} looks like one." if unit else ""
-        self.settle("unit", _WHOSE.format(looks), sure=False)
+        self.settle("unit", _ASKS["unit"].format(looks=looks), sure=False)
         if self.answers["unit"]:
             self.settle("protects", "What is one of them called?", word_of(self.answers["unit"]))
 
@@ -636,9 +636,10 @@ class _Interview:
         left = [name for name in self._header.names if name not in used][:_SHOWN]
         if not left:
             return
-        names = self._ask(_BESIDE.format(", ".join(left)), NONE, self._beside)
+        names = self._ask(_ASKS["columns"].format(columns=", ".join(left)), NONE, self._beside)
         self.answers["columns"] = {
-            name: self._ask(_HOLDS.format(name), holds(name) or "", column_of) for name in names
+            name: self._ask(_ASKS["holds"].format(column=name), holds(name) or "", column_of)
+            for name in names
         }
 
     def _beside(self, answer: str) -> tuple[str, ...]:
@@ -665,11 +666,11 @@ class _Interview:
         """Ask how many people there are, how long texts are, and how many are wanted."""
         answers = self.answers
         whose = answers.get("protects") or ("row" if answers["unit"] is None else "unit")
-        self.settle("public_size", _HOW_MANY.format(plural(whose)), NONE)
+        self.settle("public_size", _ASKS["public_size"].format(units=plural(whose)), NONE)
         if not self._images:
             lengths = sorted(len(text.split()) for _, text in answers.get("examples", ()))
             usual = str(lengths[len(lengths) // 2]) if lengths else NONE
-            self.settle("words", _HOW_LONG, usual)
+            self.settle("words", _ASKS["words"], usual)
         labels = len(answers.get("labels") or ())
         number = usual_number(labels, answers["public_size"], images=self._images)
         self.settle("texts", "How many synthetic records do you want in all?", str(number))
@@ -815,37 +816,5 @@ def _table(path: Path) -> Path | None:
 
 _SHOWN = 20
 """Columns that a question lists."""
-_SIDE = "To how many pixels a side are images brought?"
-_MODE = "Are the images gray (L) or in color (RGB)?"
-_WHAT = (
-    "In a few English words with their article, what is one text? For example: an SMS to a shop. "
-    f"Prompts say it, so it is public ({NONE}: prompts say a text, and texts come from anywhere)"
-)
-_LABELS = (
-    "Which labels are there? All of them, with commas between (they are public, so they are not "
-    "read from the file)"
-)
-_EXAMPLE = (
-    "Example {} of {}: write one text{} as you imagine it, in the usual length and voice. Prompts "
-    f"show it, so it is public: never copy a record ({NONE}: skip)"
-)
-_WHOSE = (
-    "Which column says whose row it is, such as a patient's?{} Whoever it names is protected "
-    f"({NONE} only if no two rows can be the same person's: rows, not people, are protected then)"
-)
-_BESIDE = (
-    "Which further columns come back with each synthetic text? ({}; commas between, "
-    f"{NONE}: the text alone)"
-)
-_HOLDS = (
-    "What can {} hold, by what is known without the file? All values (web, phone), a range (18 to "
-    "95) or days (2024-01-01 to 2026-12-31). It is public; all else becomes other"
-)
-_HOW_MANY = (
-    "About how many {} are there, by what is known without the file? A number that you may "
-    f"publish: settings are judged by it ({NONE}: not known)"
-)
-_HOW_LONG = (
-    "About how many words has a text, by what is known without the file? A number that you may "
-    f"publish: lengths follow from it ({NONE}: not known)"
-)
+_ASKS = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text("utf-8"))
+"""The questions, by field."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.words import TOKEN
-from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs, wilson
+from privsyn.evaluation.metrics import Metric, evenly_spaced, metrics_of, slugs, wilson
 
 T = TypeVar("T")
 
@@ -147,21 +147,19 @@ def score(
     low, high = wilson(hits.total(), len(truth))
     # F1 = 2 TP / (2 TP + FP + FN): support is TP + FN, answered is TP + FP. Absent labels count 0.
     f1 = [2 * hits[label] / (support[label] + answered[label]) for label in names]
-    return [
-        _metric("accuracy", hits.total() / len(truth), "accuracy on held-out real records"),
-        _metric("accuracy_low", low, "lower end of its 95% interval over test records (Wilson)"),
-        _metric("accuracy_high", high, "upper end"),
-        _metric("macro_f1", sum(f1) / len(f1), "mean F1 over labels on held-out real records"),
-        _metric("chance", max(support.values()) / len(truth), "accuracy of the commonest label"),
-        _metric("records", len(truth), "held-out real records tested on"),
-        *(
-            _metric(
-                f"recall.{name}", hits[label] / support[label], "share of its records found", label
-            )
-            for name, label in zip(slugs(names), names, strict=True)
-        ),
-        *_confusions(truth, predicted, names, support),
+    numbers = {
+        "downstream.accuracy": hits.total() / len(truth),
+        "downstream.accuracy_low": low,
+        "downstream.accuracy_high": high,
+        "downstream.macro_f1": sum(f1) / len(f1),
+        "downstream.chance": max(support.values()) / len(truth),
+        "downstream.records": len(truth),
+    }
+    found = [
+        _metric(f"recall.{name}", hits[label] / support[label], "share of its records found", label)
+        for name, label in zip(slugs(names), names, strict=True)
     ]
+    return [*metrics_of(numbers), *found, *_confusions(truth, predicted, names, support)]
 
 
 def _confusions(

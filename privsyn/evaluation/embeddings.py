@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.words import word_count, words, worth
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, metrics_of
 from privsyn.models.protocols import Embedder
 
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
@@ -71,20 +71,11 @@ def compare_embeddings(
         theirs: Of as many held-out real texts; the score depends on their number.
         called: The embedder's name, for the note.
     """
-    count = len(ours)
-    note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
     first, second = cluster_counts(ours, theirs)
     value = area(first, second)
     low, high = _interval(value, first, second)
-    spread = (
-        f"where 95 of 100 resamples of {count} texts a side lie, with fixed clusters: not a "
-        "confidence interval of the score of infinitely many texts, since MAUVE depends on size"
-    )
-    return [
-        Metric("mauve", value, "internal", note),
-        Metric("mauve_low", low, "internal", spread),
-        Metric("mauve_high", high, "internal", "its upper end"),
-    ]
+    numbers = {"mauve": value, "mauve_low": low, "mauve_high": high}
+    return metrics_of(numbers, count=len(ours), called=called)
 
 
 def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
@@ -171,20 +162,19 @@ def fidelity(texts: Sequence[str]) -> list[Metric]:
     tokens = [words(text.lower()) for text in texts]
     count, repeats = len(texts), len(texts) - len(set(texts))
     blank = sum(not text.strip() for text in texts)
-    ratios = [
-        ("words_mean", sum(map(worth, tokens)), count, "words per text"),
-        ("distinct_1", *_distinct(tokens, 1), "different words per word"),
-        ("distinct_2", *_distinct(tokens, 2), "different word pairs per word pair"),
-        ("duplicate_share", repeats, count, "share of texts that repeat an earlier one"),
-        ("empty_share", blank, count, "share of texts without a visible character"),
-    ]
-    different = len({word for text in tokens for word in text})
-    counts = [("texts", count, "synthetic texts"), ("vocabulary", different, "different words")]
-    return [Metric(name, float(value), "dp-release", note) for name, value, note in counts] + [
-        Metric(name, part / whole, "dp-release", note)
-        for name, part, whole, note in ratios
-        if whole
-    ]
+    ratios = {
+        "words_mean": (sum(map(worth, tokens)), count),
+        "distinct_1": _distinct(tokens, 1),
+        "distinct_2": _distinct(tokens, 2),
+        "duplicate_share": (repeats, count),
+        "empty_share": (blank, count),
+    }
+    numbers: dict[str, float] = {
+        "texts": count,
+        "vocabulary": len({word for text in tokens for word in text}),
+    }
+    numbers |= {name: part / whole for name, (part, whole) in ratios.items() if whole}
+    return metrics_of(numbers, "dp-release", things="texts")
 
 
 def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]:
@@ -198,20 +188,11 @@ def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metri
 
     ours, theirs = ([word_count(text) for text in texts] for texts in (synthetic, real))
     numbers = {
-        "length_wasserstein": (
-            wasserstein_distance(ours, theirs),
-            "1-Wasserstein distance of text lengths to held-out real texts, in words",
-        ),
-        "length_ks": (
-            ks_2samp(ours, theirs, method="asymp").statistic,
-            "Kolmogorov-Smirnov distance of text lengths to held-out real texts, 0 to 1",
-        ),
-        "length_shift": (
-            np.median(ours) - np.median(theirs),
-            "median length of synthetic texts less that of held-out real texts, in words",
-        ),
+        "length_wasserstein": wasserstein_distance(ours, theirs),
+        "length_ks": ks_2samp(ours, theirs, method="asymp").statistic,
+        "length_shift": np.median(ours) - np.median(theirs),
     }
-    return [Metric(name, float(value), "internal", note) for name, (value, note) in numbers.items()]
+    return metrics_of(numbers)
 
 
 def _distinct(texts: Sequence[Sequence[str]], n: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privsyn.data.images import Pixels
 from privsyn.evaluation.classifiers import draws_of, score, split_holdout, with_label
-from privsyn.evaluation.metrics import Metric, evenly_spaced
+from privsyn.evaluation.metrics import Metric, evenly_spaced, metrics_of
 from privsyn.models.protocols import Embedder
 
 if TYPE_CHECKING:
@@ -39,19 +39,18 @@ def image_fidelity(rows: Sequence[ImageRow]) -> list[Metric]:
         rows: Lines of the synthetic file; images that cannot be read count in ``images`` alone.
     """
     readable = [row for row in rows if row.readable]
-    metrics = [Metric("images", float(len(rows)), "dp-release", "synthetic images")]
-    if not readable:
-        return metrics
-    different = len({row.pixels_sha256 for row in readable})
-    means = [row.mean for row in readable if row.mean is not None]
-    spreads = [row.spread for row in readable if row.spread is not None]
-    ratios = [
-        ("duplicate_share", 1 - different / len(readable), "share that repeat an earlier one"),
-        ("brightness_mean", float(np.mean(means)), "mean value of an image, 0 to 255"),
-        ("brightness_std", float(np.std(means)), "standard deviation of that between images"),
-        ("spread_mean", float(np.mean(spreads)), "largest less smallest value of an image"),
-    ]
-    return metrics + [Metric(name, value, "dp-release", note) for name, value, note in ratios]
+    numbers: dict[str, float] = {"images": len(rows)}
+    if readable:
+        means = [row.mean for row in readable if row.mean is not None]
+        spreads = [row.spread for row in readable if row.spread is not None]
+        different = len({row.pixels_sha256 for row in readable})
+        numbers |= {
+            "duplicate_share": 1 - different / len(readable),
+            "brightness_mean": float(np.mean(means)),
+            "brightness_std": float(np.std(means)),
+            "spread_mean": float(np.mean(spreads)),
+        }
+    return metrics_of(numbers, "dp-release", things="images")
 
 
 def downstream_images(
@@ -101,14 +100,8 @@ def downstream_beside(
         return downstream_images(*zip(*on, strict=True), *zip(*tested, strict=True))
 
     beside = next(one.value for one in trained(known) if one.name == "downstream.accuracy")
-    note = f"the same, trained on {len(known)} other held-out real images"
-    return [
-        *trained(ours),
-        Metric("downstream.real", beside, "internal", note),
-        Metric(
-            "downstream.real_records", float(len(known)), "internal", "images trained on for that"
-        ),
-    ]
+    further = {"downstream.real": beside, "downstream.real_records": len(known)}
+    return [*trained(ours), *metrics_of(further, known=len(known))]
 
 
 def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], str]:
@@ -162,40 +155,23 @@ def compare_images(
         how += " (fewer images than features: compare with values of as many images alone)"
     return [
         *_distances_of(features(synthetic, count), theirs, how),
-        *([] if others is None else _distances_of(others, theirs, how, among=True)),
+        *(
+            Metric(f"{one.name}_real", one.value, one.cls, "the same for other real images")
+            for one in ([] if others is None else _distances_of(others, theirs, how))
+        ),
     ]
 
 
-def _distances_of(
-    ours: Features, theirs: Features, how: str, among: bool = False
-) -> Iterator[Metric]:
-    """The four numbers of two samples, the second real; ``among``: the first is real too."""
+def _distances_of(ours: Features, theirs: Features, how: str) -> list[Metric]:
+    """The four numbers of two samples, the second real."""
     precision, recall = precision_recall(ours, theirs)
     numbers = {
-        "fid": (
-            frechet_distance(ours, theirs),
-            f"Frechet distance to held-out real images, {how}; lower is closer, and few images "
-            "raise it",
-        ),
-        "kid": (
-            kernel_distance(ours, theirs),
-            f"kernel distance to held-out real images, {how}; lower is closer, 0 on average if "
-            "they are alike",
-        ),
-        "precision": (
-            precision,
-            f"share of synthetic images among the real ones (k={NEIGHBORS}), {how}",
-        ),
-        "recall": (
-            recall,
-            f"share of real images among the synthetic ones (k={NEIGHBORS}), {how}",
-        ),
+        "fid": frechet_distance(ours, theirs),
+        "kid": kernel_distance(ours, theirs),
+        "precision": precision,
+        "recall": recall,
     }
-    for name, (value, note) in numbers.items():
-        if among:
-            yield Metric(f"{name}_real", value, "internal", "the same for other real images")
-        else:
-            yield Metric(name, value, "internal", note)
+    return metrics_of(numbers, how=how, neighbors=NEIGHBORS)
 
 
 def frechet_distance(first: Features, second: Features) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsyn.evaluation.metrics import Metric, evenly_spaced
+from privsyn.evaluation.metrics import Metric, evenly_spaced, metrics_of
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 
@@ -64,19 +64,15 @@ def perplexity_gap(
         for side, of, chosen in zip(nats, tokens, rows, strict=True)
     ]
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
-    how = f"{count} texts a side, under models.language"
     numbers = {
         # exp(709) is the largest float
-        "synthetic": (math.exp(min(ours, 700)), f"perplexity a token of synthetic texts, {how}"),
-        "real": (math.exp(min(theirs, 700)), f"perplexity a token of held-out real texts, {how}"),
-        "gap": (ours - theirs, "logarithm of their ratio; below 0: less surprising than real"),
-        "gap_low": (low, "lower end of its 95% bootstrap interval over texts"),
-        "gap_high": (high, "upper end"),
+        "perplexity.synthetic": math.exp(min(ours, 700)),
+        "perplexity.real": math.exp(min(theirs, 700)),
+        "perplexity.gap": ours - theirs,
+        "perplexity.gap_low": low,
+        "perplexity.gap_high": high,
     }
-    return [
-        Metric(f"perplexity.{name}", float(value), "internal", note)
-        for name, (value, note) in numbers.items()
-    ]
+    return metrics_of(numbers, how=f"{count} texts a side, under models.language")
 
 
 def next_token_accuracy(
@@ -142,25 +138,15 @@ def next_token_accuracy(
     tokens = sum(lengths)
     low, high = _interval(hits, lengths)
     over = f"over {tokens} tokens of {len(encoded)} held-out real texts, ends included"
-    accuracy = "next_token_accuracy"
     numbers = {
-        accuracy: (
-            sum(hits) / tokens,
-            f"share of tokens that are the model's most likely next token, {over}",
-        ),
-        f"{accuracy}_low": (low, "lower end of its 95% bootstrap interval over texts"),
-        f"{accuracy}_high": (high, "upper end"),
-        "commonest_token": (
-            max(seen.values()) / tokens,
-            "accuracy of always naming the commonest token",
-        ),
-        "cross_entropy": (nats / tokens, f"nats per token, {over}"),
-        "tokens": (tokens, "held-out real tokens counted"),
+        "next_token_accuracy": sum(hits) / tokens,
+        "next_token_accuracy_low": low,
+        "next_token_accuracy_high": high,
+        "commonest_token": max(seen.values()) / tokens,
+        "cross_entropy": nats / tokens,
+        "tokens": tokens,
     }
-    return [
-        Metric(f"{called}.{name}", float(value), "internal", note)
-        for name, (value, note) in numbers.items()
-    ]
+    return metrics_of(numbers, under=f"{called}.", over=over)
 
 
 def _interval(hits: Sequence[int], lengths: Sequence[int]) -> tuple[float, float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import yaml
 
 from privsyn.layout import Class
 from privsyn.sentences import Rows
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 GRADES = Rows(Path(__file__).with_name("grades.yaml"))
 """Grades of the internal report, and their sentences."""
+_NOTES = yaml.safe_load(Path(__file__).with_name("notes.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,23 @@ class Metric:
         return plain if self.label is None else {**plain, "label": self.label}
 
 
+def metrics_of(
+    values: Mapping[str, float], cls: Class = "internal", *, under: str = "", **facts: object
+) -> list[Metric]:
+    """Numbers by name, each with its note; ``facts`` are what the notes speak of.
+
+    Args:
+        values: By name, as in notes.yaml.
+        cls: See Metric.
+        under: What stands before each name, and is no part of it there.
+        facts: By name.
+    """
+    return [
+        Metric(under + name, float(value), cls, _NOTES[name].format(**facts))
+        for name, value in values.items()
+    ]
+
+
 def wilson(hits: int, records: int) -> tuple[float, float]:
     """Wilson's 95% interval of the share of hits among the records.
 
@@ -83,8 +102,7 @@ def compare_labels(synthetic: Sequence[str | None], real: Sequence[str | None]) 
     apart = sum(
         abs(ours[label] / ours.total() - theirs[label] / theirs.total()) for label in ours | theirs
     )
-    note = "total variation distance of labels to held-out real records, 0 to 1"
-    return [Metric("labels_apart", apart / 2, "internal", note)]
+    return metrics_of({"labels_apart": apart / 2})
 
 
 def evenly_spaced(items: Sequence[T], most: int) -> list[T]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, metrics_of
 
 
 def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
@@ -28,10 +28,5 @@ def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
             continue
         parsed += 1
         valid += validator.is_valid(record)
-    satisfied = "share of texts that satisfy validation.json_schema"
-    return [
-        Metric(
-            "json_parse_rate", parsed / len(texts), "dp-release", "share of texts that are JSON"
-        ),
-        Metric("json_valid_rate", valid / len(texts), "dp-release", satisfied),
-    ]
+    numbers = {"json_parse_rate": parsed / len(texts), "json_valid_rate": valid / len(texts)}
+    return metrics_of(numbers, "dp-release")

@@ -8,7 +8,7 @@ on them. They hold no text, no unit and no label but those the config declares.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ from privsyn.release.advice import (
     writers_of,
 )
 from privsyn.release.plan import Plan
+from privsyn.sentences import Rows
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.partition import CHECK
 from privsyn.stages.plan import WRITERS, about_words, longest, plan
+
+_SAYS = Rows(Path(__file__).with_name("advice.yaml"))
 
 
 def count(ctx: Context) -> dict[str, dict[str, Any]]:
@@ -68,11 +71,9 @@ def check(ctx: Context, counts_by_file: Mapping[str, Mapping[str, Any]], method:
         method: The release that is weighed.
     """
     advice = [
-        one.format(**facts)
+        one
         for counts in counts_by_file.values()
-        for facts in [_facts(ctx, counts, method)]
-        for applies, one in _ADVICE
-        if applies(facts)
+        for one in _SAYS.says("counts", **_facts(ctx, counts, method))
     ]
     advice += tracked(ctx)
     first, *_ = counts_by_file.values()
@@ -84,21 +85,12 @@ def tracked(ctx: Context) -> list[str]:
     dataset = ctx.config.dataset.with_dates(ctx.config.dataset.dates(ctx.day))
     settings = {"dataset.path": dataset.path, "dataset.test_path": dataset.test_path}
     return [
-        _TRACKED[tool].format(setting=setting, path=path)
+        one
         for setting, path in settings.items()
         if isinstance(path, Path)
         for tool in trackers_of(ctx.path(path))
+        for one in _SAYS.says(tool, setting=setting, path=path)
     ]
-
-
-_TRACKED = {
-    "git": "{setting}={path} is tracked by git: whoever gets the repository gets the records. Run: "
-    "git rm -r --cached {path}; add it to .gitignore; and where it was committed, take it out of "
-    "the history (git filter-repo) before the repository is shared.",
-    "DVC": "{setting}={path} is tracked by DVC: `dvc push` copies the records to the remote. Run: "
-    "dvc remove on its .dvc file, add it to .gitignore and .dvcignore, and delete it from the "
-    "remote (dvc gc --cloud).",
-}
 
 
 def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str]:
@@ -179,7 +171,7 @@ def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
 
 
 def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """What the rows of a table and of ``_ADVICE`` speak of."""
+    """What the rows of a table and of advice.yaml speak of."""
     dataset, account = ctx.config.dataset, ctx.config.account
     kind, bound = modality_of(dataset), dataset.max_records_per_unit
     models = ctx.config.models
@@ -244,86 +236,6 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     if kind.worded and counts["kept"]:
         table["length"] = f"half of the texts have {counts['median_words']:,} words or more"
     return table
-
-
-_Facts = Mapping[str, Any]
-
-_FEW = 100
-"""Records below which a release is hardly about anything: a fixed bound, not one of the data."""
-_CHANCE = 1e-3
-_MANY_MORE = 1.5
-"""Times as many ids as people are said to be, from which on they may be ids of rows."""
-
-_ADVICE: tuple[tuple[Callable[[_Facts], Any], str], ...] = (
-    (
-        lambda f: f["empty"],
-        "no record has one of these labels: {empty}. Their texts would be made of noise and the "
-        "public model alone. Correct the file, or the spelling in dataset.labels. To take a label "
-        "out because no record has it publishes that: labels come from what was known without the "
-        "file.",
-    ),
-    (
-        lambda f: 0 < f["used"] < _FEW,
-        f"fewer than {_FEW} records are too few to make or to measure anything by.",
-    ),
-    (
-        lambda f: 0 < f["used"] < _FEW and f["holdout"] ** f["units"] >= _CHANCE,
-        "dataset.holdout={holdout:g} may even set all records aside, and then no release can be "
-        "made: dataset.holdout=0 keeps them.",
-    ),
-    (lambda f: f["long"], "{long}."),
-    (
-        lambda f: f["prose"],
-        "half of the records or more have a text of eight words or more in {prose}, which is "
-        "`other`: a text is named in dataset.text, alone or in a form with others, and not in "
-        "dataset.columns.",
-    ),
-    (
-        lambda f: f["other"] and not f["prose"],
-        "half of the records or more have another value in {other} than is declared, and come back "
-        "as `other`: correct the declaration in dataset.columns by what is known without the file "
-        "(days are written 2026-12-31, numbers 1234.5), or leave the column out.",
-    ),
-    (
-        lambda f: f["missing"],
-        "half of the records or more have no value in {missing}: a column that says little costs "
-        "as much as any other.",
-    ),
-    (
-        lambda f: f["units_alike"],
-        "{units_alike:,} {whom} have an id that differs from another by case, spaces, width or "
-        "leading zeros alone. If these are the same people, each counts twice: write their ids "
-        "alike.",
-    ),
-    (
-        lambda f: f["column"] is None,
-        "no unit is named (dataset.unit): rows, not people, are protected.",
-    ),
-    (
-        lambda f: f["column"] is not None and f["others"],
-        "{column!r} has {units:,} ids on {kept:,} rows, so it may be the id of a row.",
-    ),
-    (
-        lambda f: f["others"],
-        "the file has {others}. If such a column says whose row it is, name it in dataset.unit: "
-        "with several rows each, people are protected less than is said.",
-    ),
-    (
-        lambda f: f["size"] and f["units"] > _MANY_MORE * f["size"] and f["column"] is not None,
-        "you said about {size:,} {people} (account.public_size), and the file has {units:,} ids in "
-        "{column!r}: is this the id of {people}? If it is the id of a row, name the column of "
-        "{people} in dataset.unit. If it is theirs, take another number from what is known "
-        "without the file.",
-    ),
-    (
-        lambda f: f["size"] and f["units"] > _MANY_MORE * f["size"] and f["column"] is None,
-        "you said about {size:,} {people} (account.public_size), and the file has {units:,} rows, "
-        "each of which counts as one. If several rows are of one of them, name the column that "
-        "says whose a row is in dataset.unit.",
-    ),
-    (lambda f: f["foreign"], "{foreign}."),
-)
-"""Advice by the counts of one file: when, and what is said. All follows from exact counts."""
 
 
 def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:

@@ -8,48 +8,13 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from privsyn.methods.shared.prompts import LogitConfig, Prompt
-from privsyn.section import PAPER, SMALL
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Amin et al. 2024, Table 7 in Appendix E.1; the prompt has the form of its Figure 4. At
-    # temperature 2.25 the paper has top_k 1024. Ours: lengths in tokens, max_texts.
-    PAPER: {
-        "batch_size": 255,
-        "clip_bound": 10.0,
-        "temperature": 2.0,
-        "top_k": None,
-        "svt_threshold": 0.5,
-        "svt_noise": 0.2,
-        "whole_sentences": False,
-        "max_tokens": 128,
-        "max_texts": 1000,
-        "prompt": {
-            "private": "Here are texts with label: {label}. Each is {document}.\n\n"
-            "Text: {reference}\n\nPlease give me another one.\n[assistant]\nText:",
-            "public": "Here are texts with label: {label}. Each is {document}.\n\n"
-            "Text: <text with label: {label}>\n\nPlease give me another one.\n[assistant]\nText:",
-            "chat": True,
-        },
-    },
-    # Measured with models of 2 to 135 million parameters: benchmarks/RESULTS.md. A temperature of
-    # null is .4 to .7, and the tail of a small model's vocabulary is heavy.
-    SMALL: {
-        "batch_size": 120,
-        "buckets_per_label": 2,
-        "clip_bound": 6.0,
-        "temperature": None,
-        "top_k": 50,
-        "svt_threshold": None,
-        "max_tokens": 48,
-        "max_texts": 10,
-    },
-}
+from privsyn.section import read_presets
 
 
 class PrivatePredictionConfig(LogitConfig):
     """Settings of private prediction. All are public; none is read from the data."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_presets(__file__)
 
     batch_size: int = Field(
         default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
@@ -26,72 +29,12 @@ _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
 _WORDS_PER_PLACE = 30
 """Most words per placeholder of a template: in a longer text, brackets may be part of speech."""
 
-_SORRY = (
-    r"(?:(?:i(?:'m| am) (?:so |very |truly |really )?(?:sorry|afraid)|sorry|my apologies"
-    r"|i apologi[sz]e|unfortunately|thank you for [^.!\n]{0,60}[.!])\W+(?:but |however,? |that )?)?"
-    r"(?:as an? [^,.\n]{0,40}, )?"
+_FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+_ASSISTANT = re.compile(
+    "|".join(_FORMS["openings"]).replace("<cannot>", _FORMS["cannot"]), re.IGNORECASE
 )
-_CANNOT = (
-    r"i(?:(?:'m| am) (?:unable|not (?:able|allowed|permitted|comfortable|in a position))"
-    r" to| cannot| can't| can not| won't| will not| could not| am not going to|'d rather not) "
-    r"(?:to )?(?:directly |really |actually |ethically )?"
-)
-_OPENINGS = (
-    r"(?:i(?:'m| am) sorry|sorry|i apologi[sz]e|apologies) for (?:any|the) "
-    r"(?:confusion|misinterpretation|misunderstanding)",
-    _SORRY + _CANNOT + r"(?:assist|fulfil|generate|fabricate|simulate|role-?play"
-    r"|comply(?: with (?:that|this|your|the) (?:request|prompt|instruction)|\W*\Z|[.,])"
-    r"|engage (?:in|with) (?:that|this|such|conversations?|discussions?|role)"
-    r"|help (?:you )?(?:with (?:that|this|your request|the request|creating|writing)|create"
-    r"|write|generate))",
-    _SORRY + _CANNOT + r"(?:provide|create|write|share|produce|draft|compose|discuss|rewrite"
-    r"|rephrase|make up)\b(?: \S+){0,5}? (?:that|this|such|request\w*|content|(?:an?|the|any)"
-    r" (?:\w+ )?message|texts?|stor(?:y|ies)|examples?|advice|diagnos\w+|personal\w*"
-    r"|information about|real|fake|fictional|private|confidential|sensitive|prompts?)\b",
-    r"(?:i must |i have to |i'll have to |i need to )(?:respectfully )?(?:decline|refuse)\b",
-    r"(?:je suis )?d[e\u00e9]sol[e\u00e9]e?\W+(?:mais )?je ne (?:peux|suis) pas",
-    r"(?:lo siento|lo lamento)\W+(?:pero )?no puedo (?:ayudar|proporcionar|crear|generar|escribir)",
-    r"(?:es )?tut mir (?:sehr )?leid\W+(?:aber )?(?:ich kann|dabei kann ich)\b[^.\n]{0,80}"
-    r"(?:helfen|erstellen|schreiben|nachkommen|bereitstellen|generieren)",
-    r"is there (?:anything|something) else (?:i can|you(?:'d| would) like)",
-    r"(?:error\W{1,3})?(?:\d{3} )?(?:rate limit|too many requests|internal server error"
-    r"|bad gateway|service unavailable|gateway time-?out)\b",
-    r"<!doctype html|<html\b",
-    r"i(?:'m| am) here to (?:help|assist)",
-    r"(?:how|what) can i (?:help|assist) you",
-    r"the answer (?:to|for) (?:the|this|that|your)\b",
-    r"(?:the|this) topic\b",
-    r"this (?:sentence|statement|phrase) (?:has|implies|is|means|requires|seems|suggests)\b",
-    r"(?:the|this) (?:above|given|original|provided) (?:text|question|sentence|topic)\b",
-    r"(?:the|this) (?:\w+ ){0,3}(?:text|question|answer|sentence|title)(?: \w+){0,4} ?:",
-    r"here(?:'s| is| are) (?:an?|the|one|some|another|your) (?:\S+ ){0,4}"
-    r"(?:text|topic|sample|example|summary|version|sentence|response|answer)\b[^\n.!?:]{0,80}:",
-)
-"""The known first words of chat models that answer instead of writing the text."""
-_OF_ITSELF = re.compile(
-    r"\b(?:smollm|(?:as|i(?:'m| am)) an? (?:\w+ )?(?:ai|(?:large )?language model)\b"
-    r"|i(?:'m| am| was) (?:designed|programmed) to (?:assist|be|do|help|provide)\b)",
-    re.IGNORECASE,
-)
-"""What chat models say about themselves, at any place in a text."""
-_ASSISTANT = re.compile("|".join(_OPENINGS), re.IGNORECASE)
-
-_THOUGHT = re.compile(
-    r"(?:(?:ok(?:ay)?|alright|all right|hmm+|so|first|well|right|got it|wait)\W{1,3})*"
-    r"(?:(?:the|this) user(?:'s)? (?:wants|asks|is asking|has asked|asked|needs|request|requested"
-    r"|query|prompt|gave|has given|has provided|provided|would like|said)\b"
-    r"|(?:we|i) (?:need|have|want|are asked|am asked|must|should) (?:to )?(?:\w+ ){0,2}"
-    r"(?:write|produce|generate|create|craft|compose|output|come up with|draft|rephrase|rewrite"
-    r"|paraphrase) (?:an?|one|the|some|this|something|it)\b"
-    r"|let(?: me|'s| us) (?:think|see what|start by|try to|break|analy[sz]e|consider|craft|draft"
-    r"|come up|write|figure|understand|brainstorm|parse|plan)\b"
-    r"|(?:my )?(?:thinking|thought|reasoning) process\b"
-    r"|(?:thinking|thoughts?|reasoning|analysis|plan|scratchpad)\s*:\s"
-    r"|(?:the|this) (?:task|prompt|instruction|request) (?:is|asks|says|wants|requires)\b)",
-    re.IGNORECASE,
-)
-"""First words of a model's thoughts about its task. They have no mark where the template opens the
-thought and the tokens ran out before its end."""
+_OF_ITSELF = re.compile(_FORMS["of_itself"], re.IGNORECASE)
+_THOUGHT = re.compile(_FORMS["thought"], re.IGNORECASE)
 
 
 def says_its_prompt(text: str, prompt: str) -> bool:

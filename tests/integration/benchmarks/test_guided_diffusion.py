@@ -11,7 +11,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,12 +18,12 @@ from torch import Tensor
 
 from privsyn.errors import ModelError
 from privsyn.models.images.image_folders import read_facts
-from privsyn.models.loading import describe_role, load_image_model
+from privsyn.models.loading import load_image_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks" / "papers" / "private_evolution")
-    from guided_diffusion import convert, main
+    from guided_diffusion import convert
 
 CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
 BASE, MULTIPLES, BLOCKS, SIDE, CLASSES = 32, (1, 2, 4), 2, 8, 10
@@ -218,27 +217,6 @@ def test_the_converted_network_is_the_checkpoint_s(tmp_path: Path, improved: boo
     assert model.random_of(["3", "9"], None)[0].shape == (SIDE, SIDE, 3)
 
 
-def test_the_schedule_is_the_cosine_of_the_paper(tmp_path: Path) -> None:
-    """Nichol and Dhariwal 2021, equation 17: s = .008, no step above .999."""
-    convert(saved(tmp_path, checkpoint(improved=True)), tmp_path / "unet", side=SIDE)
-    model = load_image_model(ModelsConfig(image=str(tmp_path / "unet")), CPU)
-    times = np.arange(4001) / 4000
-    square = np.cos((times + 0.008) / 1.008 * np.pi / 2) ** 2
-    betas = np.minimum(1 - square[1:] / square[:-1], 0.999)
-    np.testing.assert_allclose(model._alphas, np.cumprod(1 - betas), rtol=1e-3, atol=1e-6)
-
-
-def test_without_classes_times_are_read_in_thousands(tmp_path: Path) -> None:
-    state = checkpoint(improved=True, classes=None)
-    convert(saved(tmp_path, state), tmp_path / "unet", side=SIDE)
-    model = load_image_model(ModelsConfig(image=str(tmp_path / "unet")), CPU)
-    x = torch.randn(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        ours = model._forward(x, 3998, None)
-        truth = Reference(state, improved=True)(x, torch.full((2,), 999.5), None)
-    assert (ours - truth[:, :3]).abs().max() < 1e-4, "the first channels: the rest is a variance"
-
-
 def test_classes_may_have_names(tmp_path: Path) -> None:
     file = saved(tmp_path, checkpoint(improved=True))
     names = [f"class {number}" for number in range(CLASSES)]
@@ -252,16 +230,6 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="exists already"):
         convert(file, tmp_path / "unet", side=SIDE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "unet"]
-
-
-def test_the_command_writes_a_folder_that_models_image_may_name(tmp_path: Path) -> None:
-    file, names = saved(tmp_path, checkpoint(improved=True)), tmp_path / "names.txt"
-    names.write_text("".join(f"{number}, a name\n" for number in range(CLASSES)))
-    folder = tmp_path / "unet"
-    main([str(file), str(folder), "--labels", str(names), "--size", "8"])
-    described = describe_role(ModelsConfig(image=str(folder)), "image")
-    assert described.labels == tuple(f"{number}, a name" for number in range(CLASSES))
-    assert described.image == (SIDE, SIDE, "RGB")
 
 
 class Runs:

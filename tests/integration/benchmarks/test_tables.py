@@ -41,16 +41,3 @@ def test_the_results_name_every_table() -> None:
     named = re.findall(r"`(\w+)`", index)
 
     assert sorted(named) == sorted([*ON_FILE, tables.RUNS])
-
-
-def test_a_name_of_no_table_is_refused(capsys) -> None:
-    assert tables.main(["decoding"]) == 2
-    assert "no table is named decoding. Names: audit," in capsys.readouterr().err
-
-
-def test_columns_that_change_start_a_table() -> None:
-    rows = [{"row": {"a": "1"}}, {"row": {"a": "2"}}, {"row": {"b": "3"}}, {"text": "end"}]
-
-    assert tables.markdown(rows) == (
-        "| a |\n| --- |\n| 1 |\n| 2 |\n\n| b |\n| --- |\n| 3 |\n\nend\n"
-    )

@@ -15,7 +15,7 @@ import pytest
 from tools.local import services
 from tools.local.environment import admin_password
 from tools.local.running import TOKEN, Running
-from tools.local.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
+from tools.local.services import Part, ServiceError, down, keep_up, up
 
 pytestmark = pytest.mark.airflow
 
@@ -73,13 +73,6 @@ def test_orphans_are_ended_whether_they_left_the_session_or_dropped_the_token(ro
     finally:
         bystander.kill()
         bystander.wait()
-
-
-def test_down_is_harmless_when_nothing_runs(root):
-    assert down(root) == 0
-    start(root)
-    assert down(root) == 2
-    assert down(root) == 0
 
 
 def test_a_stranger_with_a_recycled_number_is_left_alone(root):
@@ -154,38 +147,6 @@ def test_what_is_missing_is_started_and_what_runs_is_left_alone(root):
     assert running.parts["two"] != before["two"]
     assert Running.load(home) == running
     assert down(root) == 2
-
-
-def test_what_a_dead_server_left_gives_its_port_up(root):
-    home, running = root / ".airflow", Running("token-of-up", {})
-    port = free_port()
-    forking = "import os, sys\nif os.fork(): import time; time.sleep(120)\n" + LISTENING
-    parts = [part("one", port, forking)]
-    keep_up(home, running, parts, {TOKEN: running.token})
-    leader = psutil.Process(running.parts["one"])
-    leader.kill()
-    leader.wait()
-    refuse_taken_ports(running, parts)  # by one of ours
-    assert keep_up(home, running, parts, {TOKEN: running.token}) == ["one"]
-
-
-def test_a_server_that_ends_again_is_named_with_its_log(root):
-    home, running = root / ".airflow", Running("token-of-up", {})
-    parts = [part("scheduler", free_port(), "import sys; sys.exit(1)")]
-    with pytest.raises(ServiceError, match=r"scheduler did not come up; see .*scheduler\.log"):
-        keep_up(home, running, parts, {TOKEN: running.token})
-
-
-def test_one_that_lives_and_does_not_answer_is_not_ended(root, monkeypatch):
-    from tools.local import services
-
-    home, running = root / ".airflow", Running("token-of-up", {})
-    keep_up(home, running, [part("scheduler", free_port())], {TOKEN: running.token})
-    monkeypatch.setattr(services, "START_SECONDS", 0.0)
-    deaf = part("scheduler", running.ports.get("x", 1), healthy=lambda: False)
-    with pytest.raises(ServiceError, match="scheduler runs and does not answer"):
-        keep_up(home, running, [deaf], {TOKEN: running.token})
-    assert running.alive("scheduler")
 
 
 def test_the_lineage_server_lets_nobody_in_without_the_password(root):

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.files import file_lock
-from privsyn.tracking import MlflowTracker, NullTracker
+from privsyn.tracking import MlflowTracker
 from tests.preloaded import python
 
 CANARY = "CANARY-73190-heliotrope"
@@ -80,18 +79,6 @@ def test_a_retry_in_another_process_continues_the_same_runs(store: Path) -> None
     assert get(again, same).info.status == "FINISHED"
     assert get(again, same).data.metrics["rows"] == 20
     assert len(runs(again)) == 2
-
-
-def test_params_are_written_once_and_a_later_value_is_kept_as_a_tag(store: Path) -> None:
-    first = open_tracker(store, "params")
-    run_id = first.release_run("ink-1")
-    first.log_params(run_id, {"epsilon": 1.0, "unit": "patient"})
-    again = open_tracker(store, "params")
-    again.log_params(run_id, {"epsilon": 1.0, "unit": "record", "shards": 4})
-    data = get(again, run_id).data
-    assert data.params == {"epsilon": "1.0", "unit": "patient", "shards": "4"}
-    assert data.tags["later.unit"] == "record"
-    assert "later.epsilon" not in data.tags
 
 
 def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> None:
@@ -276,58 +263,3 @@ def test_a_store_that_breaks_in_mid_release_does_not_end_it(
     with pytest.raises(ValueError, match="the block's own"), tracker.stage_run("ink-1", "certify"):
         raise ValueError("the block's own")
     assert [record.message[:22] for record in caplog.records] == ["lineage is not written"]
-
-
-def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
-    tracker = NullTracker()
-    tracker.check()
-    with tracker.stage_run("ink-1", "generate") as run_id:
-        tracker.log_params(run_id, {"a": 1})
-        tracker.log_artifact(run_id, tmp_path / "missing")
-    assert tracker.link(tracker.release_run("ink-1")) == ""
-
-
-def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None:
-    code = (
-        "import sys, privsyn.tracking, privsyn.publishing;"
-        "print([m for m in ('mlflow', 'dvc', 'sqlalchemy', 'torch', 'pandas') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_no_lock_is_held_while_a_store_is_connected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The import behind it takes seconds, in which others would wait."""
-    from privsyn import tracking as module
-
-    tracker = open_tracker(tmp_path, "locks")
-    real = module.connect
-
-    def connect(uri: str) -> Any:
-        with file_lock(tmp_path / "mlflow.db.lock", timeout=0):
-            return real(uri)
-
-    monkeypatch.setattr(module, "connect", connect)
-    tracker.check()
-
-
-def test_a_full_disk_is_one_line_and_no_page_of_sql(
-    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(store / "mlflow.db", tmp_path / "mlflow.db")
-    tracker = open_tracker(tmp_path, "first")
-    tracker.check()
-    capfd.readouterr()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # as a full disk answers
-    try:
-        with pytest.raises(TrackingUnavailable) as caught:
-            tracker.release_run("ink-1")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(str(caught.value).splitlines()) == 1
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err
-    assert "SQL" not in out + err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from privsyn.display.progress import LONG, duration, show_progress
+from privsyn.display.progress import LONG, show_progress
 from privsyn.progress import under_way
 
 
@@ -39,32 +39,6 @@ def test_a_notebook_hears_what_a_log_hears():
     assert not printed.getvalue()  # rich hands lines to the notebook itself
 
 
-@pytest.mark.parametrize("total", [0, 1])
-def test_nothing_to_do_is_no_division_by_zero(total):
-    printed = io.StringIO()
-    with show_progress(Console(file=printed, width=80)) as progress:
-        progress("train", 0, total)
-        progress("train", total, total)
-    assert "train: 0 of" in printed.getvalue()
-
-
-def test_parts_of_a_stage_that_take_unlike_times_are_named():
-    printed = io.StringIO()
-    with show_progress(Console(file=printed, width=40)) as progress:
-        for _ in range(2):
-            with under_way(progress, "evaluate"):
-                for done, name in enumerate(("public model alone", "MAUVE")):
-                    progress(f"evaluate: {name}", done, 2, "measurements")
-    assert (
-        printed.getvalue().splitlines()
-        == [
-            "evaluate: public model alone: 0 of 2 measurements",
-            "evaluate: MAUVE: 1 of 2 measurements",
-        ]
-        * 2
-    )
-
-
 def terminal() -> tuple[Console, io.StringIO]:
     printed = io.StringIO()
     return Console(file=printed, force_terminal=True, width=120, color_system=None), printed
@@ -75,15 +49,6 @@ def on_screen(progress: Any, printed: io.StringIO) -> str:
     before = printed.tell()
     with under_way(progress, "another"):
         return printed.getvalue()[before:]
-
-
-def test_a_terminal_shows_a_bar_that_leaves_nothing_behind():
-    console, printed = terminal()
-    with show_progress(console) as progress:
-        progress("generate 1/1", 0, 64, "tokens")
-        progress("generate 1/1", 32, 64, "tokens")
-    assert "32/64 tokens" in printed.getvalue()
-    assert printed.getvalue().endswith("\x1b[2K")  # its line is cleared
 
 
 def test_the_bar_of_a_second_release_is_not_done_with_that_of_the_first():
@@ -114,30 +79,3 @@ def test_a_stage_is_on_the_screen_with_its_time_until_it_ends_or_fails():
         with pytest.raises(ValueError, match="no"), under_way(progress, "preflight"):
             raise ValueError("no")
         assert "preflight" not in on_screen(progress, printed)
-
-
-def test_what_is_counted_around_stages_stays_beside_them():
-    console, printed = terminal()
-    with show_progress(console) as progress:
-        progress("tune", 1, 5, "trials")
-        with under_way(progress, "evaluate"):
-            progress("evaluate", 3, 4, "measurements")
-            now = on_screen(progress, printed)
-        assert "1/5 trials" in now
-        assert "3/4 measurements" in now
-        assert "evaluate" not in on_screen(progress, printed)
-
-
-def test_progress_that_hears_of_counts_alone_is_left_in_peace():
-    heard = []
-    with under_way(lambda *counts: heard.append(counts), "reserve"):
-        pass
-    assert heard == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.2, "0 s"), (59.6, "1 min"), (75, "1 min 15 s"), (3599, "1 h"), (90000, "25 h")],
-)
-def test_times_are_said_as_people_do(seconds, said):
-    assert duration(seconds) == said

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from privsyn.evaluation.report import StudentMetrics, student_section
 from privsyn.report.document import STAYS
 
@@ -37,36 +35,3 @@ def test_a_student_stands_beside_its_baselines_with_its_interval():
         "public model alone": (0.4, None, None, False),
     }
     assert "0.300 of next tokens right, not shown to be more than the public" in found.advice
-
-
-@pytest.mark.parametrize(
-    ("changes", "grade", "said"),
-    [
-        ({"public.next_token_accuracy": 0.2}, "good", "more than the public model alone (0.200)"),
-        ({"student.next_token_accuracy_low": 0.05}, "poor", "it learned almost nothing"),
-        ({"public.next_token_accuracy": None}, "fair", "always naming the most frequent token."),
-    ],
-)
-def test_what_its_number_means_is_said(changes, grade, said):
-    found = student_section([one(**changes)], ID)
-    assert (found.grade, said in found.advice) == (grade, True)
-    assert ("methods.distill.epochs" in found.advice) == (grade != "good")
-    assert bool(items(found, "missing")) == (changes.get("public.next_token_accuracy", 0) is None)
-
-
-@pytest.mark.parametrize(
-    ("students", "why", "said"),
-    [
-        (
-            [],
-            None,
-            f"UNAVAILABLE, since this release has no student. Train one: privsyn distill {ID}",
-        ),
-        ([], "no real records are held out", "UNAVAILABLE, since no real records are held out."),
-        ([StudentMetrics("x", 1)], None, "x was not measured"),
-    ],
-)
-def test_without_a_number_it_says_why_and_what_makes_one(students, why, said):
-    found = student_section(students, ID, why)
-    assert (items(found, "bars"), found.advice) == ([], "Not measured.")
-    assert said in items(found, "missing")[0]

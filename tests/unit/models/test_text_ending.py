@@ -15,21 +15,15 @@ VISIT = "The visit is at two. Please bring your card."
         (f"{VISIT}\n\nTopic: billing", VISIT),
         (f"Here is the message you asked for:\n\n{VISIT}", VISIT),
         (f"Here's a message from a patient to a clinic:\n{VISIT}\n\nHere's one more", VISIT),
-        (f"Sure, I can write that for you:\n\n{VISIT}", VISIT),
         ("Here is the patient's medical report:", "Here is the patient's medical report:"),
         (
             "The results of the test are as follows:\n\nsugar 90, iron low.\n\nAnother text",
             "The results of the test are as follows:\n\nsugar 90, iron low.",
         ),
         (
-            "Dear clinic,\n\nis my bill paid by now?\n\nAnn",
-            "Dear clinic,\n\nis my bill paid by now?",
-        ),
-        (
             "Of course I took tablets and these are the results:\nsugar 90, iron low",
             "Of course I took tablets and these are the results:\nsugar 90, iron low",
         ),
-        ("Here is the bill. It is due: pay it soon.", "Here is the bill. It is due: pay it soon."),
     ],
 )
 def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: str) -> None:
@@ -41,14 +35,10 @@ def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: st
     [
         f"Text: {VISIT}",
         f"**Option 1:** {VISIT}",
-        f"1. {VISIT}",
-        f"- {VISIT}",
-        f"'{VISIT}'",
         f"```\n{VISIT}\n```",
         f'{{"text": "{VISIT}"}}',
         f'{{"topic": "Visit", "message": "{VISIT}", "urgent": true}}',
         f'Here is the message in JSON:\n```json\n{{"text": "Text: {VISIT}"}}\n```\nIt is short.',
-        f'"Rephrased message: {VISIT}"',
         f"\u9009\u9879\u4e00\uff1a{VISIT}",
         f'{{"text": "{VISIT} And the',  # out of tokens
     ],
@@ -62,10 +52,7 @@ SEVERAL = [
     f"Here are two options:\n\n1. {VISIT}\n\n2. Please come at two.",
     f"Sure, here are a few other ways to say it:\n{VISIT}",
     f"Option 1: {VISIT}\n\nOption 2: Please come.",
-    f"1) {VISIT} 2) Please come.",
-    f"**Option 1 (formal):** {VISIT}\n**Option 2 (casual):** Please come.",
     "以下是两个版本\uff1a\n1. 我的账单晚了。\n2. 我的膝盖疼。",
-    f"Voici deux versions :\n{VISIT}",
     f'{{"options": ["{VISIT}", "Please come at two and bring your card."]}}',
     f'["{VISIT}", "Please come at two and bring your card."]',
     f'{{"text": "{VISIT}"}}\n{{"text": "Please come at two."}}',
@@ -82,7 +69,6 @@ def test_several_texts_are_none(written: str) -> None:
     [
         "I have two questions:\n1. When do I come?\n2. Is my bill late?",
         "A. Smith sent me. B. Smith did not.",
-        "Content-control software is what I ask you about.",
         "Here is the bill. It has two options, and I want the first.",
         "[Name], my bill is late and I do not know why.",
     ],
@@ -106,7 +92,6 @@ def test_a_list_is_a_text_where_the_public_examples_are_lists() -> None:
         ("TOPIC: Billing\n\nwords to build on.", True),  # as words, whatever is between them
         ("It is about billing, to build on what I said.", False),
         ("so late, so late, so late, so late, so late", True),
-        ("The dog and the cat, and the dog again.", False),
         ("x " * 40, True),
         (" ".join(f"I came on day {day} to see the doctor, and on" for day in range(9)), True),
     ],
@@ -121,17 +106,14 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
     [
         (f"{VISIT} And the", VISIT),
         ("I have a rash and I cannot stand it. What can", "I have a rash and I cannot stand it."),
-        ("Is it late for me to come in? I was", "Is it late for me to come in?"),
         ('She said "please come and see me." Then it', 'She said "please come and see me."'),
         ("We came here and saw Dr. Smith about", "We came here and saw Dr. Smith about"),
         ("Thank you. I was at the clinic to", "Thank you. I was at the clinic to"),  # too short
         ('{"note": "Please come at two. It', '{"note": "Please come at two. It'),
-        ('\n[{"note": "Please come at two. It', '\n[{"note": "Please come at two. It'),
         (f"[{VISIT}] And the", f"[{VISIT}]"),
         (f"{VISIT}", VISIT),
         ("我的血压药昨天已经吃完了。下周二能不能", "我的血压药昨天已经吃完了。"),
         ("医生说“可以来看膝盖了\uff01”我不知道要", "医生说“可以来看膝盖了\uff01”"),
-        ("我的膝盖已经疼了三天,怎么办?我还没", "我的膝盖已经疼了三天,怎么办?"),
         ("膝が三日前から痛いです\uff61明日行っても", "膝が三日前から痛いです\uff61"),
         ("我吃完了。下周二能不能开新的药呢", "我吃完了。下周二能不能开新的药呢"),  # too short
         ("", ""),
@@ -147,9 +129,7 @@ def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whol
         (f"{VISIT} And the", VISIT),
         ("Ich habe dort liegende solche wenige sol", "Ich habe dort liegende solche wenige"),
         ("Please call me back about my bill,", "Please call me back about my bill,"),
-        ("Please send it to the clin", "Please send it to the"),
         ("Please send it to clin", "Please send it to clin"),  # too few are left
-        ("One", "One"),
         ("a " + "\u4f60" * 41, "a " + "\u4f60" * 41),  # no spaces between words
         ('{"note": "Please come at two', '{"note": "Please come at two'),
         ("", ""),
@@ -164,7 +144,6 @@ def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kep
     [
         (f'"{VISIT}', VISIT),
         (f'"{VISIT}"', VISIT),
-        (f'{VISIT}"', VISIT),
         (f'**"{VISIT}"**', VISIT),
         ('"Come at two," she said, "please."', '"Come at two," she said, "please."'),
         (f"Subject: my visit\n\n{VISIT}", VISIT),
@@ -181,9 +160,7 @@ def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: 
     "text",
     [
         "Subject: [Medication] / Patient: 123456 / Date: May 2022",
-        "**Subject:** My bill is late and I am sorry",
         "I have a rash on my arm and I would like to know about the",
-        "My prescription has run out, and it was written by my doctor, who",
         "I need to see a doctor, but",
         "I came to you last week with a rash that nobody could say anything of and the nurse who "
         "wrote it down on a sheet of paper that I took home said I might call again once it had "
@@ -202,7 +179,6 @@ def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> Non
     [
         "please call me back about my bill",
         "Could you move my visit to any late afternoon? Thanks, Ann",
-        "My number has not changed since I was with you in May: 12",
         "Ich habe seit Tagen Fieber und w\u00fcrde gern kommen",
         "I am fine \U0001f600 and so is my mother",
         "血压药吃完了能不能再开一点",

@@ -149,22 +149,6 @@ def test_a_variation_that_does_not_come_leaves_the_text_as_it_is():
     assert len(varied) == 3
 
 
-def test_a_model_that_answers_too_few_or_too_many_prompts():
-    class Short(FakeTextModel):
-        def complete(self, prompts, **options):
-            return super().complete(prompts, **options)[:-1]
-
-    class Long(FakeTextModel):
-        def complete(self, prompts, **options):
-            return [*super().complete(prompts, **options), "more"]
-
-    settings = TextConfig().resolved(BUILTIN)
-    made = TextVariation(settings, Short()).vary(["a b", "keep me"], None, 0.9)
-    assert made[1] == "keep me"
-    assert all(TextVariation(settings, Short()).random(6, None))
-    assert len(TextVariation(settings, Long()).random(3, None)) == 3
-
-
 def test_a_model_silent_at_first_is_asked_again_and_one_silent_for_good_refused():
     made, model = api(script=lambda prompt, before: "" if before < 2 else f"text {before}")
     assert all(made.random(3, None))
@@ -188,21 +172,6 @@ def test_a_text_that_is_too_short_is_asked_for_again_and_a_salutation_is_no_text
     assert len(model.prompts) == 2 * 4
 
 
-def test_a_text_that_says_its_prompt_again_is_asked_for_again():
-    prompt = "The following is a message on {label}."
-    answers = ["The following is a message, and more.", "Thank you so very much, nurse."]
-    made, model = api(script=lambda p, before: answers[before % 2], random_prompt=prompt)
-    assert made.random(1, "Billing") == [answers[1]]
-    assert len(model.prompts) == 2
-    made, model = api(script=lambda p, before: answers[0], random_prompt=prompt)
-    assert made.random(1, "Billing") == [answers[0]]  # in the end what there is
-
-
-def test_a_variation_that_is_too_short_is_not_taken():
-    made, _ = api(script=lambda prompt, before: "Yes.", least=5, own=prompts.CHAT)
-    assert made.vary(["my bill is wrong again", "No."], None, 0.5)[0] == "my bill is wrong again"
-
-
 def test_a_variation_that_speaks_of_the_task_is_taken_only_where_its_text_does_so_too():
     answer = "I'm sorry for any confusion, I am here to help."
     made, _ = api(script=lambda prompt, before: answer, own=prompts.CHAT)
@@ -212,16 +181,6 @@ def test_a_variation_that_speaks_of_the_task_is_taken_only_where_its_text_does_s
     assert made.vary([answer], None, 0.5) == [texts[0]]
 
 
-def test_a_variation_may_say_its_text_again_and_not_its_prompt():
-    long = "my bill is wrong again, and nobody answers me"
-    made, _ = api(script=lambda prompt, before: f"Well, {long}", own=prompts.CHAT)
-    assert made.vary([long], None, 0.5) == [f"Well, {long}"]
-    made, _ = api(
-        script=lambda prompt, before: f"Say this in other words: {long}", own=prompts.CHAT
-    )
-    assert made.vary([long], None, 0.5) == [long]
-
-
 def test_texts_end_before_a_stop_and_at_their_length():
     made, _ = api(script=lambda prompt, before: " First. Second one\n\nLabel: junk")
     assert made.random(1, None) == ["First. Second one"]
@@ -229,24 +188,6 @@ def test_texts_end_before_a_stop_and_at_their_length():
     for varied in long.vary(["w"] * 30, None, 0.9):
         assert len(varied.split()) <= 9
         assert varied.endswith("then.")
-
-
-@pytest.mark.parametrize(
-    ("written", "kept"),
-    [
-        ("I lost my card today. Could you send me an", "I lost my card today."),
-        ('He said "I will pay today." and then he', 'He said "I will pay today."'),
-        ("The bill is for 30. It should", "The bill is for 30."),
-        ("I would like to see Dr. Jones at 5 p.m. about the", None),
-        ("What is a comet", None),
-        ("Thanks. I would like to", None),
-    ],
-)
-def test_a_text_without_a_stop_ends_with_a_whole_sentence_where_enough_words_are_left(
-    written, kept
-):
-    made, _ = api(script=lambda prompt, before: f" {written}", least=4)
-    assert made.random(1, None) == [kept or written]
 
 
 def test_the_revision_names_model_and_settings():

@@ -65,129 +65,53 @@ def save_llama(folder: Path, *, chat: bool = False, eos: bool = True, **settings
     return folder
 
 
+def _save(folder: Path, seed: int, family: str, head: str = "ForCausalLM", **sizes: object) -> Path:
+    """A small model of a family, with its tokenizer."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    vocabulary = save_tokenizer(folder)
+    config = getattr(transformers, f"{family}Config")(vocab_size=vocabulary, **sizes)
+    getattr(transformers, f"{family}{head}")(config).save_pretrained(folder)
+    return folder
+
+
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2}
+_WIDE = {"intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 128}
+_HEADS = {"num_attention_heads": 4, "initializer_range": 0.3, "eos_token_id": 1}
+
+
 def save_gpt2(folder: Path) -> Path:
     """Learned positions, biases, transposed weights."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(2)
-    size = save_tokenizer(folder)
-    GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=size,
-            n_embd=36,
-            n_layer=2,
-            n_head=3,
-            n_positions=128,
-            initializer_range=0.3,
-            bos_token_id=0,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
-    return folder
+    sizes = {"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": 128, "initializer_range": 0.3}
+    return _save(folder, 2, "GPT2", "LMHeadModel", **sizes, bos_token_id=0, eos_token_id=1)
 
 
 def save_sliding(folder: Path) -> Path:
     """Mistral with a window shorter than the prompts."""
-    import torch
-    from transformers import MistralConfig, MistralForCausalLM
-
-    torch.manual_seed(3)
-    size = save_tokenizer(folder)
-    MistralForCausalLM(
-        MistralConfig(
-            vocab_size=size,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=128,
-            sliding_window=8,
-            initializer_range=0.3,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
-    return folder
+    return _save(folder, 3, "Mistral", **_SMALL, **_WIDE, **_HEADS, sliding_window=8)
 
 
 def save_hybrid(folder: Path) -> Path:
     """LFM 2: a convolution with a state of its own before the attention."""
-    import torch
-    from transformers import Lfm2Config, Lfm2ForCausalLM
-
-    torch.manual_seed(5)
-    size = save_tokenizer(folder)
-    Lfm2ForCausalLM(
-        Lfm2Config(
-            vocab_size=size,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            layer_types=["conv", "full_attention"],
-            max_position_embeddings=128,
-            initializer_range=0.3,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
-    return folder
+    layers = ["conv", "full_attention"]
+    return _save(folder, 5, "Lfm2", **_SMALL, **_WIDE, **_HEADS, layer_types=layers)
 
 
 def save_falcon(folder: Path) -> Path:
     """Attention of its own, one key head for all queries."""
-    import torch
-    from transformers import FalconConfig, FalconForCausalLM
-
-    torch.manual_seed(6)
-    size = save_tokenizer(folder)
-    FalconForCausalLM(
-        FalconConfig(
-            vocab_size=size,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            initializer_range=0.3,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
-    return folder
+    return _save(folder, 6, "Falcon", **_SMALL, **_HEADS)
 
 
 def save_mamba(folder: Path) -> Path:
     """A state-space model: no keys, no values."""
-    from transformers import MambaConfig, MambaForCausalLM
-
-    size = save_tokenizer(folder)
-    config = MambaConfig(vocab_size=size, hidden_size=32, num_hidden_layers=2, state_size=8)
-    MambaForCausalLM(config).save_pretrained(folder)
-    return folder
+    return _save(folder, 0, "Mamba", **_SMALL, state_size=8)
 
 
 def save_softcapped(folder: Path) -> Path:
     """Gemma 2: capped attention scores, every other layer with a sliding window."""
-    import torch
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
-    torch.manual_seed(4)
-    size = save_tokenizer(folder)
-    Gemma2ForCausalLM(
-        Gemma2Config(
-            vocab_size=size,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            max_position_embeddings=128,
-            sliding_window=8,
-            initializer_range=0.3,
-            eos_token_id=1,
-        )
-    ).save_pretrained(folder)
-    return folder
+    return _save(folder, 4, "Gemma2", **_SMALL, **_WIDE, **_HEADS, head_dim=8, sliding_window=8)
 
 
 def save_bert(folder: Path, **settings: object) -> Path:

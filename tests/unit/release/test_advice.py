@@ -14,7 +14,6 @@ from privsyn.methods.base import SizedFor
 from privsyn.release.advice import (
     of_account,
     of_epsilon,
-    of_labels,
     of_release,
     of_sizes,
     publicly,
@@ -155,47 +154,6 @@ def test_settings_for_more_records_than_there_are_get_advice(suited, size, recor
         ]
         * told
     )
-
-
-def test_labels_that_hardly_differ_are_named():
-    [said] = of_labels(["Billing", "Lost card", "lost-card", "Other"])
-    assert "'Lost card' and 'lost-card' differ by case" in said
-    assert of_labels(["A", "B"]) == ()
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "size", "said"),
-    [
-        (
-            "dp_lora",
-            {"expected_batch": 128, "sampling_rate": 0.04},
-            1500,
-            "expected_batch=128 at sampling_rate=0.04 suit some 3200 records",
-        ),
-        (
-            "private_evolution",
-            {"modality": "text", "population": 20, "expansion": 20},
-            300,
-            "population=20 with expansion=20 suit some 400 records",
-        ),
-        (
-            "private_evolution",
-            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
-            2500,
-            None,
-        ),
-    ],
-)
-def test_every_plan_weighs_its_settings_against_the_public_size(
-    tmp_path, method, settings, size, said
-):
-    from privsyn.stages.base import open_context
-    from privsyn.stages.plan import plan
-
-    params = project(tmp_path, methods={method: settings}, account={"public_size": size})
-    notes = [note for note in plan(open_context(params), method).warnings if "suit" in note]
-    assert bool(notes) == (said is not None)
-    assert all(said in note and f"account.public_size={size}" in note for note in notes)
 
 
 @pytest.mark.parametrize(

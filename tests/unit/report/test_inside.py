@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from privsyn.evaluation.judge import Scores
-from privsyn.evaluation.report import comparison, inside
+from privsyn.evaluation.report import inside
 from privsyn.report.document import LEAVES, Answer, Block, Document, ReportSection
-
-IMAGES = {"downstream.accuracy": 0.608, "downstream.chance": 0.13}
-
-
-def beside(value):
-    return comparison(Scores.read(value))
-
-
-def test_images_are_compared_with_as_many_real_ones_where_they_were_measured():
-    assert beside(IMAGES).endswith("release 0.608, the commonest label 0.130.")
-    more = IMAGES | {"downstream.real": 0.968, "downstream.real_records": 200.0}
-    assert "200 real records 0.968, the commonest label 0.130." in beside(more)
-    assert beside({}) == ""
 
 
 def test_what_may_be_handed_out_is_the_release_and_not_this_page():
