@@ -11,7 +11,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date as Date
 from numbers import Integral, Real
 from os import PathLike
@@ -60,7 +60,7 @@ def refuse_misfits(
                 words = f"{', '.join(first)} or {last}" if first else last
                 raise ConfigError(
                     f"{name}: {key}={_value_text(one)} must be {words}.",
-                    hint=_next_step(work, key, one, kinds),
+                    hint=_argument_doc(work, key),
                 )
 
 
@@ -129,14 +129,6 @@ def _value_text(value: Any) -> str:
     short = isinstance(value, str) and (not value or looks_like_name(value))
     shown = value is None or isinstance(value, bool | int | float) or short
     return repr(value) if shown else f"<{type(value).__name__}>"
-
-
-def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection[str]) -> str:
-    if "Sequence[str]" in kinds and isinstance(value, str):
-        parts = [part.strip() for part in value.split(",") if part.strip()]
-        listed = parts if parts and all(map(looks_like_name, parts)) else ["A", "B"]
-        return f"Write {key}={listed!r}."
-    return _argument_doc(work, key)
 
 
 def _argument_doc(work: Callable[..., Any], key: str) -> str:

@@ -33,7 +33,7 @@ from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError
 from privsyn.methods.base import READ_MODELS
 from privsyn.methods.registry import METHODS, load_method
-from privsyn.models.model_identity import size_here, size_in_words
+from privsyn.models.model_identity import size_here
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
 from privsyn.stages.plan import for_texts
@@ -109,18 +109,6 @@ _SAMPLE_TEXTS = 100
 def _reads_model(config: Config, method: str) -> bool:
     """Whether a method reads logits or gradients: for a large model it has the paper's values."""
     return bool(READ_MODELS.intersection(load_method(method).roles(config.method(method))))
-
-
-def presets_in_words(config: Config) -> str:
-    """Which preset the methods of a new project have, and why."""
-    papers = [name for name in METHODS if config.preset(name) == PAPER]
-    which = f"{PAPER} for {', '.join(papers)}; {SMALL} for the others" if papers else SMALL
-    known = size_here(config.models)
-    size = f"{size_in_words(known[0])} parameters" if known else "a size not known here"
-    return (
-        f"settings of the methods: {which}. models.language={config.models.language} has {size}; "
-        f"{SMALL} is for models below 1 billion."
-    )
 
 
 def yaml_of(value: Any) -> str:
@@ -729,14 +717,6 @@ def _labels(answer: str | Sequence[str]) -> tuple[str, ...]:
     names = label_list(answer)
     if not names:
         raise ValueError("names no label. Write: Bug,Question")
-    for label in names:
-        marks = [mark for mark in (";", "|", "\t", "\n") if mark in label]
-        if marks and f'"{label}"' not in answer:
-            meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
-            raise ValueError(
-                f"has {label!r} as one label: labels have commas between them, not {marks[0]!r}. "
-                f"Write {meant}, or double quotes around it if it is one."
-            )
     return names
 
 

@@ -175,7 +175,7 @@ def init(
     if answers is not None:
         _say_choices(answers, config)
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
-    for advice in (*foreign, new_project.presets_in_words(config)):
+    for advice in foreign:
         note(out, advice)
     show(out, "")
     steps = _first_steps(folder, sample=answers is None, texts=worded)

@@ -155,11 +155,11 @@ def score(
         "downstream.chance": max(support.values()) / len(truth),
         "downstream.records": len(truth),
     }
-    found = [
+    recalls = [
         _metric(f"recall.{name}", hits[label] / support[label], "share of its records found", label)
         for name, label in zip(slugs(names), names, strict=True)
     ]
-    return [*metrics_of(numbers), *found, *_confusions(truth, predicted, names, support)]
+    return [*metrics_of(numbers), *recalls, *_confusions(truth, predicted, names, support)]
 
 
 def _confusions(

@@ -36,18 +36,8 @@ from privsyn.release.plan import Plan
 SCHEMA = "privsyn-certificate/1"
 
 LIBRARIES = (
-    "privsyn",
-    "opendp",
-    "numpy",
-    "scipy",
-    "torch",
-    "transformers",
-    "peft",
-    "opacus",
-    "diffusers",
-    "faiss-cpu",
-    "openai",
-)
+    "privsyn opendp numpy scipy torch transformers peft opacus diffusers faiss-cpu openai"
+).split()
 
 RESTORE_HINT = "Do not use this copy. Bring the published one back: privsyn restore {release}"
 OTHER_HINT = (

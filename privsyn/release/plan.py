@@ -246,23 +246,9 @@ def pricing_facts(
 
 
 IDENTITY = (
-    "plan_schema",
-    "method",
-    "settings",
-    "dataset",
-    "account",
-    "adjacency",
-    "unit",
-    "unit_ids",
-    "max_records_per_unit",
-    "target_epsilon",
-    "target_delta",
-    "draw",
-    "paid_epsilon",
-    "models",
-    "partition_key",
-    "amplified",
-)
+    "plan_schema method settings dataset account adjacency unit unit_ids max_records_per_unit "
+    "target_epsilon target_delta draw paid_epsilon models partition_key amplified"
+).split()
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
 
 

@@ -90,24 +90,21 @@ def plan(
         private_folder(ctx.workspace.state)
     given = ctx.settings(method_name)
     models = _models(ctx, method, given)
+    dtype = config.models.dtype
     dataset = ctx.dataset
     identity = DatasetIdentity(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    request = ReleaseRequest(
-        method_name,
-        config.privacy.epsilon,
-        config.privacy.delta,
-        internal_metrics=config.evaluate.enabled and config.dataset.has_holdout,
-    )
+    measured = config.evaluate.enabled and dataset.has_holdout
+    aim = config.privacy
+    request = ReleaseRequest(method_name, aim.epsilon, aim.delta, internal_metrics=measured)
     ctx.account.refuse(f"a release of {method_name}", request)
     price = _price(ctx, method, settings, derived)
     mechanism, cost = price.mechanism, price.cost
     account = _admit(ctx, request, price, open_account=open_account)
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
-    cards = config.performance.shards or max(1, len(visible_cards()))
     planned = Plan(
         plan_schema=PLAN_SCHEMA,
         method=method_name,
@@ -123,8 +120,8 @@ def plan(
         draw=config.privacy.draw,
         paid_epsilon=price.paid,
         models={
-            role: ModelUse(source=model.source, revision=model.revision, dtype=config.models.dtype)
-            for role, model in models.items()
+            role: ModelUse(source=one.source, revision=one.revision, dtype=dtype)
+            for role, one in models.items()
         },
         partition_key=account.key_id if account else None,
         amplified=price.open_epsilon is not None,
@@ -142,12 +139,17 @@ def plan(
         audit_decides=config.evaluate.audit == "block",
         rows=most,
         min_rows=None if fewest == most else fewest,
-        shards=_shards(method, cards, cells, most),
+        shards=_shards(config, method, cells, most),
         dates=config.dataset.dates(ctx.day),
     )
-    fields = planned.model_dump(mode="json")
-    digest = settings_digest(fields, given, identity, amplification=ctx.account.terms.amplification)
-    name = release_id(fields) if account else None
+    return _name(ctx, planned, given)
+
+
+def _name(ctx: Context, planned: Plan, given: Any) -> Plan:
+    """A plan with its digest and, where its account is there, with the release's id."""
+    fields, terms = planned.model_dump(mode="json"), ctx.account.terms
+    digest = settings_digest(fields, given, planned.dataset, amplification=terms.amplification)
+    name = None if planned.partition_key is None else release_id(fields)
     return planned.model_copy(update={"release_id": name, "settings_digest": digest})
 
 
@@ -413,8 +415,9 @@ def _computable(method: str, target: Guarantee) -> Iterator[None]:
         ) from None
 
 
-def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
+def _shards(config: Config, method: Method[Any], cells: int, rows: int) -> int:
     """Parts the release is generated in: a trained model writes in any number."""
+    wanted = config.performance.shards or max(1, len(visible_cards()))
     if isinstance(method, TrainsModel):
         return min(wanted, rows)
     return 1 if method.whole else min(wanted, cells)

@@ -203,15 +203,11 @@ def large(tmp_path):
 
 
 def test_a_project_has_the_values_that_suit_its_models_size(init, large, tickets, tmp_path):
-    code, out, err, _ = init("small", *TICKETS)
+    code, _, err, _ = init("small", *TICKETS)
     assert code == 0, err
-    assert "settings of the methods: small" in " ".join(out.split())
     assert load_config(tmp_path / "small/params.yaml").method("invisible_ink").guidance == 3
-    code, out, err, _ = init("new", *TICKETS, "--model", str(large))
+    code, _, err, _ = init("new", *TICKETS, "--model", str(large))
     assert code == 0, err
-    said = " ".join(out.split())
-    assert "paper for private_prediction, invisible_ink, dp_lora" in said
-    assert "about 7.5 billion parameters" in said
     config = load_config(tmp_path / "new/params.yaml")
     assert config.models.language == str(large)
     assert config.method("invisible_ink").guidance == 1
@@ -319,11 +315,6 @@ def test_a_private_file_is_kept_out_of_git_and_dvc(init, tmp_path):
             "Write one per line; of a list: jq",
         ),
         (("--data", "My tickets.csv", "--unit", ""), "--unit needs an answer"),
-        (
-            (*TICKETS, "--label", "kind", "--labels", "Bug;Question"),
-            "has 'Bug;Question' as one label: labels have commas between them, not ';'. Write "
-            "Bug,Question",
-        ),
         ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels= , names no label"),
         ((*TICKETS, "--document", "x" * 201), "has 201 characters, of at most 200"),
         (("--data", "My tickets.csv", "--unit", "customer_id", "--protects", "a b"), "--protects="),
