@@ -73,7 +73,7 @@ _LENGTH_SPREAD = 8
 _SHOWN = re.compile(rf"(?:{LETTER}){{2,4}}|{WORD}")
 """A word of an example, or the first letters of a clause without spaces."""
 _NAME_OF_SLOT = re.compile(rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]")
-_COPIED = 8
+_COPIED = 5
 """A run of so many words of an example marks a text that copies it."""
 _RANDOM_SLOTS = ("label", "style", "document", "examples")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
@@ -218,11 +218,15 @@ class ExampleList:
         """Where a continued list goes on to the next text; None: no list, so a request."""
 
     def draw(self, label: str | None, rng: np.random.Generator) -> list[TextExample]:
-        """The examples of a prompt: few, one of a label at most, that of the asked label last."""
-        order = rng.permutation(len(self._examples))
-        mixed = [self._examples[place] for place in order]
-        apart = {id(one) if one.label is None else one.label: one for one in mixed}
-        return sorted(apart.values(), key=lambda one: one.label == label)[-_MOST_SHOWN:]
+        """The examples of a prompt: few, one of a label at most, the asked one's among them.
+
+        They stand as written: small models copy from the last, which so has any label.
+        """
+        labels = [one.label for one in self._examples]
+        order = rng.permutation(len(labels)).tolist()
+        apart = {place if labels[place] is None else labels[place]: place for place in order}
+        some = sorted(apart.values(), key=lambda place: labels[place] == label)[-_MOST_SHOWN:]
+        return [self._examples[place] for place in sorted(some)]
 
     def fill(self, slots: Mapping[str, str], shown: Sequence[TextExample]) -> tuple[str, str]:
         """The prompt with its slots filled, and its part after the shown examples."""

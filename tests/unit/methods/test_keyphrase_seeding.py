@@ -255,10 +255,9 @@ def test_examples_of_the_dataset_are_a_list_that_the_model_continues(tmp_path, t
     (_, *prompts), (_, *until) = model.prompts, model.until
     assert set(until) == {("\nTopic", "\nWords", "\nText")}
     first = prompts[0]
-    assert first.startswith("Each text below is a letter.\n\nWords: ")
-    assert "\n\nTopic: Billing\nWords: charged" in first
+    assert first.startswith("Each text below is a letter.\n\nTopic: Billing\nWords: charged")
     assert first.count("Topic:") == 2  # an example without a label names none
-    assert "Text: I was charged twice for one visit.\n\nTopic: Billing\nWords: " in first
+    assert "Text: I was charged twice for one visit.\n\nWords: " in first
     assert first.endswith("\nText:")
     unlabeled = config(terms, subject=Subject("a letter", examples=shown), name_labels=False)
     assert "{label}" not in unlabeled.prompt
