@@ -119,7 +119,7 @@ def _cell(value: Any) -> str:
     """A cell that no spreadsheet computes, also behind leading blanks; empty for nothing."""
     if isinstance(value, int | float):  # a column's: -5 is a number, and no formula
         return str(value)
-    cell = str(value or "")
+    cell = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value or "")
     # Spreadsheets run a cell that begins like a formula, even one from a CSV.
     return f"'{cell}" if cell.lstrip(" \n\u00a0").startswith(FORMULA) else cell
 
@@ -178,7 +178,10 @@ def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any
         columns = {n: column.dtype for n, column in facts.plan.dataset.columns.items()}
         types = {"id": "string"} | ({"label": "string"} if labeled else {}) | columns
         types[kind] = "image" if facts.is_images else "string"
-        features = [{"name": name, "dtype": dtype} for name, dtype in types.items()]
+        features: list[dict[str, Any]] = [{"name": n, "dtype": dtype} for n, dtype in types.items()]
+        if facts.plan.dataset.roles:
+            turn = [{"name": part, "dtype": "string"} for part in ("role", "content")]
+            features.append({"name": "messages", "list": turn})
         front["dataset_info"] = {"features": features}
     return front
 

@@ -154,6 +154,8 @@ class Release(Displayable):
         features = {
             name: Image() if name == "image" else Value(types.get(name, "string")) for name in names
         }
+        if "messages" in features:
+            features["messages"] = [{"role": Value("string"), "content": Value("string")}]
         return Dataset.from_list(rows, features=Features(features))
 
     @guard

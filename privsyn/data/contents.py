@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from privsyn.data.conversations import text_of
 from privsyn.data.images import from_array, read_image, to_content
-from privsyn.data.readers.arrow import IMAGE_COLUMN
+from privsyn.data.readers.arrow import IMAGE_COLUMN, TURNS
 from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.image_files import is_image, read_file
-from privsyn.data.row_counts import IMAGE, OTHER_FILE
+from privsyn.data.row_counts import IMAGE, NO_TURN, OTHER_FILE, RowCounts
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig
 
 
@@ -31,15 +32,24 @@ def content_columns(cfg: DatasetConfig) -> Mapping[str, str]:
     """Setting -> column of the content, in the order in which they are first named."""
     if cfg.images is not None:
         return {IMAGE_COLUMN: cfg.images.column}
+    if cfg.roles:
+        return {TURNS: cfg.text}
     # A column that a form names twice is read once.
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(cfg.text))) or (cfg.text,)
     return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
 
 
-def content_of(cfg: DatasetConfig, values: Sequence[Any]) -> str | Unusable:
-    """The content from the values of ``content_columns``, in their order."""
+def content_of(
+    cfg: DatasetConfig, values: Sequence[Any], counts: RowCounts | None = None
+) -> str | Unusable:
+    """The content from the values of ``content_columns``, in their order; counts lost turns."""
     if cfg.images is not None:
         return _image(cfg.images, values[0])
+    if cfg.roles:
+        text, left_out = text_of(values[0], cfg.roles)
+        if counts is not None:
+            counts.turns_left_out += left_out
+        return Unusable(NO_TURN) if text is None else text
     columns = content_columns(cfg).values()
     # A column may hold braces in its values: only `dataset.text` is read as a form.
     form = cfg.text if PLACEHOLDER.search(cfg.text) else None

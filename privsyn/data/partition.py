@@ -427,6 +427,7 @@ def _marker(
         "holdout": cfg.holdout,
         # Without columns a partition is what it was before there were any.
         **({"columns": _declared(cfg)} if cfg.columns else {}),
+        **({"roles": list(cfg.roles)} if cfg.roles else {}),
     }
 
 

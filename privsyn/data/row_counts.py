@@ -36,10 +36,8 @@ ENCODING = "not in UTF-8"
 NOTHING = "a word or sign for nothing (NULL, NA, [deleted], ...)"
 LOST = "a float that has lost digits"
 LISTED = f"text: {KIND} (a list)"
-JOIN = (
-    "Join the turns of a conversation to one text, as in pandas: frame['text'] = frame['messages']"
-    ".map(lambda turns: '\\n'.join(f\"{turn['role']}: {turn['content']}\" for turn in turns))"
-)
+JOIN = "Of a conversation name the roles: dataset.roles=[user, assistant]."
+NO_TURN = "text: no turn of one of the roles"
 _NEAR = "by capitals, spaces or punctuation alone"
 _WORST = 10
 
@@ -56,6 +54,7 @@ _ADVICE: Mapping[str, str] = {
     KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
     OTHER_FILE: "HEIC, DICOM and other formats are not read: convert them to PNG or JPEG.",
     NOTHING: "Such rows are left out: where the word itself is meant, write another.",
+    NO_TURN: "A turn is {role, content}, and its role one of dataset.roles.",
     IMAGE: "Known are PNG, JPEG and others of a bounded size, with 8 bits a value: map others by a "
     "range that is known without the file. Pointers of Git LFS: git lfs pull.",
 }
@@ -92,6 +91,7 @@ class RowCounts:
         letters: Number of letters, in tens -> records kept.
         columns: Column -> records kept whose value is ``other``, ``missing``, or ``prose``: other,
             and of eight words or more.
+        turns_left_out: Turns without words, such as calls of tools, or of other roles.
     """
 
     rows: int = 0
@@ -103,6 +103,7 @@ class RowCounts:
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
     columns: dict[str, Counter[str]] = field(default_factory=dict)
+    turns_left_out: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
 
@@ -172,6 +173,7 @@ class RowCounts:
             "median_letters": 10 * _median(self.letters),
             "long": self.long,
             "long_without_english": self.long_without_english,
+            "turns_left_out": self.turns_left_out,
             "columns": {name: dict(counts) for name, counts in self.columns.items()},
         }
 

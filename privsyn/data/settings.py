@@ -26,7 +26,9 @@ from privsyn.section import CONNECTION, NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
-_RELEASED = ("id", "label", "text", "row_well_formed", "row_has_columns", "text_is_json")
+_RELEASED = frozenset(
+    ("id", "label", "text", "messages", "row_well_formed", "row_has_columns", "text_is_json")
+)
 """Fields of a released row, and columns of suites."""
 LONGEST_DOCUMENT = 200
 """Most characters of ``dataset.document``."""
@@ -124,6 +126,12 @@ class DatasetConfig(Section):
         min_length=1,
         description="Column of the text, or a form over several, such as "
         '\'Phrase: "{answer}" Text: "{text}"\'.',
+    )
+    roles: tuple[Annotated[str, Field(pattern=r"^[a-z]{1,20}$")], ...] = Field(
+        default=(),
+        max_length=4,
+        description="Roles of a conversation, the first one first: [user, assistant]. dataset.text "
+        "is then a column of turns, {role, content}, as a list or JSON text.",
     )
     images: ImageConfig | None = Field(
         default=None, description="Records are images of this form. Null: texts."
@@ -231,6 +239,10 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _columns_stand_beside_the_text(self) -> DatasetConfig:
+        if self.roles and (self.images is not None or PLACEHOLDER.search(self.text)):
+            raise ValueError("roles are of a conversation: dataset.text names one column of turns")
+        if len(set(self.roles)) != len(self.roles) or len(self.roles) == 1:
+            raise ValueError(f"roles={list(self.roles)} must be two or more, each once")
         if len(self.columns) > MOST_COLUMNS:
             raise ValueError(
                 f"columns holds {len(self.columns)}, and at most {MOST_COLUMNS} are drawn well: "

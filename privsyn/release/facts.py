@@ -448,6 +448,7 @@ class ReleaseFacts:
             {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
             if self.is_images
             else {"text": "The synthetic text"}
+            | ({"messages": "Its turns, role and content"} if self.plan.dataset.roles else {})
         )
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 
 from privsyn.data.columns import Columns
+from privsyn.data.conversations import instruction
 from privsyn.data.settings import ImageConfig, TextExample
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -42,6 +43,7 @@ class DatasetIdentity(Section):
     label_descriptions: dict[str, str] = Field(default={})
     examples: tuple[TextExample, ...] = ()
     columns: Columns = Field(default={})
+    roles: tuple[str, ...] = ()
 
     @property
     def subject(self) -> Subject:
@@ -50,7 +52,7 @@ class DatasetIdentity(Section):
         spoken = {label: " ".join(label.split("_")).strip() for label in self.labels}
         changed = {label: text for label, text in spoken.items() if text and text != label}
         return Subject(
-            self.document,
+            instruction(self.document, self.roles) if self.roles else self.document,
             tuple((changed | self.label_descriptions).items()),
             self.examples,
         )

@@ -13,6 +13,7 @@ from privsyn.data.artifacts import (
     atomic_file,
     sha256_file,
 )
+from privsyn.data.conversations import add_messages
 from privsyn.errors import DataError, ReleaseLost, VerificationError
 from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
@@ -108,6 +109,7 @@ def _write(release: OpenPlan, work: Workdir, folder: Path) -> None:
     scratch = work.folder
     noise, rows, counts = _merge(release, scratch, work.shards)
     rows = mask_rows(rows, ctx.config.validation)  # privacy: of what is released: post-processing
+    rows = add_messages(rows, plan.dataset.roles)
     artifact = release.modality.write(building, rows)
     by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, work) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)

@@ -214,6 +214,8 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         many = "1 row" if rows == 1 else f"{rows:,} rows"
         table[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     table |= {f"label {label}": f"{records:,}" for label, records in counts["labels"].items()}
+    if turns := counts.get("turns_left_out"):
+        table["turns left out"] = f"{turns:,}, without words or of a role not in dataset.roles"
     for name, outside in counts.get("columns", {}).items():
         shares = (
             f"{outside.get(kind, 0):,} {kind} ({outside.get(kind, 0) / max(1, counts['kept']):.1%})"

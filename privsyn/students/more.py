@@ -10,6 +10,7 @@ from typing import Any
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder
+from privsyn.data.conversations import add_messages
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.files import file_lock
 from privsyn.methods.base import MakesMore, Method
@@ -73,6 +74,11 @@ def _method(parent: Plan) -> MakesMore:
     Raises:
         ConfigError: It cannot.
     """
+    if parent.dataset.columns:
+        raise ConfigError(
+            f"release {parent.id} has columns, and no further text has a row of them.",
+            hint=f"A new draw is a new charge: privacy.draw={parent.draw + 1}.",
+        )
     method: Method[Any] = load_method(parent.method)
     if isinstance(method, MakesMore):
         return method
@@ -120,6 +126,7 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
         row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
         rows.append(row | release.modality.entry(content))
     rows, folder = mask_rows(rows, ctx.config.validation), ctx.workspace.release(name)
+    rows = add_messages(rows, parent.plan.dataset.roles)
     derive(ctx, parent, folder, {MORE: count}, lambda new: release.modality.write(new, rows))
     return folder
 

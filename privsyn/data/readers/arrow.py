@@ -23,12 +23,15 @@ from privsyn.errors import DataError, NoRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TURNS = "text of turns"
+"""Stands for the setting ``dataset.text`` where records are conversations."""
 IMAGE_COLUMN = "images.column"
 """The setting under ``dataset.`` that names a column of image files."""
 _WANTED = {
     "unit": ("ids", "strings, whole numbers, dates or UUIDs"),
     "label": ("labels", "strings, whole numbers, dates or truth values"),
     "columns": ("values", "strings, numbers, dates or truth values"),
+    TURNS: ("turns", "lists of role and content, or their JSON"),
 }
 """Setting -> what its column holds, and the types that it may have."""
 _BATCH_ROWS = 512
@@ -291,6 +294,8 @@ def _is_taken(kind: Any, setting: str) -> bool:
     kind = _storage_type(kind)
     if _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind):
         return True
+    if setting == TURNS:
+        return bool(t.is_list(kind) or t.is_large_list(kind))
     if setting not in _WANTED:
         return False
     if setting != "unit" and (t.is_floating(kind) or t.is_boolean(kind)):
@@ -324,8 +329,15 @@ def _plain(column: Any) -> list[Any]:
         return [_moment(value) for value in column]
     try:
         return list(column.to_pylist())
-    except (ValueError, OverflowError):  # a moment within a list, say
-        return [_moment(value) for value in column]
+    except (ValueError, OverflowError):  # a moment or bytes within a list, say
+        return [_nested(value) for value in column]
+
+
+def _nested(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return []
 
 
 def _moment(value: Any, zone: str = "") -> Any:

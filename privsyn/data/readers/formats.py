@@ -320,7 +320,7 @@ def _records(
         if unit is None:
             row_counts.count_dropped(f"unit: {fault(row[-1])}")
             continue
-        content = content_of(cfg, row[:width])
+        content = content_of(cfg, row[:width], row_counts)
         if isinstance(content, Unusable):
             row_counts.count_dropped(content.reason)
             continue
