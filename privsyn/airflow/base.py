@@ -30,10 +30,12 @@ from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
 from privsyn.config import PARTITION_KEY, as_overrides, environment_overrides
+from privsyn.data.readers.tables import IN_AIRFLOW
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 from privsyn.section import NAME
 
 if TYPE_CHECKING:
+    from privsyn.data.settings import Query
     from privsyn.release.plan import Plan
     from privsyn.stages.base import Context as StageContext
 
@@ -115,6 +117,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
         self._connection: str | None = None
+        self._query: Query | None = None
 
     def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> Any:
         """Run the stage in a context of its own.
@@ -132,7 +135,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
             ctx = self.open(context)
-            with connection_environment(self._connection):
+            with connection_environment(self._connection, self._query):
                 result, summary = (stage or self.run_stage)(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
@@ -180,6 +183,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             progress=self.progress,
         )
         self._connection = ctx.config.services.connection
+        self._query = ctx.config.dataset.query
         return ctx
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
@@ -356,20 +360,22 @@ _NO_CREDENTIAL = {"google_cloud_platform": {"project"}}
 
 
 @contextmanager
-def connection_environment(connection_id: str | None) -> Iterator[None]:
-    """Set a connection's credentials in the environment for a block, and restore it afterwards.
+def connection_environment(
+    connection_id: str | None, query: Query | None = None
+) -> Iterator[None]:
+    """Set connections' credentials in the environment for a block, and restore it afterwards.
 
     Args:
         connection_id: ``services.connection``; None changes nothing.
+        query: Where records come from, if from a database.
 
     Raises:
         ConfigError: There is no such connection, or it is of a kind or has an extra that is not
             understood. Nothing it holds is quoted.
     """
-    if connection_id is None:
-        yield
-        return
-    values = credentials(connection_id)
+    values = {} if connection_id is None else credentials(connection_id)
+    if query is not None:
+        values |= _database(query.connection)
     before = {name: os.environ.get(name) for name in values}
     try:
         _set(values)
@@ -380,7 +386,8 @@ def connection_environment(connection_id: str | None) -> Iterator[None]:
 
 def credentials(connection_id: str) -> dict[str, str | None]:
     """Variable -> value of a connection; None where one of the machine's must not be used."""
-    connection, where = _connection(connection_id), f"services.connection={connection_id}"
+    where = f"services.connection={connection_id}"
+    connection = _connection(connection_id, where)
     kind = connection.conn_type
     if kind not in _CREDENTIALS:
         raise ConfigError(
@@ -416,7 +423,15 @@ def credentials(connection_id: str) -> dict[str, str | None]:
     }
 
 
-def _connection(connection_id: str) -> Any:
+def _database(name: str) -> dict[str, str | None]:
+    """The variable that the reader of a query looks for; none where the name is a URL or is set."""
+    variable = f"{IN_AIRFLOW}{name.upper()}"
+    if "://" in name or name in os.environ or variable in os.environ:
+        return {}
+    return {variable: _connection(name, f"dataset.query.connection={name}").get_uri()}
+
+
+def _connection(connection_id: str, where: str) -> Any:
     from airflow.sdk import BaseHook
 
     try:
@@ -426,7 +441,7 @@ def _connection(connection_id: str) -> Any:
         # address.
         kind = type(error).__name__
     raise ConfigError(
-        f"services.connection={connection_id}: Airflow has no such connection ({kind}).",
+        f"{where}: Airflow has no such connection ({kind}).",
         hint="Create it in Airflow's UI, in its secrets backend, or as AIRFLOW_CONN_... in the "
         "workers' environment.",
     )

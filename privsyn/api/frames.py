@@ -21,44 +21,67 @@ FRAME = Path("the frame")
 """What messages call it."""
 
 
+Frame = Any
+"""A frame of pandas, polars or pyarrow, or a ``datasets.Dataset``: see ``is_frame``."""
 Rows = Sequence[Mapping[str, Any]]
-"""Records as dicts; a ``datasets.Dataset`` is one, too."""
+"""Records as dicts."""
 
 
 def are_rows(data: Any) -> bool:
-    """Whether data are a list of dicts, or a ``datasets.Dataset``."""
-    # By name of the module, so that Hugging Face's datasets need not be installed.
-    if any(base.__module__.startswith("datasets.") for base in type(data).__mro__):
-        return hasattr(data, "to_list")
+    """Whether data are a list of dicts."""
     listed = isinstance(data, list | tuple) and len(data) > 0
     return listed and all(isinstance(row, Mapping) for row in data)
 
 
-def as_frame(data: Any) -> pd.DataFrame:
+def is_frame(data: Any) -> bool:
+    """Whether data are a pandas frame, a ``datasets.Dataset``, or give Arrow as polars does."""
+    return hasattr(data, "__arrow_c_stream__") or any(
+        _is_of(data, *kind) for kind in (("pandas", "iloc"), ("datasets", "to_list"))
+    )
+
+
+def _is_of(data: Any, package: str, attribute: str) -> bool:
+    # By name of the module, so that none of them need be installed.
+    bases = (base.__module__.partition(".")[0] for base in type(data).__mro__)
+    return package in bases and hasattr(data, attribute)
+
+
+def as_frame(data: Any) -> pd.DataFrame | pa.Table:
     """The data as a frame. Of dicts every value stays what it is: a missing id makes no floats.
 
     Raises:
         ConfigError: It is of another type.
+        DataError: It holds what Arrow has no type for.
     """
     import pandas as pd
+    import pyarrow as pa
 
     if isinstance(data, pd.DataFrame):
         return data
     if are_rows(data):
-        rows = data if isinstance(data, list | tuple) else data.to_list()
-        names = dict.fromkeys(name for row in rows for name in row)
-        values = {name: [row.get(name) for row in rows] for name in names}
+        names = dict.fromkeys(name for row in data for name in row)
+        values = {name: [row.get(name) for row in data] for name in names}
         # dtype=object: pandas would turn whole numbers into floats where one is missing.
         return pd.DataFrame({name: pd.Series(v, dtype=object) for name, v in values.items()})
-    raise ConfigError(
-        f"data is of type {type(data).__name__}.",
-        hint="Pass the path of a file, a pandas DataFrame, a list of dicts or a datasets.Dataset "
-        "(of a DatasetDict one split: data['train']).",
+    if not is_frame(data):
+        raise ConfigError(
+            f"data is of type {type(data).__name__}.",
+            hint="Pass the path of a file, a data frame, a list of dicts or a datasets.Dataset "
+            "(of a DatasetDict one split: data['train']).",
+        )
+    try:
+        rows = data.with_format("arrow")[:] if _is_of(data, "datasets", "to_list") else data
+        return pa.table(rows)
+    except Exception as error:  # its message may quote a value
+        kind = type(error).__name__
+    raise DataError(
+        f"the frame holds what cannot be written as Arrow ({kind}).",
+        hint="Pass the wanted columns alone, of strings, numbers and dates.",
     )
 
 
 def table_of(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | pa.Table,
     text: str,
     label: str | None,
     unit: str | None,
@@ -87,14 +110,15 @@ def table_of(
     import pyarrow as pa
 
     # Names are looked at before any value: a wrong call reads no record.
-    names = list(frame.columns)
-    if frame.columns.nlevels > 1 or len(set(names)) < len(names):
+    arrow = isinstance(frame, pa.Table)
+    names = frame.column_names if arrow else list(frame.columns)
+    if not (arrow or frame.columns.nlevels == 1) or len(set(names)) < len(names):
         raise ConfigError(
             "the frame has columns of several levels, or two of one name.",
             hint="Give every column one name of its own.",
         )
     if unit is not None:
-        refuse_index(unit, index=unit in frame.index.names and unit not in names)
+        refuse_index(unit, index=not arrow and unit in {*frame.index.names} - {*names})
     in_text = list(dict.fromkeys(PLACEHOLDER.findall(text))) if text not in names else []
     columns = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
     further = {"label": label, "unit": unit} | {f"columns.{name}": name for name in beside}
@@ -105,7 +129,7 @@ def table_of(
     arrays = {}
     for setting, name in columns.items():
         try:
-            arrays[name] = pa.array(frame[name], from_pandas=True)
+            arrays[name] = frame[name] if arrow else pa.array(frame[name], from_pandas=True)
         # Their messages may quote a value.
         except (pa.ArrowException, UnicodeError, OverflowError):
             raise DataError(

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
-from privsyn.api.frames import are_rows
+from privsyn.api.frames import are_rows, is_frame
 from privsyn.data.readers.columns import looks_like_name
 from privsyn.errors import ConfigError, Defect, PrivsynError
 from privsyn.section import nearest
@@ -118,7 +118,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "Sequence[str]": ("a list of strings", _is_list_of_strings),
     "Rows": ("a list of dicts", are_rows),
-    "pd.DataFrame": ("a pandas DataFrame", lambda value: type(value).__name__ == "DataFrame"),
+    "Frame": ("a data frame", is_frame),
 }
 """What an annotation stands for: in words, and whether a value is one."""
 

@@ -16,7 +16,10 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import ValidationError
 
+from privsyn.address import Address
+from privsyn.address import source as parse_source
 from privsyn.config import Config, override, parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.data.readers.columns import (
@@ -27,15 +30,16 @@ from privsyn.data.readers.columns import (
     refuse_missing,
 )
 from privsyn.data.readers.formats import FORMATS, read_header
-from privsyn.data.readers.streams import parts, split_suffix
-from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
+from privsyn.data.readers.streams import is_folder, parts, split_suffix
+from privsyn.data.readers.tables import table_at
+from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER, Query
 from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError
 from privsyn.methods.base import READ_MODELS
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.models.model_identity import size_here
 from privsyn.publishing import PROJECT_FILES, in_git
-from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS
+from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS, explain
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 
@@ -297,7 +301,7 @@ class ProjectAnswers:
     """What a user says of a private file.
 
     Attributes:
-        path: The file, or the folder of images.
+        path: The file, the folder of images, the table, or the query.
         text: Column of the text; None for images.
         label: Column of the label, if there is one.
         labels: The public set of labels.
@@ -314,7 +318,7 @@ class ProjectAnswers:
         texts: How many synthetic records a release is to hold; None: as many as are usual.
     """
 
-    path: Path
+    path: Path | Address | Query
     text: str | None = "text"
     label: str | None = None
     labels: tuple[str, ...] = ()
@@ -357,9 +361,14 @@ class ProjectAnswers:
                     for label, text in self.examples
                 ],
             }
+        place: dict[str, Any] = {"dataset.path": str(self.path)}
+        if isinstance(self.path, Query):
+            place = {"dataset.query": self.path.model_dump()}
+        elif isinstance(self.path, Path):
+            place = {"dataset.path": str(self.path.expanduser().resolve())}
         return {
             "dataset.name": name,
-            "dataset.path": str(self.path.expanduser().resolve()),
+            **place,
             "dataset.version": "v1",
             **content,
             "dataset.label": self.label,
@@ -395,9 +404,28 @@ def delta_for(public_size: int | None) -> float:
     return float(f"1e-{min(max(digits, 6), 9)}")
 
 
-def name_of(path: Path) -> str:
-    """A dataset's name after its file: letters, digits, dots and dashes."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.name.split(".")[0]).strip("-._")
+def place_of(data: str | Path | Mapping[str, Any]) -> Path | Address | Query:
+    """Where a user says that records are: a path, an address, or a connection and its query.
+
+    Raises:
+        ConfigError: It is none of these, or holds a password.
+    """
+    if isinstance(data, Mapping):
+        try:
+            return Query.model_validate(dict(data))
+        except ValidationError as error:
+            raise ConfigError(explain(Query, error, "dataset.query.")) from None
+    try:
+        place = parse_source(str(data))
+    except ValueError as error:
+        raise ConfigError(f"data: {error}.") from None
+    return place if isinstance(place, Address) else Path(place).expanduser()
+
+
+def name_of(path: Path | Address | Query) -> str:
+    """A dataset's name after its file or connection: letters, digits, dots and dashes."""
+    last = path.connection.rpartition("/")[2] if isinstance(path, Query) else path.name
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last.split(".")[0]).strip("-._")
     return name[:64] or "data"
 
 
@@ -494,7 +522,7 @@ OPTION, ARGUMENT = "--", "argument "
 
 
 def ask_for(
-    path: Path,
+    path: Path | Address | Query,
     given: Mapping[str, Any],
     ask: Ask | None,
     *,
@@ -507,7 +535,7 @@ def ask_for(
     is never guessed without a person's consent.
 
     Args:
-        path: The file, or a folder of images.
+        path: The file, a folder of images, a table, or a query.
         given: Fields of Answers that need not be asked; ``unit`` may be given as None.
         ask: None: there is nobody to ask.
         prefix: What stands before a field's name where the user gives it: OPTION or ARGUMENT.
@@ -518,6 +546,9 @@ def ask_for(
         DataError: The file cannot be read, or has no such column.
     """
     header = None if columns is None else Header(tuple(columns))
+    stream = path if isinstance(path, Query) else header is None and table_at(path)
+    if stream and header is None:
+        header = read_header(stream)
     interview = _Interview(path, given, ask, prefix, header)
     interview.content()
     interview.labels()
@@ -536,16 +567,17 @@ class _Interview:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | Address | Query,
         given: Mapping[str, Any],
         ask: Ask | None,
         prefix: str,
         header: Header | None,
     ) -> None:
         self._path, self._given, self._ask, self._prefix = path, given, ask, prefix
-        table = _table(path) if header is None else None
-        folder_of_images = header is None and path.is_dir() and table is None
-        self._images = folder_of_images or path.suffix == ".npz" or "image_size" in given
+        table = None if header or isinstance(path, Query) else _table(path)
+        folder_of_images = header is None and is_folder(path) and table is None
+        arrays = isinstance(path, Path) and path.suffix == ".npz"
+        self._images = folder_of_images or arrays or "image_size" in given
         self._header = header
         if header is None and not self._images:
             self._header = read_header(table or path, setting=self._option("data"))
@@ -579,7 +611,7 @@ class _Interview:
             self.settle("image_size", _ASKS["image_size"], "28", sure=False)
             self.settle("image_mode", _ASKS["image_mode"], "RGB", sure=False)
             self.settle("label", "Which column holds the label? (in a folder any word)", "label")
-            if self._path.is_dir():
+            if is_folder(self._path):
                 self.answers.setdefault("unit", "file")
         elif self._header is not None:
             columns = self._header.names
@@ -781,8 +813,10 @@ _PEOPLE_A_TEXT, _MOST = 8, 300
 writes eight candidates for each of them."""
 
 
-def _table(path: Path) -> Path | None:
+def _table(path: Path | Address) -> Path | Address | None:
     """The first of a folder's files where its files are rows; None for images and for a file."""
+    if isinstance(path, Address):
+        return parts(path)[0]
     if not path.is_dir():
         return None
     files = [part for part in parts(path) if isinstance(part, Path)]

@@ -34,7 +34,7 @@ from privsyn.stages.plan import methods_of, sized
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privsyn.api.frames import Rows
+    from privsyn.api.frames import Frame, Rows
     from privsyn.display.plans import RecordCounts
     from privsyn.display.releases import Comparison
 
@@ -165,7 +165,7 @@ class Project(Displayable):
     def create(
         cls,
         folder: str | Path,
-        data: str | Path | pd.DataFrame | Rows,
+        data: str | Path | Frame | Rows | Mapping[str, Any],
         *,
         unit: str | None,
         text: str = "text",
@@ -191,8 +191,9 @@ class Project(Displayable):
 
         Args:
             folder: Of the project; made if need be.
-            data: A file, a folder of images, or texts as a pandas DataFrame, a list of dicts or a
-                ``datasets.Dataset``.
+            data: A file, a folder of images or a table, by path or address; a query, as
+                ``{"connection": "CLINIC_DB", "sql": "select ..."}``; or texts as a frame of pandas,
+                polars or pyarrow, a list of dicts or a ``datasets.Dataset``.
             unit: Column with the stable id of those who are protected. None: every row is one by
                 itself. There is no default: who is protected is for a person to say.
             text: Column of the text, or a form over several.
@@ -255,9 +256,10 @@ class Project(Displayable):
         # Any other value is left to the setting's own check, which names account.public_size.
         if isinstance(size, int) and size > 0:
             answered["public_size"] = size
-        path, names, write_data = Path("frame"), None, None
-        if isinstance(data, str | Path):
-            path = Path(data).expanduser()
+        path: Any = Path("frame")
+        names, write_data = None, None
+        if isinstance(data, str | Path | Mapping):
+            path = new_project.place_of(data)
         else:
             frame = frames.as_frame(data)
             table = frames.table_of(
@@ -281,14 +283,16 @@ class Project(Displayable):
         return project
 
     @guard
-    def using(self, data: str | Path | pd.DataFrame | Rows, *, version: str) -> Project:
+    def using(
+        self, data: str | Path | Frame | Rows | Mapping[str, Any], *, version: str
+    ) -> Project:
         """The same project over another state of its data: the next month's, say.
 
         params.yaml stays as it is; dataset.path and dataset.version are set on top of it. The
         account is the same, so a release of the new version is a new charge to it.
 
         Args:
-            data: A file, or a frame with the columns that params.yaml names.
+            data: As ``create`` takes it, with the columns that params.yaml names.
             version: Opaque and public name of this state; a version's data never change.
 
         Raises:
@@ -296,7 +300,10 @@ class Project(Displayable):
             DataError: A column is missing.
         """
         dataset = self._context(()).config.dataset
-        if isinstance(data, str | Path):
+        path, query = None, None
+        if isinstance(data, Mapping):
+            query = dict(data)
+        elif isinstance(data, str | Path):
             path = str(data) if is_address(str(data)) else str(Path(data).expanduser().resolve())
         else:
             frame = frames.as_frame(data)
@@ -312,7 +319,8 @@ class Project(Displayable):
             self._context(changes)  # a version that is no name is refused before it names a file
             # Only after all checks: a refused call leaves no private file behind.
             frames.write_version(table, self._folder.resolve() / path)
-        changes = as_overrides({"dataset.path": path, "dataset.version": version})
+        source = {"dataset.path": path, "dataset.query": query, "dataset.snapshot": None}
+        changes = as_overrides(source | {"dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)
 
     @guard

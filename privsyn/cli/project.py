@@ -88,9 +88,13 @@ def init(
         Path, typer.Argument(help="Folder of the project; created if missing.")
     ] = Path(),
     data: Annotated[
-        Path | None,
-        typer.Option(help="Private file, or folder of images. Only its header is read."),
+        str | None,
+        typer.Option(
+            help="Private file, folder of images, or table; with --sql the connection. Only its "
+            "header is read."
+        ),
     ] = None,
+    sql: Annotated[str | None, typer.Option(help="Query of a database in place of a file.")] = None,
     method: MethodName = None,
     text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
     document: Annotated[
@@ -154,14 +158,17 @@ def init(
         for key, value in ctx.params.items()
         if key in questions and value not in (None, [], ())
     }
-    if options and data is None:
-        raise ConfigError(f"--{next(iter(options)).replace('_', '-')} needs --data.")
+    if (options or sql) and data is None:
+        raise ConfigError(f"--{next(iter(options), 'sql').replace('_', '-')} needs --data.")
     if rows_are_units:
         options["unit"] = None
     new_project.refuse_existing(folder)
     # In a pipe nobody answers: a missing option is an error instead of a hang.
     ask = _ask if sys.stdin.isatty() else None
-    answers = new_project.ask_for(data.expanduser(), options, ask) if data is not None else None
+    answers = None
+    if data is not None:
+        place = new_project.place_of(data if sql is None else {"connection": data, "sql": sql})
+        answers = new_project.ask_for(place, options, ask)
     named = () if model is None else as_overrides({"models.language": model})
     params = new_project.params(answers, method or FIRST, settings=named)
     written, unchanged = new_project.write(folder, params)
