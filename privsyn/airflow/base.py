@@ -30,7 +30,6 @@ from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
 from privsyn.config import PARTITION_KEY, as_overrides, environment_overrides
-from privsyn.data.readers.tables import IN_AIRFLOW
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 from privsyn.section import NAME
 
@@ -360,9 +359,7 @@ _NO_CREDENTIAL = {"google_cloud_platform": {"project"}}
 
 
 @contextmanager
-def connection_environment(
-    connection_id: str | None, query: Query | None = None
-) -> Iterator[None]:
+def connection_environment(connection_id: str | None, query: Query | None = None) -> Iterator[None]:
     """Set connections' credentials in the environment for a block, and restore it afterwards.
 
     Args:
@@ -425,6 +422,8 @@ def credentials(connection_id: str) -> dict[str, str | None]:
 
 def _database(name: str) -> dict[str, str | None]:
     """The variable that the reader of a query looks for; none where the name is a URL or is set."""
+    from privsyn.data.readers.tables import IN_AIRFLOW
+
     variable = f"{IN_AIRFLOW}{name.upper()}"
     if "://" in name or name in os.environ or variable in os.environ:
         return {}

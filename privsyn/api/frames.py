@@ -35,8 +35,10 @@ def are_rows(data: Any) -> bool:
 
 def is_frame(data: Any) -> bool:
     """Whether data are a pandas frame, a ``datasets.Dataset``, or give Arrow as polars does."""
-    return hasattr(data, "__arrow_c_stream__") or any(
-        _is_of(data, *kind) for kind in (("pandas", "iloc"), ("datasets", "to_list"))
+    streams = hasattr(data, "__arrow_c_stream__")  # so does a column, which has no columns
+    kinds = (("pandas", "columns"), ("datasets", "to_list"))
+    return (streams and (hasattr(data, "columns") or hasattr(data, "schema"))) or any(
+        _is_of(data, *kind) for kind in kinds
     )
 
 

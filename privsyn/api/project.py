@@ -300,11 +300,13 @@ class Project(Displayable):
             DataError: A column is missing.
         """
         dataset = self._context(()).config.dataset
-        path, query = None, None
+        source: dict[str, Any] = dict.fromkeys(("path", "query", "snapshot"))
+        source["version"] = version
         if isinstance(data, Mapping):
-            query = dict(data)
+            source["query"] = dict(data)
         elif isinstance(data, str | Path):
-            path = str(data) if is_address(str(data)) else str(Path(data).expanduser().resolve())
+            there = is_address(str(data))
+            source["path"] = str(data) if there else str(Path(data).expanduser().resolve())
         else:
             frame = frames.as_frame(data)
             table = frames.table_of(
@@ -314,13 +316,12 @@ class Project(Displayable):
                 dataset.unit,
                 [name for name, column in dataset.columns.items() if not column.ask],
             )
-            path = frames.place(dataset.name, version)
-            changes = as_overrides({"dataset.path": path, "dataset.version": version})
-            self._context(changes)  # a version that is no name is refused before it names a file
+            source["path"] = frames.place(dataset.name, version)
+            # A version that is no name is refused before it names a file.
+            self._context(as_overrides({f"dataset.{key}": value for key, value in source.items()}))
             # Only after all checks: a refused call leaves no private file behind.
-            frames.write_version(table, self._folder.resolve() / path)
-        source = {"dataset.path": path, "dataset.query": query, "dataset.snapshot": None}
-        changes = as_overrides(source | {"dataset.version": version})
+            frames.write_version(table, self._folder.resolve() / source["path"])
+        changes = as_overrides({f"dataset.{key}": value for key, value in source.items()})
         return Project(self._folder, (*self._settings, *changes), self._day)
 
     @guard

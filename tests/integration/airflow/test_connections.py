@@ -188,3 +188,29 @@ def test_what_is_no_such_connection_is_refused_by_name(monkeypatch, said, messag
     shown = "".join(traceback.format_exception(raised.value)) + raised.value.hint
     assert "services.connection=store" in shown
     assert SECRET not in shown
+
+
+def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatch, caplog):
+    """From a secrets backend or Airflow's database, for the time of the task alone."""
+    from airflow.sdk import BaseHook, Connection
+
+    from privsyn.airflow.base import connection_environment
+    from privsyn.data.readers.tables import _url_of
+    from privsyn.data.settings import Query
+
+    login = {"login": "reader", "password": SECRET, "host": "db", "port": 5432, "schema": "clinic"}
+    known = {"clinic_db": Connection(conn_id="clinic_db", conn_type="postgres", **login)}
+    monkeypatch.setattr(BaseHook, "get_connection", classmethod(lambda _, name: known[name]))
+    query = Query(connection="clinic_db", sql="select 1")
+    with connection_environment(None, query):
+        assert _url_of("clinic_db") == "postgres://reader:not%2Fto%2Bbe%3Dtold@db:5432/clinic"
+    assert "AIRFLOW_CONN_CLINIC_DB" not in os.environ
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"postgresql://h/{SECRET}")
+    for name in ("OTHER", "postgresql://reader@db/clinic"):  # as it is
+        with connection_environment(None, Query(connection=name, sql="select 1")):
+            assert _url_of(name) in (f"postgresql://h/{SECRET}", name)
+    missing = Query(connection="nowhere", sql="select 1")
+    told = r"dataset\.query\.connection=nowhere: Airflow has no such connection \(KeyError\)"
+    with pytest.raises(ConfigError, match=told), connection_environment(None, missing):
+        pass
+    assert SECRET not in caplog.text

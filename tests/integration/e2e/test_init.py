@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from privsyn import cli
 from privsyn.api import new_project
@@ -386,3 +390,35 @@ def test_columns_are_declared_by_a_persons_words_and_never_by_values(init, tmp_p
         assert code == 2
         assert message in err
         assert not (tmp_path / "wrong").exists()
+
+
+def test_a_table_and_a_query_have_their_columns_read_alone(init, tmp_path):
+    """Their names come from the schema; a query is written as it was given."""
+    rows = [{"user_id": "u1", "note": CANARY, "kind": "Bug"}]
+    write_deltalake(tmp_path / "lake", pa.Table.from_pylist(rows))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
+        db.execute("create table notes (user_id, note, kind)")
+        db.execute("insert into notes values ('u1', ?, 'Bug')", (CANARY,))
+    place, sql = f"sqlite:///{tmp_path}/a.db", "select user_id, note from notes"
+    given = ("--unit", "user_id", "--label", "none")
+    code, out, err, _ = init("lake-project", "--data", "lake", *given)
+    assert (code, err) == (0, "")
+    code, said, err, _ = init("query", "--data", place, "--sql", sql, *given)
+    assert (code, err) == (0, "")
+    assert CANARY not in out + said
+    lake = load_config(tmp_path / "lake-project" / "params.yaml").dataset
+    assert (lake.name, lake.path, lake.text) == ("lake", tmp_path / "lake", "note")
+    query = load_config(tmp_path / "query" / "params.yaml").dataset
+    assert query.query.model_dump() == {"connection": place, "sql": sql}
+    for arguments, message in (
+        (("--data", f"postgresql://u:{CANARY}@h/d", "--sql", sql), "connection: holds a password"),
+        (("--data", "nowhere", "--sql", sql), "no such connection"),
+        (("--sql", sql), "--sql needs --data"),
+        (("--data", place, "--sql", "select note from notes", *given), "'user_id'"),
+        (("--data", "ftp://h/x", *given), "cannot be read from ftp"),
+    ):
+        code, _, err, _ = init("more", *arguments)
+        assert code == 2
+        assert message in err
+        assert CANARY not in err
+    assert not (tmp_path / "more").exists()

@@ -6,15 +6,20 @@ import datetime
 import json
 import logging
 import shutil
+import sqlite3
 import stat
 import subprocess
 import traceback
 import uuid
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 
 import pandas as pd
+import polars
+import pyarrow as pa
 import pytest
+from datasets import Dataset
+from deltalake import write_deltalake
 
 import privsyn
 from privsyn import cli
@@ -26,6 +31,7 @@ from privsyn.errors import (
     DataError,
     Defect,
     LeaseHeld,
+    PrivsynError,
     ValidationFailed,
     VerificationError,
 )
@@ -384,6 +390,41 @@ def test_a_list_of_dicts_keeps_whole_numbers_where_one_is_missing(tmp_path):
     (found,) = privsyn.Project.create(tmp_path / "p", rows, **columns).check().files.values()
     assert (found["kept"], found["units"]) == (20, 20)
     assert found["labels"] == {"true": 10, "False": 10}
+
+
+def test_frames_of_other_libraries_tables_and_queries_are_data(tmp_path):
+    """Of polars, pyarrow and Hugging Face; a stream of batches; a Delta table; a query."""
+
+    def broken():
+        yield from table.to_batches()
+        raise ValueError(f"cannot cast {CANARY}")
+
+    rows = [{"text": f"text {n}", "unit": f"u{n % 9}", "label": "a", "x": [n]} for n in range(20)]
+    table = pa.Table.from_pylist(rows)
+    write_deltalake(tmp_path / "lake", table)
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
+        table.to_pandas()[["text", "unit", "label"]].to_sql("t", db, index=False)
+    query = {"connection": f"sqlite:///{tmp_path}/a.db", "sql": "select * from t"}
+    columns = {"unit": "unit", "label": "label", "labels": ["a"]}
+    kinds = (polars.DataFrame(table), table, table.to_reader(), Dataset.from_list(rows),
+             tmp_path / "lake", query)  # fmt: skip
+    for number, data in enumerate(kinds):
+        made = privsyn.Project.create(tmp_path / f"p{number}", data, **columns)
+        (found,) = made.check().files.values()
+        assert (found["kept"], found["units"]) == (20, 9)
+        later = made.using(query, version="v2")
+        assert later.check().files.keys() == {f"the query on {query['connection']}"}
+    assert made.using(tmp_path / "lake", version="{table}").check()
+    for bad, message in (
+        (query | {"connection": f"postgresql://u:{CANARY}@h/d"}, "holds a password"),
+        ({"sql": "select 1"}, "query.connection is missing"),
+        (polars.DataFrame({"text": [object()], "unit": ["a"], "label": ["a"]}), "not text"),
+        (pa.RecordBatchReader.from_batches(table.schema, broken()), r"as Arrow \(ValueError"),
+    ):
+        with pytest.raises(PrivsynError, match=message) as told:
+            privsyn.Project.create(tmp_path / "bad", bad, **columns)
+        assert CANARY not in str(told.value)
+    assert not (tmp_path / "bad").exists()
 
 
 def test_another_month_is_another_version_of_the_same_account(project, release):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import unicodedata
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +17,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pytest
+from datasets import Dataset
+from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -34,9 +39,11 @@ READERS: dict[str, Callable[[Path, Ids], DatasetConfig]] = {}
 """What writes ids as a file of one format and says how it is read."""
 
 
-def reader(write: Callable[[Path, Ids], Path]) -> Callable[[Path, Ids], DatasetConfig]:
+def reader(write: Callable[[Path, Ids], Any]) -> Callable[[Path, Ids], DatasetConfig]:
     def ready(folder: Path, ids: Ids) -> DatasetConfig:
         path = write(folder, ids)
+        if isinstance(path, dict):
+            return DatasetConfig(name="d", query=path, unit="id")
         images = {"size": 4, "mode": "L"} if path.suffix == ".npz" else None
         return DatasetConfig(name="d", path=path, unit="id", images=images)
 
@@ -91,7 +98,36 @@ def list_of_dicts(folder: Path, ids: Ids) -> Path:
     return _kept(frames.as_frame(rows), folder)
 
 
-def _kept(data: pd.DataFrame, folder: Path) -> Path:
+def _table(ids: Ids) -> pa.Table:
+    return pa.table({"id": pa.array(ids), "text": [f"text {n}" for n in range(len(ids))]})
+
+
+@reader
+def polars_frame(folder: Path, ids: Ids) -> Path:
+    return _kept(frames.as_frame(polars.DataFrame(_table(ids))), folder)
+
+
+@reader
+def hugging_face(folder: Path, ids: Ids) -> Path:
+    return _kept(frames.as_frame(Dataset(_table(ids))), folder)
+
+
+@reader
+def delta(folder: Path, ids: Ids) -> Path:
+    write_deltalake(folder / "lake", _table(ids), mode="overwrite", schema_mode="overwrite")
+    return folder / "lake"
+
+
+@reader
+def sqlite(folder: Path, ids: Ids) -> dict[str, str]:
+    with closing(sqlite3.connect(folder / "a.db")) as db, db:
+        db.execute("drop table if exists t")
+        db.execute("create table t (id, text)")
+        db.executemany("insert into t values (?, 'a text')", [(value,) for value in ids])
+    return {"connection": f"sqlite:///{folder}/a.db", "sql": "select * from t"}
+
+
+def _kept(data: pd.DataFrame | pa.Table, folder: Path) -> Path:
     path = folder / "state" / "data" / "a.parquet"
     path.unlink(missing_ok=True)
     frames.write_version(frames.table_of(data, "text", None, "id"), path)
