@@ -419,7 +419,7 @@ def test_frames_of_other_libraries_tables_and_queries_are_data(tmp_path):
         (query | {"connection": f"postgresql://u:{CANARY}@h/d"}, "holds a password"),
         ({"sql": "select 1"}, "query.connection is missing"),
         (polars.DataFrame({"text": [object()], "unit": ["a"], "label": ["a"]}), "not text"),
-        (pa.RecordBatchReader.from_batches(table.schema, broken()), r"as Arrow \(ValueError"),
+        (pa.RecordBatchReader.from_batches(table.schema, broken()), "written as Arrow"),
     ):
         with pytest.raises(PrivsynError, match=message) as told:
             privsyn.Project.create(tmp_path / "bad", bad, **columns)
