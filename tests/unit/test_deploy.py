@@ -23,7 +23,7 @@ from tools.local.cluster import ROUTES, WORKERS
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SERVICE = {
-    "build", "image", "restart", "depends_on", "environment", "volumes", "command", "entrypoint",
+    "build", "image", "restart", "depends_on", "environment", "volumes", "command",
     "ports", "healthcheck", "init", "mem_limit", "cpus", "stop_grace_period", "configs", "logging",
     "cap_drop", "cap_add", "security_opt",
 }  # fmt: skip
