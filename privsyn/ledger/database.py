@@ -309,12 +309,12 @@ class Database:
                 f"{self._timeout:g} s.",
                 hint="Run again; if it stays, end the process that holds it.",
             )
-        return LedgerUnavailable(
-            f"ledger {self.where} cannot be used: {reason}.",
-            hint=""
-            if reason.startswith("privsyn: ")  # a trigger
-            else "Check services.ledger and that its database is up.",
-        )
+        hint = "Check services.ledger and that its database is up."
+        if low.startswith("privsyn: "):  # a trigger
+            hint = ""
+        elif "disk is full" in low or "no space left" in low:  # SQLite, PostgreSQL
+            hint = "Free some space and run again."
+        return LedgerUnavailable(f"ledger {self.where} cannot be used: {reason}.", hint=hint)
 
 
 class OpenConnection:

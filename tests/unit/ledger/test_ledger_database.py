@@ -111,6 +111,21 @@ def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Pa
     holder.close()
 
 
+def test_a_full_disk_is_told_with_what_helps(tmp_path: Path) -> None:
+    ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
+    ledger.accounts.open(PURE)
+    no_page_more = "PRAGMA max_page_count=1"
+    sa.event.listen(ledger.database._engine, "connect", lambda made, _: made.execute(no_page_more))
+
+    def fill() -> None:
+        for number in range(99):
+            reserve(ledger, f"r{number}", Pure(1e-4))
+
+    with pytest.raises(LedgerUnavailable, match=r"disk is full\. Free some space"):
+        fill()
+    assert ledger.verify().entries < 99  # whole, and nothing half-written
+
+
 def test_an_unreachable_server_is_told_without_secrets() -> None:
     url = "postgresql://zoe:hunter2@127.0.0.1:1/ledger?application_name=hunter3"
     ledger = Ledger(url)
