@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from privsyn.evaluation.classifiers import TAKEN_FOR
 from privsyn.evaluation.metrics import GRADES
 from privsyn.evaluation.report import Availability, inside, sections
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, Number, ReportSection
@@ -110,38 +109,6 @@ def measured_names() -> list[str]:
     return [str(one["name"]) for one in measured()]
 
 
-def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
-    words = [
-        {"name": f"downstream.{name}", "value": value, "note": "n"}
-        for name, value in (("accuracy", 0.6), ("chance", 0.1))
-    ]
-    found, *_ = sections(words, Availability(**(vars(ABOUT) | {"texts": False})))
-    assert found.grade is None
-    assert [(bar.name, bar.value) for bar in items(found, "bars")] == [
-        ("this release", 0.6),
-        ("the commonest label, always", 0.1),
-    ]
-    assert found.advice.startswith("Not graded")
-    _, added, *_ = sections(words, Availability(**(vars(ABOUT) | {"texts": False})))
-    (missing,) = items(added, "missing")
-    assert "not measured for images" in missing, "of images nothing more is measured"
-
-
-def test_the_label_that_is_found_least_is_named():
-    recalls = [
-        {"name": f"downstream.recall.{label}", "label": label, "value": value, "note": "n"}
-        for label, value in (("Bills", 0.4), ("Visits", 0.1))
-    ]
-    found, *_ = sections([*measured(**{"vectors.real": 0.95}), *recalls], ABOUT)
-    assert "The label that is found least is Visits (10%)." in found.advice
-    confused = {"name": "downstream.confused.x", "label": "Visits", "value": 0.8}
-    confused["note"] = f"{TAKEN_FOR}Bills"
-    found, *_ = sections([*measured(**{"vectors.real": 0.95}), *recalls, confused], ABOUT)
-    taken = "Visits (10%); 80% are taken for Bills: synthetic records of the two"
-    assert taken in found.advice
-    assert "the dial" in found.advice
-
-
 @pytest.mark.parametrize(
     ("about", "why"),
     [
@@ -200,12 +167,6 @@ def of_images(about=(), **values):
     return next(one for one in sections(metrics, found) if one.key == "likeness")
 
 
-def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
-    note = "24 a side, 8 features of models.image_embedder=builtin"
-    found = of_images(fid=3.0, precision=0.9, recall=0.9, note=note)
-    assert "they are too good" in " ".join(items(found, "missing"))
-
-
 @pytest.mark.parametrize(
     ("accuracy", "low", "real", "grade", "said"),
     [
@@ -257,17 +218,6 @@ def test_what_the_model_makes_of_it_is_graded(gap, grade):
     assert (shown.value, shown.low, shown.high) == gap
 
 
-@pytest.mark.parametrize(("labels", "kind"), [(3, "bars"), (21, "numbers")])
-def test_what_is_found_of_each_label_is_drawn_and_of_many_listed(labels, kind):
-    recalls = [
-        {"name": f"downstream.recall.{i}", "label": f"L{i}", "value": i / 40, "note": "n"}
-        for i in range(labels)
-    ]
-    found, *_ = sections([*measured(), *recalls], ABOUT)
-    assert found.blocks[-1].kind == kind
-    assert [item.name for item in found.blocks[-1].items] == [f"L{i}" for i in range(labels)]
-
-
 def about(**changes: object) -> Availability:
     return Availability(**(vars(ABOUT) | changes))
 
@@ -301,16 +251,6 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
     _, found, *_ = sections(without, about_texts)
     assert (found.grade, found.advice) == (None, "Not measured.")
-
-
-def test_what_helps_before_epsilon_is_said_before_it_and_once():
-    first = about(first="dataset.document is not set")
-    lost = {"vectors.gain_low": 0.0, "words.gain_low": 0.0, "mauve": 0.01}
-    found = sections(measured(**lost), first)
-    said = [one.advice for one in found if "dataset.document" in one.advice]
-    assert said == [found[1].advice]
-    assert found[1].advice.startswith("First: dataset.document is not set. No gain")
-    assert "dataset.document" not in sections(measured(), first)[0].advice
 
 
 @pytest.mark.parametrize("table", ["useful", "added", "lines", "reading", "lengths", "images"])
