@@ -56,7 +56,7 @@ def summary(name: str) -> str:
     module, _, attribute = COMMANDS[name][1].partition(":")
     source = Path(__file__).with_name(f"{module}.py").read_text("utf-8")
     begins = rf'(?:def {attribute}\(.*?"""|{attribute} = typer\.Typer\(help=")'
-    return re.findall(rf'(?ms)^{begins}([^"\n]+)', source)[0]
+    return str(re.findall(rf'(?ms)^{begins}([^"\n]+)', source)[0])
 
 
 @cache

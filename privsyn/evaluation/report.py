@@ -260,8 +260,8 @@ def _bars(scores: Scores, ruler: Ruler, *, free: bool) -> Block:
 
 def _bar(name: str, interval: Interval, *, ours: bool = False) -> Number:
     """A number, with the ends of its interval if it has one."""
-    ends = (interval.low, interval.high) if interval.low != interval.high else (None, None)
-    return Number(name, interval.value, "", *ends, ours=ours)
+    low, high = (interval.low, interval.high) if interval.low != interval.high else (None, None)
+    return Number(name, interval.value, "", low, high, ours=ours)
 
 
 def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> ReportSection:

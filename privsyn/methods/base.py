@@ -213,47 +213,20 @@ READ_MODELS: frozenset[Role] = frozenset({"language", "base"})
 size."""
 
 
-@dataclass(frozen=True)
 class Backends:
     """The loaded models of a run, by role: those that the method's ``roles`` requested."""
 
-    models: Mapping[Role, Any]
+    language: LogitModel
+    text: TextModel
+    embedder: Embedder[str]
+    image: VariationAPI[NDArray[np.uint8]]
+    """The generator of images: arrays of shape (height, width) or (height, width, 3)."""
+    image_embedder: Embedder[NDArray[np.uint8]]
+    base: TrainableModel
 
-    @property
-    def language(self) -> LogitModel:
-        """The language model whose logits are read."""
-        model: LogitModel = self.models["language"]
-        return model
-
-    @property
-    def text(self) -> TextModel:
-        """The language model that completes prompts."""
-        model: TextModel = self.models["text"]
-        return model
-
-    @property
-    def embedder(self) -> Embedder[str]:
-        """The map from texts to vectors."""
-        model: Embedder[str] = self.models["embedder"]
-        return model
-
-    @property
-    def image(self) -> VariationAPI[NDArray[np.uint8]]:
-        """The generator of images: arrays of shape (height, width) or (height, width, 3)."""
-        model: VariationAPI[NDArray[np.uint8]] = self.models["image"]
-        return model
-
-    @property
-    def image_embedder(self) -> Embedder[NDArray[np.uint8]]:
-        """The map from images to vectors."""
-        model: Embedder[NDArray[np.uint8]] = self.models["image_embedder"]
-        return model
-
-    @property
-    def base(self) -> TrainableModel:
-        """The language model that is trained."""
-        model: TrainableModel = self.models["base"]
-        return model
+    def __init__(self, models: Mapping[Role, Any]) -> None:
+        self.models = models
+        vars(self).update({str(role): model for role, model in models.items()})
 
 
 OnProgress = Callable[[int, int], None] | None

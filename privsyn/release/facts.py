@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.events import (
@@ -64,6 +64,7 @@ _MECHANISMS: Mapping[type, str] = {
 
 
 Escape = Callable[[object], str]
+T = TypeVar("T")
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|$~&!])")
 
@@ -84,6 +85,18 @@ def plain(text: object) -> str:
 
 class UnreadCertificate(VerificationError, ValueError):
     """A certificate of another version. A ValueError, as all that a fact is missing for."""
+
+
+def _part(kind: Callable[[Any], T], *keys: str, paid: bool = False) -> cached_property[T]:
+    """A part of the certificate, or of that of the release that was ``paid`` for."""
+
+    def read(facts: ReleaseFacts) -> T:
+        part: Any = facts.paid if paid else facts.certificate
+        for key in keys:
+            part = part[key]
+        return kind(part)
+
+    return cached_property(read)
 
 
 @dataclass(frozen=True)
@@ -143,10 +156,8 @@ class ReleaseFacts:
                 hint="Another version or build made it: use that one.",
             ) from None
 
-    @property
-    def release_id(self) -> str:
-        """Id of the release that was paid for."""
-        return str(self.paid["plan"]["release_id"])
+    release_id = _part(str, "plan", "release_id", paid=True)
+    """Id of the release that was paid for."""
 
     @property
     def name(self) -> str:
@@ -177,35 +188,25 @@ class ReleaseFacts:
         """Whether it was made from another release, at no cost."""
         return "derived" in self.certificate
 
-    @property
-    def kind(self) -> str:
-        """Its class: ``dp-release``, or ``not-private`` of one drawn with predictable noise."""
-        return str(self.certificate["class"])
+    kind = _part(str, "class")
+    """Its class: ``dp-release``, or ``not-private`` of one drawn with predictable noise."""
 
     @property
     def is_private(self) -> bool:
         """Whether its guarantee holds: its noise was not predictable."""
         return self.kind == "dp-release"
 
-    @property
-    def rows(self) -> int:
-        """Records in it; of a model, files."""
-        return int(self.certificate["artifact"]["rows"])
+    rows = _part(int, "artifact", "rows")
+    """Records in it; of a model, files."""
 
-    @property
-    def file(self) -> str:
-        """Name of the file with its records."""
-        return str(self.certificate["artifact"]["file"])
+    file = _part(str, "artifact", "file")
+    """Name of the file with its records."""
 
-    @property
-    def sha256(self) -> str:
-        """Digest of that file."""
-        return str(self.certificate["artifact"]["sha256"])
+    sha256 = _part(str, "artifact", "sha256")
+    """Digest of that file."""
 
-    @property
-    def media_type(self) -> str:
-        """What that file holds: see ``layout``."""
-        return str(self.certificate["artifact"]["media_type"])
+    media_type = _part(str, "artifact", "media_type")
+    """What that file holds: see ``layout``."""
 
     @property
     def is_model(self) -> bool:
@@ -217,10 +218,8 @@ class ReleaseFacts:
         """Whether its records are images."""
         return self.media_type == IMAGE_ROWS
 
-    @property
-    def noise(self) -> str:
-        """Its noise source."""
-        return str(self.paid["noise"])
+    noise = _part(str, "noise", paid=True)
+    """Its noise source."""
 
     @property
     def software(self) -> Mapping[str, Any]:
@@ -254,10 +253,8 @@ class ReleaseFacts:
         number: int | None = self.certificate.get("ledger", {}).get("entry")
         return number
 
-    @property
-    def reserved_on(self) -> str:
-        """Day (UTC) on which its cost was set aside."""
-        return str(self.paid["reserved_on"])
+    reserved_on = _part(str, "reserved_on", paid=True)
+    """Day (UTC) on which its cost was set aside."""
 
     @property
     def certificate_sha256(self) -> str:

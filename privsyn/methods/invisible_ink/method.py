@@ -57,9 +57,6 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
     Config: ClassVar[type[InvisibleInkConfig]] = InvisibleInkConfig
     Settings: ClassVar[type[InvisibleInkSettings]] = InvisibleInkSettings
 
-    whole: ClassVar[bool] = False
-    samples: ClassVar[bool] = False
-    counts: ClassVar[str] = "tokens"
     tuning_hint: ClassVar[str] = "batch_size or guidance"
 
     calibrate = staticmethod(calibrate)

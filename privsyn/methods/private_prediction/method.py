@@ -73,9 +73,6 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
     Config: ClassVar[type[PrivatePredictionConfig]] = PrivatePredictionConfig
     Settings: ClassVar[type[PrivatePredictionSettings]] = PrivatePredictionSettings
 
-    whole: ClassVar[bool] = False
-    samples: ClassVar[bool] = False
-    counts: ClassVar[str] = "tokens"
     tuning_hint: ClassVar[str] = "batch_size"
 
     calibrate = staticmethod(calibrate)

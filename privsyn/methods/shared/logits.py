@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
@@ -14,6 +14,10 @@ from privsyn.models.trial import try_logits
 
 class LogitMethod(Method[SettingsT]):
     """A method that draws texts token by token, from logits of one language model."""
+
+    whole: ClassVar[bool] = False
+    samples: ClassVar[bool] = False
+    counts: ClassVar[str] = "tokens"
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """One language model, whose logits are read."""

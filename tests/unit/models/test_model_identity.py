@@ -8,16 +8,14 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.methods.base import Role
 from privsyn.models import loading, model_identity
 from privsyn.models.language import prompts
 from privsyn.models.loading import (
-    ROLES,
     check_prompt,
     describe_role,
     load_language_model,
@@ -70,15 +68,6 @@ def test_the_embedder_is_the_same_to_a_plan_that_does_not_have_it(
     assert describe_embedder(ModelsConfig()) == here
 
 
-def test_tiny_defaults() -> None:
-    found = identity("tiny")
-    assert found.source == "tiny"
-    assert found.template_default.private == "<|start|>Text: {reference}<|end|>Text:"
-    assert found.template_default.public == "<|start|>Text:"
-    assert not found.template_default.chat
-    assert found.guidance_default == 3
-
-
 def test_defaults_follow_the_chat_template(folders: Callable[[str], str]) -> None:
     plain, chat = identity(folders("llama")), identity(folders("chat"))
     assert plain.template_default == prompts.PLAIN
@@ -114,10 +103,6 @@ def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path: P
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert identity("tiny", blocked / "below") == identity("tiny")
-
-
-def test_missing_directory(tmp_path: Path) -> None:
-    assert "tiny" in refused(tmp_path / "nowhere", "no such directory")
 
 
 @pytest.mark.parametrize(
@@ -174,16 +159,6 @@ def test_weights_without_a_tensor(llama: Path) -> None:
     refused(llama, "lack 1 tensors, model.norm.weight")
 
 
-def test_weights_of_another_shape(llama: Path) -> None:
-    edit(llama / "config.json", intermediate_size=60)
-    refused(llama, "cannot be loaded")
-
-
-def test_damaged_json(llama: Path) -> None:
-    (llama / "config.json").write_text('{"model_type": ')
-    refused(llama, "config.json cannot be read as JSON")
-
-
 def test_tokenizer_without_an_end(tmp_path: Path) -> None:
     refused(save_llama(tmp_path / "m", eos=False), "no end-of-text token")
 
@@ -223,10 +198,6 @@ def test_experts_in_whatever_reads_private_records(llama: Path, role: str) -> No
     cfg = ModelsConfig(**{setting: str(llama)})
     with pytest.raises(ModelError, match=rf"models\.{setting}=.* mixture of experts"):
         describe_role(cfg, role)
-
-
-def test_the_roles_are_those_a_method_may_ask_for() -> None:
-    assert set(ROLES) == set(get_args(Role))
 
 
 def test_a_model_is_asked_for_experts_before_its_weights(
@@ -271,12 +242,6 @@ def test_prompt_file_of_a_folder(llama: Path) -> None:
     assert identity(llama).guidance_default == 3
     (llama / "privsyn.json").write_text('{"private": "x"}')
     refused(llama, "privsyn.json needs private, public and guidance")
-
-
-def test_unknown_device(llama: Path) -> None:
-    for name in ("gpu", "tpu:0", "cuda:77"):
-        with pytest.raises(ModelError, match=r"performance\.device"):
-            load_language_model(ModelsConfig(language=str(llama)), PerformanceConfig(device=name))
 
 
 class TestHub:
