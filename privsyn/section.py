@@ -54,11 +54,7 @@ class Section(BaseModel):
 
     # frozen: settings that enter a release id must not change after it was computed.
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_default=True,
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

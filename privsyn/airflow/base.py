@@ -424,10 +424,10 @@ def _database(name: str) -> dict[str, str | None]:
     """The variable that the reader of a query looks for; none where the name is a URL or is set."""
     from privsyn.data.readers.tables import IN_AIRFLOW
 
-    variable = f"{IN_AIRFLOW}{name.upper()}"
-    if "://" in name or name in os.environ or variable in os.environ:
+    if "://" in name or name in os.environ:
         return {}
-    return {variable: _connection(name, f"dataset.query.connection={name}").get_uri()}
+    uri = _connection(name, f"dataset.query.connection={name}").get_uri()
+    return {f"{IN_AIRFLOW}{name.upper()}": uri}
 
 
 def _connection(connection_id: str, where: str) -> Any:

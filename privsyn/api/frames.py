@@ -34,18 +34,16 @@ def are_rows(data: Any) -> bool:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data are a pandas frame, a ``datasets.Dataset``, or give Arrow as polars does."""
-    streams = hasattr(data, "__arrow_c_stream__")  # so does a column, which has no columns
-    kinds = (("pandas", "columns"), ("datasets", "to_list"))
-    return (streams and (hasattr(data, "columns") or hasattr(data, "schema"))) or any(
-        _is_of(data, *kind) for kind in kinds
-    )
+    """Whether data are a ``datasets.Dataset``, or give Arrow as pandas and polars do."""
+    # A column gives Arrow, too, and has no columns.
+    named = hasattr(data, "columns") or hasattr(data, "schema")
+    return _is_dataset(data) or (named and hasattr(data, "__arrow_c_stream__"))
 
 
-def _is_of(data: Any, package: str, attribute: str) -> bool:
-    # By name of the module, so that none of them need be installed.
-    bases = (base.__module__.partition(".")[0] for base in type(data).__mro__)
-    return package in bases and hasattr(data, attribute)
+def _is_dataset(data: Any) -> bool:
+    # By name of the module, so that Hugging Face's datasets need not be installed.
+    named = any(base.__module__.startswith("datasets.") for base in type(data).__mro__)
+    return named and hasattr(data, "to_list")
 
 
 def as_frame(data: Any) -> pd.DataFrame | pa.Table:
@@ -72,8 +70,7 @@ def as_frame(data: Any) -> pd.DataFrame | pa.Table:
             "(of a DatasetDict one split: data['train']).",
         )
     try:
-        rows = data.with_format("arrow")[:] if _is_of(data, "datasets", "to_list") else data
-        return pa.table(rows)
+        return pa.table(data.with_format("arrow")[:] if _is_dataset(data) else data)
     except Exception as error:  # its message may quote a value
         kind = type(error).__name__
     raise DataError(

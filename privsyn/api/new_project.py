@@ -361,14 +361,10 @@ class ProjectAnswers:
                     for label, text in self.examples
                 ],
             }
-        place: dict[str, Any] = {"dataset.path": str(self.path)}
-        if isinstance(self.path, Query):
-            place = {"dataset.query": self.path.model_dump()}
-        elif isinstance(self.path, Path):
-            place = {"dataset.path": str(self.path.expanduser().resolve())}
+        place, key = self.path, "query" if isinstance(self.path, Query) else "path"
         return {
             "dataset.name": name,
-            **place,
+            f"dataset.{key}": place.model_dump() if isinstance(place, Query) else str(place),
             "dataset.version": "v1",
             **content,
             "dataset.label": self.label,
@@ -419,7 +415,7 @@ def place_of(data: str | Path | Mapping[str, Any]) -> Path | Address | Query:
         place = parse_source(str(data))
     except ValueError as error:
         raise ConfigError(f"data: {error}.") from None
-    return place if isinstance(place, Address) else Path(place).expanduser()
+    return place if isinstance(place, Address) else Path(place).expanduser().resolve()
 
 
 def name_of(path: Path | Address | Query) -> str:
@@ -574,10 +570,10 @@ class _Interview:
         header: Header | None,
     ) -> None:
         self._path, self._given, self._ask, self._prefix = path, given, ask, prefix
-        table = None if header or isinstance(path, Query) else _table(path)
-        folder_of_images = header is None and is_folder(path) and table is None
-        arrays = isinstance(path, Path) and path.suffix == ".npz"
-        self._images = folder_of_images or arrays or "image_size" in given
+        folder = path if header is None and isinstance(path, Path) and path.is_dir() else None
+        table = folder and _table(folder)
+        arrays = not isinstance(path, Query) and path.suffix == ".npz"
+        self._images = bool(folder and not table) or arrays or "image_size" in given
         self._header = header
         if header is None and not self._images:
             self._header = read_header(table or path, setting=self._option("data"))
@@ -813,12 +809,8 @@ _PEOPLE_A_TEXT, _MOST = 8, 300
 writes eight candidates for each of them."""
 
 
-def _table(path: Path | Address) -> Path | Address | None:
+def _table(path: Path) -> Path | None:
     """The first of a folder's files where its files are rows; None for images and for a file."""
-    if isinstance(path, Address):
-        return parts(path)[0]
-    if not path.is_dir():
-        return None
     files = [part for part in parts(path) if isinstance(part, Path)]
     of_texts = [suffix for suffix, one in FORMATS.items() if "texts" in one.holds]
     rows = [file for file in files if split_suffix(file)[0] in of_texts]

@@ -9,7 +9,6 @@ from datetime import date as Date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
-from urllib.parse import parse_qsl
 
 from pydantic import (
     Field,
@@ -58,27 +57,25 @@ class Query(Section, Stream):
     """A query of a database, whose rows are the records."""
 
     connection: str = Field(
-        description="Name of an environment variable that holds the database's URL, or of a "
-        "connection of Airflow; or a URL without a password, postgresql://reader@host/clinic."
+        description="Environment variable with the database's URL, connection of Airflow, or URL "
+        "without a password."
     )
-    sql: str = Field(
-        min_length=1,
-        description="One SELECT, whose columns are those that dataset names. {date:%Y-%m} as in "
-        "version, {version} for it.",
-    )
+    sql: str = Field(min_length=1, description="One SELECT. {date:%Y-%m} as in version.")
 
-    @field_validator("connection", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _holds_no_secret(cls, value: Any) -> str:
+    def _holds_no_secret(cls, value: Any) -> Any:
         # No message quotes the value: a password may stand anywhere in what is pasted here.
-        if not isinstance(value, str) or not re.match(rf"[a-z0-9+]+://\S+$|{CONNECTION}", value):
-            raise ValueError("must be a name, or a URL without a password")
-        rest = value.partition("://")[2]
-        keys = (key for key, _ in parse_qsl(rest.partition("?")[2]))
-        if ":" in rest.rpartition("@")[0] or any(map(_SECRET.search, keys)):
+        if isinstance(value, Query):
+            return value
+        name = value.get("connection", "x") if isinstance(value, dict) else None
+        if not isinstance(name, str) or not re.match(rf"[a-z0-9+]+://\S+$|{CONNECTION}", name):
+            raise ValueError("connection must be a name, or a URL without a password")
+        rest = name.partition("://")[2]
+        if ":" in rest.rpartition("@")[0] or _SECRET.search(rest.partition("?")[2]):
             raise ValueError(
-                "holds a password, and params.yaml is shared: put the URL into an environment "
-                "variable, such as CLINIC_DB, and name that"
+                "connection holds a password, and params.yaml is shared: put the URL into an "
+                "environment variable, such as CLINIC_DB, and name that"
             )
         return value
 
@@ -86,7 +83,7 @@ class Query(Section, Stream):
         return f"the query on {self.connection}"
 
 
-_SECRET = re.compile("pass|pwd|token|secret|credential|key$|^auth", re.IGNORECASE)
+_SECRET = re.compile("(pass|pwd|token|secret|credential|key|auth)[a-z_]*=", re.IGNORECASE)
 
 
 class DatasetConfig(Section):
@@ -97,19 +94,13 @@ class DatasetConfig(Section):
         default=None,
         description="JSONL, CSV or TSV in UTF-8, or Parquet, plain or .gz, .zst, .bz2, .xz, or a "
         "folder of such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, "
-        "gs://, az://. Or a table: the folder or address of one of Delta, iceberg://catalog/a.b or "
-        "the metadata file of one of Iceberg. "
+        "gs://, az://. Or a table of Delta or Iceberg: its folder, or iceberg://catalog/a.b. "
         "Of images: a folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in "
         "version, {version} for it.",
     )
-    query: Query | None = Field(
-        default=None, description="A query of a database, in place of path."
-    )
+    query: Query | None = Field(default=None, description="A query, in place of path.")
     snapshot: str | None = Field(
-        default=None,
-        pattern=NAME,
-        description="Version of a Delta table, or snapshot of an Iceberg table, that is read. "
-        "Null: the newest.",
+        default=None, pattern=NAME, description="Of a table what is read. Null: the newest."
     )
     version: str = Field(
         default="v1",
@@ -194,13 +185,6 @@ class DatasetConfig(Section):
         "version.",
     )
 
-    @field_validator("query", mode="before")
-    @classmethod
-    def _is_a_section(cls, value: Any) -> Any:
-        if not (value is None or isinstance(value, dict | Query)):  # not quoted: as a connection
-            raise ValueError("must be a section with the keys connection, sql")
-        return value
-
     @field_validator("labels", "label_descriptions")
     @classmethod
     def _normalize_labels(cls, value: Any) -> Any:
@@ -212,8 +196,7 @@ class DatasetConfig(Section):
     @model_validator(mode="after")
     def _has_one_source(self) -> DatasetConfig:
         if (self.path is None) == (self.query is None):
-            both = "path and query exclude each other" if self.query else "path is missing"
-            raise ValueError(f"{both}: name the private file, or a query")
+            raise ValueError("name the private file (path) or a query, and not both")
         if self.query is not None and self.unit is None:
             raise ValueError(NO_UNIT)
         if self.version == TABLE and (self.query or VERSION_MARK in str(self.path)):

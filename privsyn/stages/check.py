@@ -46,18 +46,19 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
     Raises:
         DataError: A file is missing, empty, damaged or lacks a column.
     """
-    dataset = ctx.dataset
-    counts_of = {}
-    for path in (dataset.source, dataset.test_path):
+    dataset, counts_of = ctx.dataset, {}
+    places = {name: ctx.source_path(getattr(dataset, name)) for name in ("path", "test_path")}
+    located = dataset.model_copy(update=places)
+    for path, place in ((dataset.source, None), (dataset.test_path, located.test_path)):
         if path is None:
             continue
         row_counts = RowCounts()
-        for _ in read_records(dataset, ctx.source_path(path), row_counts):
+        for _ in read_records(located, place, row_counts):
             pass
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         # Ids of rows, it may be, though an export doubled some: another column may say whose.
         if 1 < counts["kept"] < 2 * counts["units"] and modality_of(dataset).worded:
-            counts["other_units"] = columns_of_people(dataset, ctx.source_path(path))
+            counts["other_units"] = columns_of_people(located, place)
         counts_of[str(path)] = counts
     return counts_of
 

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from privsyn.address import Address, Source, Stream
+from privsyn.address import Address, Origin, Source, Stream
 from privsyn.data.artifacts import atomic_file, storage_error
 from privsyn.data.readers.columns import Header, check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
-from privsyn.data.readers.tables import open_stream
+from privsyn.data.readers.tables import open_stream, refusal
 from privsyn.data.row_counts import JOIN
 from privsyn.errors import DataError, NoRows
 
@@ -71,7 +72,7 @@ def copy_batches(source: Stream, file: Path) -> PrivateCopy:
     return PrivateCopy(file, f"{source}")
 
 
-def check_batches(source: Source | Stream, columns: Mapping[str, str]) -> None:
+def check_batches(source: Origin, columns: Mapping[str, str]) -> None:
     """Refuse a source whose schema does not fit; reads no column, and of a stream one row.
 
     Args:
@@ -87,7 +88,7 @@ def check_batches(source: Source | Stream, columns: Mapping[str, str]) -> None:
             raise NoRows(f"{source} holds no row.", hint="Check how it was exported.")
 
 
-def check_schema(path: Source | Stream, schema: pa.Schema, columns: Mapping[str, str]) -> None:
+def check_schema(path: Origin, schema: pa.Schema, columns: Mapping[str, str]) -> None:
     """Refuse a schema that does not fit.
 
     Args:
@@ -121,7 +122,7 @@ def check_schema(path: Source | Stream, schema: pa.Schema, columns: Mapping[str,
             )
 
 
-def batch_rows(source: Source | Stream, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def batch_rows(source: Origin, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Values of the wanted columns, row by row; structs come as mappings.
 
     Args:
@@ -143,7 +144,7 @@ def batch_rows(source: Source | Stream, columns: Mapping[str, str]) -> Iterator[
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
-def batch_header(source: Source | Stream) -> Header:
+def batch_header(source: Origin) -> Header:
     """The names in a schema.
 
     Raises:
@@ -169,24 +170,21 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
     """
     total = count = 0
     with open_batches(source) as (schema, batches):
-        order = sorted(range(len(schema.names)), key=schema.names.__getitem__)
-        names = [schema.names[place] for place in order]
         for batch in batches:
-            columns = [_plain(batch.column(place)) for place in order]
-            for values in zip(*columns, strict=True):
-                row = repr(
-                    [pair for pair in zip(names, values, strict=True) if pair[1] is not None]
-                )
-                of_row = hashlib.blake2b(row.encode(), key=key, person=b"privsyn row")
-                total += int.from_bytes(of_row.digest())
-                count += 1
+            for values in zip(*map(_plain, batch.columns), strict=True):
+                cells = [
+                    cell for cell in zip(schema.names, values, strict=True) if cell[1] is not None
+                ]
+                row = repr(sorted(cells, key=itemgetter(0))).encode()
+                digest = hashlib.blake2b(row, key=key, person=b"privsyn row").digest()
+                total, count = total + int.from_bytes(digest), count + 1
     whole = f"{count} {total % 2**512}".encode()
     return hashlib.blake2b(whole, key=key, person=b"privsyn rows", digest_size=20).hexdigest()
 
 
 @contextmanager
 def open_batches(
-    source: Source | Stream,
+    source: Origin,
     names: Sequence[str] | None = None,
     size: int = _BATCH_ROWS,
     *,
@@ -224,14 +222,12 @@ def open_batches(
         yield schema, _sliced(source, batches, size)
 
 
-def _sliced(source: Source | Stream, batches: Iterator[Any], size: int) -> Iterator[Any]:
-    import pyarrow as pa
-
+def _sliced(source: Origin, batches: Iterator[Any], size: int) -> Iterator[Any]:
     while True:
         try:
             batch = next(batches, None)
-        except (pa.ArrowException, OSError):
-            raise DataError(f"{source} is damaged.", hint="Export the file again.") from None
+        except Exception as error:  # foreign: its message may quote a value
+            raise refusal(source, error) from None
         if batch is None:
             return
         yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
@@ -244,7 +240,7 @@ def _leaf(field: Any) -> str:
     return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
 
 
-def _check_images(path: Source | Stream, name: str, kind: Any) -> None:
+def _check_images(path: Origin, name: str, kind: Any) -> None:
     from pyarrow import types as t
 
     if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from privsyn.address import Source, Stream
+from privsyn.address import Origin
 from privsyn.data.row_counts import ENCODING, KIND, LOST, MISSING, NOTHING
 from privsyn.data.unit_key import lost_digits, spells_nothing, trimmed
 from privsyn.errors import ConfigError, DataError
@@ -76,11 +76,7 @@ _KINDS: Mapping[type, str] = {
 
 
 def check_header(
-    path: Source | Stream,
-    columns: Mapping[str, str],
-    header: Sequence[str],
-    *,
-    may_be_record: bool,
+    path: Origin, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
 ) -> None:
     """Refuse a header or schema that lacks a configured column or has it twice.
 
@@ -163,11 +159,7 @@ def float_unit(column: str, kind: str = "") -> DataError:
 
 
 def refuse_missing(
-    path: Source | Stream,
-    missing: Mapping[str, str],
-    names: Sequence[str],
-    *,
-    prefix: str = "dataset.",
+    path: Origin, missing: Mapping[str, str], names: Sequence[str], *, prefix: str = "dataset."
 ) -> None:
     """Refuse a missing column; the error lists the columns of the file.
 

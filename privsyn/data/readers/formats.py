@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from privsyn.address import Address, Source, Stream
+from privsyn.address import Address, Origin, Source, Stream
 from privsyn.data.columns import Column
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.public_files import pieces
@@ -107,12 +107,12 @@ FORMATS: Mapping[str, Format] = {
 _FOLDER = Format(check_folder, folder_rows, holds=("images",), lines=False)
 
 
-def source_of(cfg: DatasetConfig, path: Source | Stream | None = None) -> Source | Stream:
+def source_of(cfg: DatasetConfig, path: Origin | None = None) -> Origin:
     """Where records are read from: files, or the query, or the table that lies at the path."""
     source = path or cfg.source
     if isinstance(source, Stream):
         return source
-    return table_at(source, cfg.snapshot if path in (None, cfg.path) else None) or source
+    return table_at(source, None if path else cfg.snapshot) or source
 
 
 def fingerprint_of(cfg: DatasetConfig, key: bytes) -> str:
@@ -123,7 +123,7 @@ def fingerprint_of(cfg: DatasetConfig, key: bytes) -> str:
     return fingerprint(source, key)
 
 
-def check_source(cfg: DatasetConfig, path: Source | Stream | None = None) -> None:
+def check_source(cfg: DatasetConfig, path: Origin | None = None) -> None:
     """Refuse a file whose shape does not fit the config; reads its head only.
 
     A CSV has the columns of its header, Parquet those of its schema. A JSON Lines file lacks a
@@ -190,14 +190,14 @@ def check_rows(cfg: DatasetConfig) -> None:
                 _refuse_lost(cfg, path, row[-1])
 
 
-def _refuse_lost(cfg: DatasetConfig, path: Source | Stream, unit: Any) -> None:
+def _refuse_lost(cfg: DatasetConfig, path: Origin, unit: Any) -> None:
     """Refuse a source for an id that lost digits: its writer made floats of all of them."""
     if lost_digits(unit):
         raise float_unit(f"column {cfg.unit!r} (dataset.unit) of {path}")
 
 
 def read_records(
-    cfg: DatasetConfig, path: Source | Stream | None = None, row_counts: RowCounts | None = None
+    cfg: DatasetConfig, path: Origin | None = None, row_counts: RowCounts | None = None
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
@@ -220,9 +220,7 @@ def read_records(
     return _records(cfg, source, _columns(cfg, source), row_counts or RowCounts())
 
 
-def _rows(
-    cfg: DatasetConfig, path: Source | Stream, columns: Mapping[str, str]
-) -> Iterator[Row | str]:
+def _rows(cfg: DatasetConfig, path: Origin, columns: Mapping[str, str]) -> Iterator[Row | str]:
     if isinstance(path, Stream):
         yield from batch_rows(path, columns)
         return
@@ -240,7 +238,7 @@ def _holds_images(cfg: DatasetConfig) -> bool:
 
 
 def lines_and_values(
-    cfg: DatasetConfig, path: Source | Stream | None = None
+    cfg: DatasetConfig, path: Origin | None = None
 ) -> Iterator[Private[list[str]]]:
     """Lines of the private file and the values in them as texts, row by row, used or not.
 
@@ -266,7 +264,7 @@ def lines_and_values(
                     yield Private(list(pieces([line.decode("utf-8", "replace")])))
 
 
-def columns_of_people(cfg: DatasetConfig, path: Source | Stream | None) -> list[str]:
+def columns_of_people(cfg: DatasetConfig, path: Origin | None) -> list[str]:
     """Columns whose names say that they hold ids of people, besides those of the settings."""
     path = source_of(cfg, path)
     first = path if isinstance(path, Stream) else _parts(cfg, path)[0]
@@ -280,7 +278,7 @@ def columns_of_people(cfg: DatasetConfig, path: Source | Stream | None) -> list[
     return [name for name in names if name not in named and called_after_people(name)]
 
 
-def _columns(cfg: DatasetConfig, path: Source | Stream) -> Mapping[str, str]:
+def _columns(cfg: DatasetConfig, path: Origin) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
     # In a folder of images every file is a unit.
     unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
@@ -290,10 +288,7 @@ def _columns(cfg: DatasetConfig, path: Source | Stream) -> Mapping[str, str]:
 
 
 def _records(
-    cfg: DatasetConfig,
-    path: Source | Stream,
-    columns: Mapping[str, str],
-    row_counts: RowCounts,
+    cfg: DatasetConfig, path: Origin, columns: Mapping[str, str], row_counts: RowCounts
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
     declared = {label_id(label): label for label in cfg.labels}
@@ -370,7 +365,7 @@ def _format_by_name(path: Source, records: str) -> Format:
     return file_format
 
 
-def read_header(path: Source | Stream, *, setting: str = "dataset.path") -> Header:
+def read_header(path: Origin, *, setting: str = "dataset.path") -> Header:
     """The columns of a file of texts, a query or a table: as its format says them.
 
     Args:

@@ -9,23 +9,22 @@ none is shown: codes and classes decide what is said.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from privsyn.address import Address, Source, Stream
+from privsyn.address import Address, Origin, Source, Stream
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import Query
 from privsyn.errors import (
+    EXTRAS,
     ConfigError,
     DataError,
     MissingExtra,
-    NoRows,
     PrivsynError,
     StorageError,
     is_installed,
@@ -80,12 +79,9 @@ def newest(path: Source) -> str:
         opened = _open_table(table)
         if table.library == "deltalake":
             return str(opened.version())
-        current = opened.current_snapshot()
+        return str(opened.current_snapshot().snapshot_id)
     except Exception as error:
-        raise _refusal(table, error) from None
-    if current is None:
-        raise NoRows(f"{table} holds no row.", hint="It was never written to.")
-    return str(current.snapshot_id)
+        raise refusal(table, error) from None
 
 
 @contextmanager
@@ -98,7 +94,7 @@ def open_stream(source: Stream, most: int | None = None) -> Iterator[tuple[Any, 
 
     Raises:
         ConfigError: There is no such connection, or a driver is not installed.
-        DataError: It cannot be read. Raised while reading, too.
+        DataError: It cannot be read.
         StorageError: It cannot be reached.
     """
     with ExitStack() as stack:
@@ -109,24 +105,12 @@ def open_stream(source: Stream, most: int | None = None) -> Iterator[tuple[Any, 
                 assert isinstance(source, LakeTable)  # noqa: S101  there is no third
                 reader = _scan_table(source, most)
         except Exception as error:
-            raise _refusal(source, error) from None
-        yield reader.schema, _batches(source, iter(reader))
-
-
-def _batches(source: Stream, batches: Iterator[Any]) -> Iterator[Any]:
-    while True:
-        try:
-            batch = next(batches, None)
-        except Exception as error:
-            raise _refusal(source, error) from None
-        if batch is None:
-            return
-        yield batch
+            raise refusal(source, error) from None
+        yield reader.schema, iter(reader)
 
 
 def _open_table(table: LakeTable) -> Any:
-    if not is_installed(table.library):
-        raise MissingExtra(table.library)
+    _require(table.library)
     place, snapshot = f"{table.place}", table.snapshot
     if table.library == "deltalake":
         from deltalake import DeltaTable
@@ -157,18 +141,16 @@ def _scan_table(table: LakeTable, most: int | None) -> Any:
 
 def _run_query(query: Query, most: int | None, stack: ExitStack) -> Any:
     url = _url_of(query.connection)
-    scheme = url.partition("://")[0].lower()
-    driver = _DRIVERS.get(scheme)
-    if driver is None:
+    scheme = url.partition("://")[0].lower().replace("postgresql", "postgres")
+    driver = f"adbc_driver_{_DRIVERS.get(scheme.partition('+')[0], scheme)}"
+    if driver not in EXTRAS:
         raise ConfigError(
             f"dataset.query.connection: {scheme}:// is no database that privsyn reads.",
-            hint=f"Its URL begins with one of {', '.join(f'{known}://' for known in _DRIVERS)}.",
+            hint="Read are postgresql://, sqlite://, snowflake://, bigquery:// and grpc+tls://.",
         )
-    if not is_installed(driver):
-        raise MissingExtra(driver)
-    session = import_module(f"{driver}.dbapi").connect(
-        **_options(scheme, url), autocommit=scheme not in _SNAPSHOTS
-    )
+    _require(driver)
+    connect = import_module(f"{driver}.dbapi").connect
+    session = connect(**_options(scheme, url), autocommit=scheme not in _SNAPSHOTS)
     cursor = stack.enter_context(closing(stack.enter_context(closing(session)).cursor()))
     # As part of another one a query can only be one SELECT.
     inner = f"(\n{query.sql.strip().rstrip(';')}\n) as q"
@@ -186,39 +168,33 @@ def _run_query(query: Query, most: int | None, stack: ExitStack) -> Any:
     return cursor._results.reader
 
 
-_POSTGRES = "set transaction isolation level repeatable read, read only"
-_SNAPSHOTS = {"postgresql": _POSTGRES, "postgres": _POSTGRES, "sqlite": "pragma query_only = on"}
-"""What makes a transaction one that only reads. Elsewhere a role that may only read has to."""
-_DRIVERS = {
-    **dict.fromkeys(("postgresql", "postgres"), "adbc_driver_postgresql"),
-    "sqlite": "adbc_driver_sqlite",
-    "snowflake": "adbc_driver_snowflake",
-    "bigquery": "adbc_driver_bigquery",
-    **dict.fromkeys(("grpc", "grpc+tls", "grpc+tcp"), "adbc_driver_flightsql"),
+_DRIVERS = {"postgres": "postgresql", "grpc": "flightsql"}
+"""Scheme of a database's URL -> its driver, where that is called otherwise."""
+_SNAPSHOTS = {
+    "postgres": "set transaction isolation level repeatable read, read only",
+    "sqlite": "pragma query_only = on",
 }
-"""Scheme of a database's URL -> its driver."""
+"""What makes a transaction one that only reads. Elsewhere a role that may only read has to."""
+
+
+def _require(module: str) -> None:
+    if not is_installed(module):
+        raise MissingExtra(module)
 
 
 def _options(scheme: str, url: str) -> dict[str, Any]:
     """What a driver is opened with."""
-    parts = urlsplit(url)
+    parts, rest = urlsplit(url), url.partition("://")[2]
     if scheme == "sqlite":
-        if not url.startswith("sqlite:////"):
-            raise ConfigError(
-                "dataset.query.connection: the file of sqlite:// has no absolute path.",
-                hint="Write four slashes: sqlite:////secure/notes.db",
-            )
-        return {"uri": f"file:{quote(unquote(parts.path[1:]))}?mode=ro"}
-    if scheme == "snowflake":
-        return {"uri": url.partition("://")[2]}
+        return {"uri": f"file:{parts.path[1:]}?mode=ro"}
     if scheme == "bigquery":
         place = {"project_id": parts.netloc, "dataset_id": parts.path.strip("/")}
         return {"db_kwargs": {f"adbc.bigquery.sql.{key}": at for key, at in place.items() if at}}
     if not scheme.startswith("grpc"):
-        return {"uri": url}
+        return {"uri": rest if scheme == "snowflake" else url}
     login = {"username": parts.username, "password": parts.password}
     login = {key: unquote(value) for key, value in login.items() if value}
-    return {"uri": f"{scheme}://{parts.netloc.rpartition('@')[2]}", "db_kwargs": login}
+    return {"uri": f"{scheme}://{rest.rpartition('@')[2]}", "db_kwargs": login}
 
 
 def _url_of(name: str) -> str:
@@ -229,23 +205,14 @@ def _url_of(name: str) -> str:
     """
     if "://" in name:
         return name
-    variables = (name, f"{IN_AIRFLOW}{name.upper()}")
-    variable = next((one for one in variables if os.environ.get(one)), None)
-    if variable is None:
+    in_airflow = f"{IN_AIRFLOW}{name.upper()}"
+    url = os.environ.get(name) or os.environ.get(in_airflow)
+    if url is None or "://" not in url:
         raise ConfigError(
-            f"dataset.query.connection={name}: there is no such connection.",
-            hint=f"Set the environment variable {name} or {variables[1]} to the database's URL. In "
-            "a task a connection of Airflow does, too.",
-        )
-    value = os.environ[variable].strip()
-    try:
-        url = _from_airflow(json.loads(value)) if value.startswith("{") else value
-    except (ValueError, AttributeError, TypeError):
-        url = ""
-    if "://" not in url:
-        raise ConfigError(
-            f"dataset.query.connection={name}: {variable} holds no URL of a database.",
-            hint="Write it as in postgresql://reader:password@host:5432/clinic.",
+            f"dataset.query.connection={name} "
+            f"{'is no connection that is known here' if url is None else 'holds no URL'}.",
+            hint=f"Set the environment variable {name} or {in_airflow} to the database's URL, as "
+            "in postgresql://reader:password@host/clinic. Tasks know Airflow's connections, too.",
         )
     return url
 
@@ -254,23 +221,8 @@ IN_AIRFLOW = "AIRFLOW_CONN_"
 """Prefix of the variables in which Airflow looks for connections."""
 
 
-def _from_airflow(fields: Mapping[str, Any]) -> str:
-    """The URL of a connection that Airflow writes as JSON; its extras are the URL's parameters."""
-    extra = fields.get("extra") or {}
-    extra = json.loads(extra) if isinstance(extra, str) else extra
-    who = ":".join(
-        quote(str(fields[key]), safe="") for key in ("login", "password") if fields.get(key)
-    )
-    port = f":{fields['port']}" if fields.get("port") else ""
-    place = (
-        f"{who}@{fields.get('host') or ''}{port}" if who else f"{fields.get('host') or ''}{port}"
-    )
-    further = f"?{urlencode(extra)}" if extra else ""
-    return f"{fields['conn_type']}://{place}/{fields.get('schema') or ''}{further}"
-
-
-def _refusal(source: Stream, error: Exception) -> PrivsynError | MemoryError:
-    """Our error for one of a driver or a library."""
+def refusal(source: Origin, error: Exception) -> PrivsynError | MemoryError:
+    """Our error for one of a driver or a library that opens or reads a source."""
     if isinstance(error, PrivsynError | MemoryError):
         return error
     if isinstance(source, LakeTable):
@@ -281,36 +233,25 @@ def _refusal(source: Stream, error: Exception) -> PrivsynError | MemoryError:
             hint="Files of an old snapshot go with a vacuum, and a table may ask of its reader "
             "what this one cannot do. Nothing was left out in silence.",
         )
-    code = f"{getattr(error, 'sqlstate', None) or ''}"
-    away = not code or code.startswith(_AWAY)
-    reason, hint = next(row for start, row in _REASONS.items() if code.startswith(start))
-    where = f" (SQLSTATE {code})" if code.strip() else f" ({type(error).__name__})"
-    return (StorageError if away else DataError)(f"{source} fails: {reason}{where}.", hint=hint)
+    if not isinstance(source, Query):
+        return DataError(f"{source} is damaged.", hint="Export the file again.")
+    code = getattr(error, "sqlstate", None) or ""
+    start = next(start for start in _REASONS if code.startswith(start))
+    what = f"SQLSTATE {code}" if code else type(error).__name__
+    # What no row names may pass: no connection, or a server that goes down.
+    kind = DataError if start else StorageError
+    return kind(f"{source} fails: {_REASONS[start][0]} ({what}).", hint=_REASONS[start][1])
 
 
-_AWAY = ("08", "53", "57P", "58")
-"""What passes: no connection, no room, a server that is going down."""
-_ELSE = (
-    "the database cannot be reached, does not let its user in, or does not take the query",
-    "Try connection and query in the database's own shell.",
-)
+_ELSE = "Try connection and query in the database's own shell."
 _REASONS = {
-    "42501": ("its user may not read all of it", "Grant that user SELECT on what the query names."),
-    "25006": (
-        "something in it writes, such as a function that a view calls, and it may only read",
-        "Write the query without it.",
-    ),
-    "42P01": ("it names a table or view that is not there", "Write its name with its schema."),
-    "42703": ("it names a column that is not there", "Look for the name in its table."),
-    "42": ("it is not one SELECT that the database understands", _ELSE[1]),
-    "22": (
-        "a value of a record makes it fail, as in a cast",
-        "Let the query turn such values into null, or leave the column as it is.",
-    ),
-    "28": ("the database does not let this user in", "Check user and password of the connection."),
-    "3D": ("there is no such database", "Check the connection."),
+    "42501": ("its user may not read all of it", "Grant SELECT on what the query names."),
+    "25006": ("something in it writes, such as a function of a view", "Query what only reads."),
+    "42P01": ("a table or view is not there", "Write its name with its schema."),
+    "42": ("it is not one SELECT that the database understands", _ELSE),
+    "22": ("a value of a record makes it fail, as in a cast", "Turn such values into null."),
     "40": ("the table changed while it was read", "Run again."),
-    "57014": ("the database gave it up, by its time limit or by hand", "Run again."),
-    "": _ELSE,
+    "57014": ("the database gave it up, by a time limit or by hand", "Run again."),
+    "": ("the database cannot be reached, or does not take user or query", _ELSE),
 }
 """Beginning of an SQLSTATE -> what it says, and the next step."""

@@ -205,7 +205,7 @@ def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatc
     with connection_environment(None, query):
         assert _url_of("clinic_db") == "postgres://reader:not%2Fto%2Bbe%3Dtold@db:5432/clinic"
     assert "AIRFLOW_CONN_CLINIC_DB" not in os.environ
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"postgresql://h/{SECRET}")
+    monkeypatch.setenv("OTHER", f"postgresql://h/{SECRET}")
     for name in ("OTHER", "postgresql://reader@db/clinic"):  # as it is
         with connection_environment(None, Query(connection=name, sql="select 1")):
             assert _url_of(name) in (f"postgresql://h/{SECRET}", name)

@@ -411,8 +411,8 @@ def test_a_table_and_a_query_have_their_columns_read_alone(init, tmp_path):
     query = load_config(tmp_path / "query" / "params.yaml").dataset
     assert query.query.model_dump() == {"connection": place, "sql": sql}
     for arguments, message in (
-        (("--data", f"postgresql://u:{CANARY}@h/d", "--sql", sql), "connection: holds a password"),
-        (("--data", "nowhere", "--sql", sql), "no such connection"),
+        (("--data", f"postgresql://u:{CANARY}@h/d", "--sql", sql), "connection holds a password"),
+        (("--data", "nowhere", "--sql", sql), "is no connection"),
         (("--sql", sql), "--sql needs --data"),
         (("--data", place, "--sql", "select note from notes", *given), "'user_id'"),
         (("--data", "ftp://h/x", *given), "cannot be read from ftp"),

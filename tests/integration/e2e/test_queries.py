@@ -178,6 +178,8 @@ def test_a_table_is_released_by_its_own_version(make_project, fake):
     with pytest.raises(DataError, match=r"version=0: .*not the one"):
         reserved(project.context("dataset.version='0'", "privacy.draw=1"))
     pinned = ("dataset.snapshot='0'", "privacy.draw=1")
+    (then,), (now,) = (count(project.context(*one)).values() for one in (pinned, ()))
+    assert (then["units"], now["units"]) == (20, 19)
     assert reserved(project.context(*pinned)).dataset.version == "0"
     DeltaTable(project.root / "lake").optimize.compact()
     write_deltalake(project.root / "lake", pa.Table.from_pylist(rows(48, 20)), mode="overwrite")
@@ -188,9 +190,9 @@ def test_a_table_is_released_by_its_own_version(make_project, fake):
 BAD = {
     "select label, text from notes": "column 'unit' .* is not in the query on CLINIC_DB",
     "select * from hidden where a::text = 'x'": r"may not read all of it \(SQLSTATE 42501\)",
-    "select * from counted": r"it may only read \(SQLSTATE 25006\)",
+    "select * from counted": r"something in it writes, .*\(SQLSTATE 25006\)",
     "select * from nowhere": "not there .SQLSTATE 42P01",
-    "select *, nothing from notes": "a column that is not there",
+    "select *, nothing from notes": "SQLSTATE 42703",
     "truncate notes": "not one SELECT",
     "select text::int as unit, label, text from notes": "a value of a record makes it fail",
     "select * from notes where false": "holds no row",
@@ -217,14 +219,14 @@ def test_a_bad_query_is_one_line_and_nothing_is_spent(project, clinic, caplog, s
 @pytest.mark.parametrize(
     ("connection", "match"),
     [
-        ("nowhere", "no such connection.*AIRFLOW_CONN_NOWHERE"),
+        ("nowhere", "no connection.*AIRFLOW_CONN_NOWHERE"),
         ("HOME", "HOME holds no URL"),
         ("mysql://reader@host/db", "mysql:// is no database"),
-        (f"postgresql://u:{SECRET}@h/db", "connection: holds a password"),
-        (f"postgresql://h/db?password={SECRET}", "connection: holds a password"),
-        (f"host=h password={SECRET}", "connection: must be a name, or a URL without a password"),
-        ({"password": SECRET}, "connection: must be a name"),
-        ("sqlite:///notes.db", "no absolute path"),
+        (f"postgresql://u:{SECRET}@h/db", "connection holds a password"),
+        (f"postgresql://h/db?password={SECRET}", "connection holds a password"),
+        (f"host=h password={SECRET}", "connection must be a name, or a URL without a password"),
+        ({"password": SECRET}, "connection must be a name"),
+        ("sqlite:///notes.db", "cannot be reached"),
         ("postgresql://postgres@127.0.0.1:1/test", "cannot be reached"),
     ],
 )
@@ -232,15 +234,6 @@ def test_a_connection_that_cannot_be_used(project, connection, match):
     with pytest.raises((ConfigError, StorageError), match=match) as told:
         count(project.context(f"dataset.query.connection={json.dumps(connection)}"))
     assert SECRET not in f"{told.value}"
-
-
-def test_a_connection_of_airflow_is_read_as_json_too(project, monkeypatch):
-    held = {"conn_type": "postgres", "host": "127.0.0.1", "port": 5432, "schema": "test"}
-    login = {"login": "postgres", "password": "p@ss/w:rd", "extra": {"sslmode": "prefer"}}
-    monkeypatch.setenv("AIRFLOW_CONN_CLINIC", json.dumps(held | login))
-    sql = "dataset.query.sql=\"select 'a' as unit, 'Billing' as label, 'b' as text\""
-    (counts,) = count(project.context("dataset.query.connection=clinic", sql)).values()
-    assert counts["kept"] == 1
 
 
 def test_a_server_that_goes_away_in_mid_read_cuts_nothing_off(project, clinic):
