@@ -20,7 +20,7 @@ help:
 	@echo "make test    the whole suite, the same at every run"
 	@echo "make test-fast  tests/unit alone: no process, no Airflow, no DVC"
 	@echo "make core-test  the wheel without extras, in an environment of its own"
-	@echo "make install-test  the wheel with the newest and the oldest that pyproject.toml allows, in environments of their own"
+	@echo "make install-test  the wheel with the newest, the oldest and every older Airflow, in environments of their own"
 	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and redis-server"
 	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff, names and phrases by STYLE.md, sizes by tools/ceilings.toml, and mypy"
@@ -47,7 +47,7 @@ test-fast: setup
 test: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/system/cluster --ignore tests/system/install $(ARGS)
 
-# PRIVSYN_INSTALL_PYTHON=python3.13 takes another Python. ARGS='-k newest' takes one end.
+# PRIVSYN_INSTALL_PYTHON=python3.13 takes another Python. ARGS='-k newest' takes one environment.
 install-test: setup
 	@$(BIN)/python -m pytest -q tests/system/install/test_install.py $(ARGS)
 
@@ -96,14 +96,23 @@ lock: setup
 	@mv requirements.lock.new requirements.lock
 	@$(MAKE) --no-print-directory constraints
 
+# Older versions of Airflow, and what of the lock they or their pins do not take.
+OLDER := 3.1.8 3.2.2
+NOT_OLDER := /^\(apache-airflow\|universal-pathlib\|aiosqlite\|fastapi\|cadwyn\|starlette\)/d
 constraints: setup
 	@rm -f privsyn/constraints/*.txt
-	@for python in 3.11 3.12 3.13; do \
-		$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version $$python --extra all \
-			--constraint requirements.lock pyproject.toml | $(ANY_BUILD) \
-			> privsyn/constraints/airflow-$$(sed -n 's/^apache-airflow==//p' requirements.lock)-python$$python.txt \
-			|| exit 1; \
-	done
+	@lock=$$(mktemp); newest=$$(sed -n 's/^apache-airflow==//p' requirements.lock); \
+	for airflow in $(OLDER) $$newest; do \
+		if [ $$airflow = $$newest ]; then cp requirements.lock $$lock; else \
+			sed '$(NOT_OLDER)' requirements.lock > $$lock; \
+			printf 'apache-airflow==%s\nfastapi<0.137\n' $$airflow >> $$lock; \
+		fi; \
+		for python in 3.11 3.12 3.13; do \
+			$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version $$python --extra all \
+				--constraint $$lock pyproject.toml | $(ANY_BUILD) \
+				> privsyn/constraints/airflow-$$airflow-python$$python.txt || exit 1; \
+		done; \
+	done; rm $$lock
 
 clean:
 	@rm -rf .venv .airflow build site *.egg-info

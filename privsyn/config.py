@@ -10,14 +10,17 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import (
     BaseModel,
     Field,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -74,12 +77,14 @@ class ServicesConfig(Section):
         description="Store of finished releases for all machines: file:///folder, "
         "s3://bucket/prefix, gs:// or az://. Null: only the project's folder.",
     )
-    connection: str | None = Field(
-        default=None,
-        pattern=CONNECTION,
-        description="Airflow connection (aws, google_cloud_platform, wasb) with the stores' "
-        "credentials, for Airflow's tasks. Null, and outside of Airflow: the environment's "
-        "credentials.",
+    connections: dict[
+        Literal["stores", "ledger", "vault_key", "model_server"],
+        Annotated[str, Field(pattern=CONNECTION)],
+    ] = Field(
+        default={},
+        description="Airflow connections with the credentials of Airflow's tasks: stores (aws, "
+        "google_cloud_platform, wasb), ledger (postgres), vault_key and model_server (the "
+        "password). Outside of Airflow, and of the others: the environment's.",
     )
 
     @field_validator("vault", "releases")
@@ -101,11 +106,25 @@ PARTITION_KEY = "partition_key"
 
 
 Task = Literal[
-    "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate", "certify",
-    "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
+    "plan", "wait", "approve_spend", "reserve", "preflight", "partition", "train", "generate",
+    "certify", "validate", "evaluate", "approve_publish", "publish", "settle", "distill",
     "evaluate_student", "approve_student", "publish_student",
 ]  # fmt: skip
 """Tasks of a method's DAG. Which of them exist depends on the method and its approvals."""
+
+
+TaskArgument = Literal["queue", "pool", "executor", "executor_config", "execution_timeout"]
+DagArgument = Literal[
+    "timezone", "dagrun_timeout", "max_active_runs", "max_consecutive_failed_dag_runs",
+    "owner_links", "execution_timeout", "owner", "priority_weight", "weight_rule", "deadline",
+]  # fmt: skip
+_TIMES = {"dagrun_timeout", "execution_timeout", "deadline"}
+
+
+def _with_times(arguments: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Airflow's arguments, times as such."""
+    read = TypeAdapter(Annotated[timedelta, Field(gt=timedelta())]).validate_python
+    return {key: read(value) if key in _TIMES else value for key, value in arguments.items()}
 
 
 class ScheduleConfig(Section):
@@ -129,11 +148,37 @@ class ScheduleConfig(Section):
         description="Retries of a failed task; 0: none. Errors that a retry cannot repair fail at "
         "once; attempts that the platform kills are not counted.",
     )
-    tasks: dict[Task, dict[Literal["queue", "pool", "executor", "executor_config"], Any]] = Field(
+    wait: float | None = Field(
+        default=None,
+        gt=0,
+        description="Hours that a run waits for the file of dataset.path, before it fails. "
+        "Null: it does not wait.",
+    )
+    dag: dict[DagArgument, Any] = Field(
+        default={},
+        description="Airflow's arguments of the DAG (timezone, dagrun_timeout, max_active_runs, "
+        "max_consecutive_failed_dag_runs, owner_links), of all its tasks (execution_timeout, "
+        "owner, priority_weight, weight_rule), and the deadline of a run, which alerts tell of. "
+        "Times as PT6H.",
+    )
+    tasks: dict[Task, dict[TaskArgument, Any]] = Field(
         default={},
         description="Airflow's arguments of single tasks, by name: generate on machines with a "
         "GPU, partition and evaluate on those that may see private data.",
     )
+
+    @field_validator("dag", "tasks")
+    @classmethod
+    def _read_times(cls, value: dict[Any, Any], info: ValidationInfo) -> dict[Any, Any]:
+        try:
+            if info.field_name == "tasks":
+                return {task: _with_times(arguments) for task, arguments in value.items()}
+            ZoneInfo(str(value.get("timezone", "UTC")))
+            return _with_times(value)
+        except (ValidationError, ZoneInfoNotFoundError):
+            raise ValueError(
+                "timezone is a name such as Europe/Berlin, times are above 0, such as PT6H"
+            ) from None
 
     @model_validator(mode="after")
     def _by_time_or_by_asset(self) -> ScheduleConfig:
@@ -142,6 +187,10 @@ class ScheduleConfig(Section):
         if self.version is not None and self.asset is None:
             raise ValueError(f"version={self.version} needs asset: its events carry the version")
         return self
+
+
+EVENTS = ("refused", "failed_validation", "lost", "few_left", "published", "late")
+"""What alerts tell of."""
 
 
 class Config(Section):
@@ -172,8 +221,8 @@ class Config(Section):
     )
     alerts: tuple[dict[str, Any], ...] = Field(
         default=(),
-        description="Notifiers of Airflow that hear of refusals, failed suites, lost releases and "
-        "accounts that run out: the `class` of each, and its arguments.",
+        description="Notifiers of Airflow: the `class` of each, the `events` that it hears of "
+        f"({', '.join(EVENTS)}; by default all), and its arguments.",
     )
 
     @field_validator("schedule", mode="before")
@@ -201,7 +250,18 @@ class Config(Section):
                     "each needs the full name of a class, such as "
                     "{class: airflow.providers.smtp.notifications.smtp.SmtpNotifier, to: a@b.org}"
                 )
+            if unknown := {*notifier.get("events", ())} - {*EVENTS}:
+                raise ValueError(f"events has {min(unknown)}, and knows {', '.join(EVENTS)}")
         return value
+
+    @model_validator(mode="after")
+    def _schedules_what_it_can(self) -> Config:
+        for name, schedule in self.schedule.items():
+            if "deadline" in schedule.dag and not self.alerts:
+                raise ValueError(f"schedule.{name}.dag.deadline needs alerts to tell of it")
+            if schedule.wait is not None and self.dataset.path is None:
+                raise ValueError(f"schedule.{name}.wait needs dataset.path, a file to wait for")
+        return self
 
     @model_validator(mode="after")
     def _audits_what_was_held_out(self) -> Config:

@@ -3,8 +3,8 @@
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-OLDEST = (3, 3)
-"""Airflow before it has no retry policies and no task store, which retries are counted in."""
+OLDEST = (3, 1)
+"""Airflow before it has no tasks that wait for a person."""
 
 
 def _refuse_older() -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
-from airflow.sdk.exceptions import TaskAwaitingInput
 
 from privsyn.airflow.base import StageFunction, StageOperator
 from privsyn.airflow.failures import StageFailed
+from privsyn.airflow.versions import TaskAwaitingInput
 from privsyn.errors import ApprovalNeeded
 
 if TYPE_CHECKING:
@@ -89,11 +89,8 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
             ApprovalOperator.execute(self, context)
         except TaskAwaitingInput as waiting:
             # What the page shows is what is answered, whatever has changed by then.
-            raise TaskAwaitingInput(
-                method_name=waiting.method_name,
-                kwargs={DIGEST: question.digest},
-                timeout=waiting.timeout,
-            ) from None
+            waiting.kwargs = {DIGEST: question.digest}
+            raise
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

@@ -1,40 +1,36 @@
-"""StageOperator: what all tasks share. Opens the context, runs a stage, maps its errors.
-
-Credentials of object stores come out of an Airflow connection, for the time of one task. They go
-into the environment of the task's own process, where the stores' library and the task's children
-look for them: into no argument, file, log or XCom.
-"""
+"""StageOperator: what all tasks share. Opens the context, runs a stage, maps its errors."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowSkipException,
-    AirflowTaskTimeout,
-)
 
+from privsyn.airflow.connections import connection_environment, open_project
 from privsyn.airflow.failures import StageFailed, TaskRetries, address
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import REPORT, Project, dag_id, params_file, project_at
+from privsyn.airflow.versions import (
+    HAS_POLICIES,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    end_of,
+)
 from privsyn.config import PARTITION_KEY, as_overrides, environment_overrides
 from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 from privsyn.section import NAME
 
 if TYPE_CHECKING:
-    from privsyn.data.settings import Query
     from privsyn.release.plan import Plan
     from privsyn.stages.base import Context as StageContext
 
@@ -107,7 +103,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if getattr(self, "retry_policy", None) is None:  # else Airflow would retry a refusal
+        # Else Airflow would retry a refusal.
+        if HAS_POLICIES and getattr(self, "retry_policy", None) is None:
             self.retry_policy = TaskRetries(self.retries, self.retry_delay)
         self.plan = plan
         self.params_path = params_path
@@ -115,8 +112,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.overrides = overrides
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
-        self._connection: str | None = None
-        self._query: Query | None = None
 
     def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> Any:
         """Run the stage in a context of its own.
@@ -134,7 +129,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
             ctx = self.open(context)
-            with connection_environment(self._connection, self._query):
+            with connection_environment(ctx.config):
                 result, summary = (stage or self.run_stage)(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
@@ -164,7 +159,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             event = {"event": "failed", "stage": self.stage, "error": failure.text}
             log.error("%s", line, extra={} if number else event)
         # Outside the except block: the log would print the original as the context of this one.
-        raise failure
+        raise end_of(failure)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """Run the stage; return its XCom and a line for the log."""
@@ -172,18 +167,13 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def open(self, context: Mapping[str, Any]) -> StageContext:
         """The stage context of this task: the run's settings, day and origin."""
-        from privsyn.stages.base import open_context
-
-        ctx = open_context(
+        return open_project(
             Path(self.params_path) if self.params_path else params_file(),
             self.settings(context),
             day=_day(context),
             origin=_origin(context),
             progress=self.progress,
         )
-        self._connection = ctx.config.services.connection
-        self._query = ctx.config.dataset.query
-        return ctx
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """The deployment's overrides, then the run's form and the version of its asset.
@@ -274,7 +264,7 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
     if source is None:
         return None
     if source == PARTITION_KEY:
-        version = context["dag_run"].partition_key
+        version = getattr(context["dag_run"], "partition_key", None)
         if version is None:
             return None
     else:
@@ -298,10 +288,14 @@ def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
 
 
 def _day(context: Mapping[str, Any]) -> Date:
-    """The logical date of a scheduled run; the day it was asked for of a manual one."""
+    """The logical date of a scheduled run; the day it was asked for of a manual one.
+
+    In the DAG's timezone: the first of a month in Berlin begins on the last in UTC.
+    """
     # Runs on assets and by hand have no logical date in Airflow 3.
     moment = context.get("logical_date") or context["dag_run"].run_after
-    day: Date = moment.date()
+    zone = getattr(context.get("dag"), "timezone", UTC)
+    day: Date = moment.astimezone(zone).date()
     return day
 
 
@@ -331,129 +325,6 @@ def _code(ti: Any) -> dict[str, str]:
         "bundle_version": getattr(bundle, "version", None),
     }
     return {key: str(value) for key, value in known.items() if value}
-
-
-_CREDENTIALS: dict[str, dict[str, str | None]] = {
-    "aws": {
-        "AWS_ACCESS_KEY_ID": "login",
-        "AWS_SECRET_ACCESS_KEY": "password",
-        "AWS_SESSION_TOKEN": "aws_session_token",
-        "AWS_REGION": "region_name",
-        "AWS_ENDPOINT_URL": "endpoint_url",
-    },
-    "google_cloud_platform": {
-        "GOOGLE_SERVICE_ACCOUNT_KEY": "keyfile_dict",
-        "GOOGLE_SERVICE_ACCOUNT": None,
-        "GOOGLE_APPLICATION_CREDENTIALS": "key_path",
-    },
-    "wasb": {
-        "AZURE_STORAGE_ACCOUNT_NAME": "login",
-        "AZURE_STORAGE_ACCOUNT_KEY": "password",
-        "AZURE_STORAGE_SAS_TOKEN": "sas_token",
-    },
-}
-"""Kind of connection -> variable -> what it holds: login, password or an extra. None: one of the
-machine's that must not be used beside them."""
-_NO_CREDENTIAL = {"google_cloud_platform": {"project"}}
-"""Extras that a connection may have, too."""
-
-
-@contextmanager
-def connection_environment(connection_id: str | None, query: Query | None = None) -> Iterator[None]:
-    """Set connections' credentials in the environment for a block, and restore it afterwards.
-
-    Args:
-        connection_id: ``services.connection``; None changes nothing.
-        query: Where records come from, if from a database.
-
-    Raises:
-        ConfigError: There is no such connection, or it is of a kind or has an extra that is not
-            understood. Nothing it holds is quoted.
-    """
-    values = {} if connection_id is None else credentials(connection_id)
-    if query is not None:
-        values |= _database(query.connection)
-    before = {name: os.environ.get(name) for name in values}
-    try:
-        _set(values)
-        yield
-    finally:
-        _set(before)
-
-
-def credentials(connection_id: str) -> dict[str, str | None]:
-    """Variable -> value of a connection; None where one of the machine's must not be used."""
-    where = f"services.connection={connection_id}"
-    connection = _connection(connection_id, where)
-    kind = connection.conn_type
-    if kind not in _CREDENTIALS:
-        raise ConfigError(
-            f"{where}: a connection of type {kind} has no store credentials.",
-            hint=f"Use a connection of type {', '.join(_CREDENTIALS)}.",
-        )
-    try:
-        extra = connection.extra_dejson
-    except ValueError:
-        extra = None
-    if not isinstance(extra, Mapping):
-        raise ConfigError(
-            f"{where}: its extra field is not a JSON object.", hint="Fix the connection in Airflow."
-        )
-    sources = _CREDENTIALS[kind]
-    known = set(filter(None, sources.values())) - {"login", "password"}
-    known |= _NO_CREDENTIAL.get(kind, set())
-    # Refused and not ignored: an extra such as a role to assume changes whose rights are used.
-    unknown = sorted(set(extra) - known)
-    if unknown:
-        raise ConfigError(
-            f"{where}: privsyn reads only the extras {', '.join(sorted(known))} of a connection "
-            f"of type {kind}, and this one also has {', '.join(unknown)}.",
-            hint="Remove them. To use a role of the machine, set no connection.",
-        )
-    held = {**extra, "login": connection.login, "password": connection.password}
-    values = {name: held.get(source) for name, source in sources.items()}
-    if not any(values.values()):
-        raise ConfigError(f"{where} has no credentials.", hint="Fix the connection in Airflow.")
-    return {
-        name: json.dumps(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-    }
-
-
-def _database(name: str) -> dict[str, str | None]:
-    """The variable that the reader of a query looks for; none where the name is a URL or is set."""
-    from privsyn.data.readers.tables import IN_AIRFLOW
-
-    if "://" in name or name in os.environ:
-        return {}
-    uri = _connection(name, f"dataset.query.connection={name}").get_uri()
-    return {f"{IN_AIRFLOW}{name.upper()}": uri}
-
-
-def _connection(connection_id: str, where: str) -> Any:
-    from airflow.sdk import BaseHook
-
-    try:
-        return BaseHook.get_connection(connection_id)
-    except Exception as error:  # of several kinds, by where Airflow looks for it
-        # The raise is outside of the block: Airflow's own message may quote a secrets backend's
-        # address.
-        kind = type(error).__name__
-    raise ConfigError(
-        f"{where}: Airflow has no such connection ({kind}).",
-        hint="Create it in Airflow's UI, in its secrets backend, or as AIRFLOW_CONN_... in the "
-        "workers' environment.",
-    )
-
-
-def _set(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            # A variable of the machine would be used beside the connection's and mix two
-            # identities.
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def broken_dag(project: Project, kind: str, error: ConfigError) -> DAG:

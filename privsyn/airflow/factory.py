@@ -17,17 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, TriggerRule, task
+import jinja2
+import pendulum
+from airflow.sdk import DAG, Asset, TaskGroup, TriggerRule, task
 
 from privsyn.airflow.base import OWNER, PLAN, START, StageOperator, broken_dag
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
-from privsyn.airflow.failures import Alert, retry_arguments
+from privsyn.airflow.failures import Alert, retry_arguments, tell_late
 from privsyn.airflow.generate import (
     CertifyOperator,
     GenerateShardOperator,
     PartitionOperator,
     PreflightOperator,
     TrainOperator,
+    WaitOperator,
 )
 from privsyn.airflow.params import form
 from privsyn.airflow.project import (
@@ -48,6 +51,7 @@ from privsyn.airflow.publish import (
     PublishStudentOperator,
     ValidateOperator,
 )
+from privsyn.airflow.versions import deadline_alert, partitioned
 from privsyn.config import (
     PARTITION_KEY,
     Config,
@@ -63,13 +67,10 @@ from privsyn.methods.shared.distill import STUDENTS
 from privsyn.release.advice import definition, settings_advice, writers_of
 from privsyn.release.plan import label_shares
 
-_TRAINING = """\
-Before it `train` trains the model, in the same pool; a killed try goes on from its checkpoint.
-"""
-_TEACHING = """\
-`distill` trains a student on the texts, at no cost; `evaluate_student` measures it;
-`publish_student` publishes it. By hand: `privsyn distill`; settings: `methods.distill`.
-"""
+_PAGE = jinja2.Template(
+    Path(__file__).with_name("dag.md.jinja").read_text("utf-8"), undefined=jinja2.StrictUndefined
+)
+"""The DAG's page."""
 
 
 def method_dags(method: str) -> dict[str, DAG]:
@@ -107,21 +108,19 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
         doc_md=_doc(config, method, schedule, project.dvc_pool),
         schedule=schedule_of(schedule),
-        start_date=START,
+        start_date=START.replace(tzinfo=pendulum.timezone(schedule.dag.get("timezone", "UTC"))),
         # Each missed date would be a release, and a charge, at once.
         catchup=False,
         is_paused_upon_creation=True,  # a schedule must not spend before someone has looked
-        max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
-        default_args={
-            "owner": OWNER,
-            "params_path": str(project.params),
-            "version_from": schedule.version,
-        }
+        default_args={"owner": OWNER}
+        | {name: schedule.dag[name] for name in schedule.dag if name in _OF_TASKS}
+        | {"params_path": str(project.params), "version_from": schedule.version}
         | retry_arguments(schedule.retries)
         | alert_arguments(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
+        **dag_arguments(schedule, str(project.params)),
     ) as dag:
         arguments = partial(task_arguments, schedule, project.dvc_pool)
         approval = approval_of(config.account, project.root)
@@ -133,6 +132,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             arguments=arguments,
             outlets=[Asset(project.asset(config.dataset.name, method))],
             audit_blocks=config.evaluate.audit == "block",
+            wait=schedule.wait,
         )
         if teaches(method):
             asset = Asset(project.asset(config.dataset.name, STUDENTS))
@@ -140,12 +140,25 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
     return dag
 
 
+_OF_TASKS = ("execution_timeout", "owner", "priority_weight", "weight_rule")
+"""Of ``schedule.<method>.dag``, what Airflow asks of tasks."""
+
+
+def dag_arguments(schedule: ScheduleConfig, params_path: str) -> dict[str, Any]:
+    """Airflow's arguments of a DAG that ``schedule.<method>.dag`` sets."""
+    apart = (*_OF_TASKS, "timezone", "deadline")
+    given = {str(name): value for name, value in schedule.dag.items() if name not in apart}
+    if "deadline" in schedule.dag:
+        given["deadline"] = deadline_alert(schedule.dag["deadline"], tell_late, params_path)
+    return {"max_active_runs": 1} | given
+
+
 def schedule_of(schedule: ScheduleConfig) -> Any:
     """Airflow's schedule of a DAG: a cron expression, an asset, or none."""
     if schedule.asset is None:
         return schedule.cron
     if schedule.version == PARTITION_KEY:
-        return PartitionedAssetTimetable(assets=Asset(schedule.asset))
+        return partitioned(schedule.asset)
     return [Asset(schedule.asset)]
 
 
@@ -177,55 +190,25 @@ def alert_arguments(config: Config, project: Project) -> dict[str, Any]:
 
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:
     """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
-    implementation = load_method(method)
-    cited = implementation.cites(config.method(method), config.dataset.labels)
-    training = _TRAINING if trains(method) else ""
-    teaching = _TEACHING if teaches(method) else ""
-    account, privacy = config.account, config.privacy
-    when = f"on the schedule `{schedule.cron}`" if schedule.cron else "by hand only"
-    if schedule.asset:
-        when = f"when the asset `{schedule.asset}` is updated"
-    period = (
-        f", and epsilon {account.period.epsilon:g} in any {account.period.days} days"
-        if account.period
-        else ""
-    )
-    given = config.method(method)
-    cautions = settings_advice(config, given, writers_of(config))
-    if shares := label_shares(method, given.model_dump(), config.dataset.labels):
+    implementation, settings = load_method(method), config.method(method)
+    account, privacy, labels = config.account, config.privacy, config.dataset.labels
+    cautions = settings_advice(config, settings, writers_of(config))
+    if shares := label_shares(method, settings.model_dump(), labels):
         cautions += (f"The release holds {shares}.",)
-    notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
-    defined = definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency)
-    return f"""\
-### {implementation.title}: synthetic records in place of `{config.dataset.name}`
-
-Writes synthetic records, certifies them, validates them and publishes them as an asset. Runs
-{when}.
-
-**Guarantee.** {defined}. That holds
-for one release whose form leaves epsilon and delta as they are; of all releases together the
-account's cap says so. It bounds what a release adds to what is known of one {account.unit}; it
-does not hide what many have in common.
-{notes}
-**Cost.** A release costs at most epsilon {privacy.epsilon:g} at delta {privacy.delta:g} per
-{account.unit} ({account.adjacency.value}), charged once to the account `{account.name}`, whose
-lifetime cap is ({account.epsilon:g}, {account.delta:g}){period}. A run whose data version, settings
-and draw are those of an earlier release finds that release and costs nothing; so do retries and
-cleared tasks. A fresh sample is `draw` + 1, and a new charge. When the account cannot pay,
-`reserve` fails at once and nothing is spent.
-
-**Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` returns an
-unused reservation and deletes private temporary files. `preflight` checks models, grammar and
-folders on public inputs, before anything is charged. `partition` opens the records. `generate`
-draws, one mapped task per shard, in the pool `{GPU_POOL}`; a killed one resumes from its
-journal.
-{training}{teaching}`certify` commits the digests to the ledger. `validate` runs the Great
-Expectations suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes
-to DVC, in the pool `{dvc_pool}`.
-
-**Look.** Buttons on `validate` and `publish` open the validation report and the MLflow run;
-MLflow is at {config.services.mlflow_ui}. Method: {cited}.
-"""
+    page: str = _PAGE.render(
+        title=implementation.title,
+        cited=implementation.cites(settings, labels),
+        config=config,
+        account=account,
+        schedule=schedule,
+        defined=definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency),
+        cautions=cautions,
+        trains=trains(method),
+        teaches=teaches(method),
+        gpu_pool=GPU_POOL,
+        dvc_pool=dvc_pool,
+    )
+    return page
 
 
 @dataclass(frozen=True)
@@ -258,6 +241,7 @@ def release_chain(
     own_dag: bool = True,
     overrides: Mapping[str, Any] | None = None,
     audit_blocks: bool = False,
+    wait: float | None = None,
 ) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
 
@@ -272,6 +256,7 @@ def release_chain(
             templates as native objects.
         overrides: See StageOperator.
         audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
+        wait: Hours to wait for the private file. None: it must be there.
     """
     shared: dict[str, Any] = {
         "params_path": params_path, "version_from": version_from, "overrides": overrides
@@ -304,6 +289,7 @@ def release_chain(
     )
     settle = SettleBudgetOperator(**arguments("settle"), **shared)
     approve: StageOperator | None = None
+    spend: StageOperator | None = None
     if approval.spend_above is not None:
         from privsyn.airflow.approval import ApproveSpendOperator
 
@@ -319,6 +305,11 @@ def release_chain(
         [validate, evaluate] >> approve >> publish
     else:
         [validate, evaluate] >> publish
+    if wait is not None:  # before somebody is asked to approve
+        waits = WaitOperator(**arguments("wait"), hours=wait, **shared)
+        plan >> waits >> reserve
+        if spend is not None:
+            waits >> spend
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     certify >> validate >> evaluate
     publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
@@ -401,6 +392,7 @@ def release_group(
             own_dag=False,
             overrides=settings or {},
             audit_blocks=config.evaluate.audit == "block",
+            wait=schedule.wait,
         )
     return chain.publish.output
 

@@ -10,26 +10,32 @@ is survived. Airflow 3.3 counts every try alike, and lets a policy end a task ea
 it. So a task has ``KILLS`` tries more than it may fail, and the policy, which is asked only when
 the task itself could say that it failed, ends it after its own count. A try that the platform
 kills (a lost worker, an executor that restarts, no memory) says nothing, and is not counted.
+Before 3.3 there is no policy, and kills count.
 
-**Alerts** say that a budget is refused or runs out, a suite fails, a release is lost. A message
+**Alerts** say that a budget is refused or runs out, a suite fails, a release is lost or published,
+or a run is late. A message
 holds names, the account's numbers and a link to the run. It does not say why a suite failed or a
 release was lost: that is in the release's quarantine and in the ledger, for the data's owner.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseNotifier, RetryDecision, RetryPolicy
+from airflow.sdk import BaseNotifier
 
+from privsyn.airflow.versions import HAS_POLICIES, RetryDecision, RetryPolicy, conf, task_store
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import (
     AccountMismatch,
@@ -143,7 +149,7 @@ def _count(try_number: int, max_tries: int, context: Mapping[str, Any] | None) -
     Kept in Airflow's task store, which survives a try. Clearing a task raises its ``max_tries``,
     so that a cleared task starts again from none.
     """
-    store = (context or {}).get("task_state_store")
+    store = task_store(context or {})
     if store is None:
         return try_number
     name = f"failures_{max_tries}"
@@ -154,6 +160,13 @@ def _count(try_number: int, max_tries: int, context: Mapping[str, Any] | None) -
 
 def retry_arguments(retries: int) -> dict[str, Any]:
     """Airflow's arguments of a task that is retried so often. 0: not even after a kill."""
+    if not HAS_POLICIES:
+        return {
+            "retries": retries,
+            "retry_delay": FIRST_PAUSE,
+            "retry_exponential_backoff": True,
+            "max_retry_delay": LONGEST_PAUSE,
+        }
     return {
         "retries": retries + KILLS if retries else 0,
         "retry_delay": FIRST_PAUSE,
@@ -174,7 +187,7 @@ class Message:
     """What is told. All of it is public.
 
     Attributes:
-        event: refused, failed_validation, lost or few_left.
+        event: refused, failed_validation, lost, few_left, published or late.
         text: In a sentence.
         account: The account.
         release_id: The release; None before there is one.
@@ -208,22 +221,41 @@ class Alert(BaseNotifier):  # type: ignore[misc]
 
     def notify(self, context: Mapping[str, Any]) -> None:
         """See BaseNotifier. Called when a task has succeeded, or has failed for good."""
+        _tell(self.params_path, lambda: _messages(context))
+
+
+def _tell(params_path: str, find: Callable[[], Iterable[Message]]) -> None:
+    try:
+        config = load_config(Path(params_path), environment_overrides())
+        messages = list(find())
+    except Exception as error:  # of a foreign one the text may be private
+        log.error("no alert: %s", type(error).__name__)
+        return
+    for message, notifier in product(messages, config.alerts):
+        if message.event not in notifier.get("events", [message.event]):
+            continue
         try:
-            config = load_config(Path(self.params_path), environment_overrides())
-            messages = list(_messages(context))
-        except Exception as error:  # of a foreign one the text may be private
-            log.error("no alert: %s", type(error).__name__)
-            return
-        for message in messages:
-            for notifier in config.alerts:
-                try:
-                    _send(message, notifier)
-                except Exception as error:  # the text may quote an address, which may be a secret
-                    log.error("alert by %s failed: %s", notifier["class"], type(error).__name__)
+            _send(message, notifier)
+        except Exception as error:  # the text may quote an address, which may be a secret
+            log.error("alert by %s failed: %s", notifier["class"], type(error).__name__)
+
+
+async def tell_late(params_path: str, context: Mapping[str, Any]) -> None:
+    """Tell the notifiers of params.yaml that a run is late. Awaited by Airflow's triggerer.
+
+    Args:
+        params_path: params.yaml of the project.
+        context: What Airflow knows of the run.
+    """
+    dag, run = (str(context["dag_run"][key]) for key in ("dag_id", "dag_run_id"))
+    url = address(SimpleNamespace(dag_id=dag, run_id=run))
+    late = Message("late", f"{dag}: the run has not ended in time.", "", None, dag, run, url)
+    await asyncio.to_thread(_tell, params_path, lambda: [late])
 
 
 def _messages(context: Mapping[str, Any]) -> Iterator[Message]:
     failed = context.get("exception")
+    failed = getattr(failed, "failure", failed)
     kind, reason = (failed.kind, failed.reason) if isinstance(failed, StageFailed) else (None, "")
     task = context["task"]
     if kind is not None and issubclass(kind, BudgetExceeded | AccountMismatch | PaidBefore):
@@ -235,6 +267,8 @@ def _messages(context: Mapping[str, Any]) -> Iterator[Message]:
                 "The release failed validation. It stays in quarantine, and its cost is spent.",
                 context,
             )
+    elif kind is None and task.stage in ("publish", "publish_student") and failed is None:
+        yield _message("published", "The release is published.", context)
     elif task.stage == "settle":
         yield from _messages_at_end(context)
 
@@ -275,8 +309,6 @@ def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
 
 def address(ti: Any) -> str:
     """Page of the run on the Airflow server; empty where its address is not configured."""
-    from airflow.sdk.configuration import conf
-
     base = conf.get("api", "base_url", fallback="").rstrip("/")
     # A run's id holds colons and a plus sign, which mean something else in an address.
     path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
@@ -286,7 +318,7 @@ def address(ti: Any) -> str:
 def _send(message: Message, notifier: Mapping[str, Any]) -> None:
     """Send a message by a notifier of Airflow, whose templates see the message alone."""
     # A copy: params.yaml's own mapping serves the next message, too.
-    arguments = dict(notifier)
+    arguments = {key: value for key, value in notifier.items() if key != "events"}
     module, _, name = arguments.pop("class").rpartition(".")
     sender = getattr(import_module(module), name)(**arguments)
     # Only the alert's own fields: Airflow's context would let a template send anything of the run.

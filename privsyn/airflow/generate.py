@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privsyn import errors
-from privsyn.airflow.base import StageOperator
+from airflow.sdk import BaseSensorOperator
+
+from privsyn import __version__, errors
+from privsyn.airflow.base import StageFunction, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
+from privsyn.airflow.versions import AirflowSensorTimeout, end_of, task_store
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.models.gpus import card_locks, lease, visible_cards
 from privsyn.section import OVERRIDES
@@ -25,8 +28,61 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK = 300
+"""Seconds between two looks for a file that is waited for."""
+PYTHON = "PRIVSYN_PYTHON"
+"""Environment variable: the interpreter of children, so that Airflow's own needs no torch."""
 COMMAND_LINE = "from privsyn.cli import main; main()"
 """What a child runs: the command line."""
+_SAME = f"""\
+import sys, privsyn
+if privsyn.__version__ != {__version__!r}:
+    print({PYTHON!r}, "has privsyn", privsyn.__version__, "and Airflow has", {__version__!r})
+    sys.exit(2)
+"""
+
+
+class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
+    """Waits until the private file is there, in a try every few minutes.
+
+    It holds no slot between tries. They run where the task's queue says, and not in the triggerer,
+    which need not see private data.
+
+    Args:
+        hours: How long, before it fails.
+    """
+
+    stage: ClassVar[str] = "wait"
+
+    def __init__(self, *, hours: float, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", timeout=hours * 3600, poke_interval=LOOK, **kwargs)
+        self.hours = hours
+
+    def execute(self, context: Mapping[str, Any], stage: StageFunction | None = None) -> None:
+        """Look, and end or come back later."""
+        try:
+            BaseSensorOperator.execute(self, context)
+            return
+        except AirflowSensorTimeout:
+            late = StageFailed(
+                f"the file of dataset.path has not come in {self.hours:g} hours.",
+                advice="Clear this task when it is there. Nothing is spent.",
+                final=True,
+            )
+        raise end_of(late)
+
+    def poke(self, context: Mapping[str, Any]) -> bool:
+        """Whether it is there."""
+        return bool(StageOperator.execute(self, context))
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.data.readers.streams import there
+        from privsyn.stages.base import open_plan
+
+        path = open_plan(ctx, self.read_plan()).source.path
+        found = path is not None and there(path)  # the config asks for a path
+        return found, f"{path} is {'' if found else 'not '}there"
 
 
 class PartitionOperator(StageOperator):
@@ -45,13 +101,14 @@ class PartitionOperator(StageOperator):
 
         planned = self.read_plan()
         shards = partition(ctx, planned)
-        store = context["task_state_store"]
+        store = task_store(context)
         if shards:
             # A cleared task finds the release finished, and later tasks must still map to as many
             # shards.
-            store.set(planned.id, shards)
+            if store is not None:
+                store.set(planned.id, shards)
             return list(range(shards)), f"{shards} part{'s' * (shards > 1)} to draw"
-        drawn = int(store.get(planned.id, 0))
+        drawn = 0 if store is None else int(store.get(planned.id, 0))
         return list(range(drawn)), f"{planned.id} exists: nothing to draw"
 
 
@@ -69,24 +126,17 @@ class ChildOperator(StageOperator):
         super().__init__(**kwargs)
         self._child: subprocess.Popen[str] | None = None
 
-    @contextmanager
-    def environment(
-        self, ctx: StageContext, context: Mapping[str, Any], extra: Sequence[str] = ()
-    ) -> Iterator[dict[str, str]]:
-        """What the child gets on top of this task's environment, while it runs.
-
-        Args:
-            ctx: The task's context.
-            context: Airflow's.
-            extra: Settings on top of this run's.
-        """
+    def apart(self, ctx: StageContext, context: Mapping[str, Any], *command: str) -> None:
+        """Run ``privsyn COMMAND`` with the settings of this task. See ``run_child``."""
+        ledger = ctx.config.services.ledger  # as a connection may have named it
+        settings = [f"services.ledger={json.dumps(ledger)}"] if ledger else []
         environment = {
             "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
             # Not as arguments: a password is not seen by ps.
-            OVERRIDES: json.dumps([*self.settings(context), *extra]),
+            OVERRIDES: json.dumps([*self.settings(context), *settings]),
         }
         with self._cards(ctx) as cards:
-            yield environment | cards
+            self.run_child(environment | cards, *command)
 
     @contextmanager
     def _cards(self, ctx: StageContext) -> Iterator[dict[str, str]]:
@@ -138,7 +188,10 @@ class ChildOperator(StageOperator):
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None
         with subprocess.Popen(
-            [sys.executable, "-c", COMMAND_LINE, *command, "--params", params],
+            [
+                *(os.environ.get(PYTHON) or sys.executable, "-c", _SAME + COMMAND_LINE),
+                *(*command, "--params", params),
+            ],
             # The child ends with this process, also where that is killed (cli/commands.py:main).
             env=inherited | {"PYTHONUNBUFFERED": "1", errors.TASK: str(os.getpid()), **environment},
             stdin=subprocess.DEVNULL,
@@ -179,8 +232,7 @@ class PreflightOperator(ChildOperator):
         planned = self.read_plan()
         if not due(ctx, planned):
             return None, f"{planned.id} has started or is finished: nothing to check"
-        with self.environment(ctx, context) as environment:
-            self.run_child(environment, "stage", "preflight", "--plan", self.plan_file(ctx))
+        self.apart(ctx, context, "stage", "preflight", "--plan", self.plan_file(ctx))
         return None, "models, settings and folders passed"
 
 
@@ -193,8 +245,7 @@ class TrainOperator(ChildOperator):
         """See StageOperator."""
         if self.is_drawn(ctx):
             return None, "the release exists: nothing to train"
-        with self.environment(ctx, context) as environment:
-            self.run_child(environment, "stage", "train", "--plan", self.plan_file(ctx))
+        self.apart(ctx, context, "stage", "train", "--plan", self.plan_file(ctx))
         return None, "the model is trained"
 
 
@@ -217,8 +268,7 @@ class GenerateShardOperator(ChildOperator):
         if self.is_drawn(ctx):
             return None, "the release exists: nothing to draw"
         file, shard = self.plan_file(ctx), str(int(self.shard))
-        with self.environment(ctx, context) as environment:
-            self.run_child(environment, "stage", "generate", "--plan", file, "--shard", shard)
+        self.apart(ctx, context, "stage", "generate", "--plan", file, "--shard", shard)
         return None, f"shard {self.shard} is drawn"
 
 

@@ -54,8 +54,7 @@ class LedgerBalancesOperator(StageOperator):
 
 def _gauge(ctx: StageContext) -> None:
     """Hand the ledger's numbers to Airflow's own metrics, where these are switched on."""
-    from airflow.sdk.observability.stats import gauge
-
+    from privsyn.airflow.versions import gauge
     from privsyn.display.accounts import gauges
 
     for figure in gauges(ctx):

@@ -145,15 +145,16 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         allowed: The projects whose budget is shown.
         base: Path of the Airflow UI; empty at the root of its server.
     """
+    from privsyn.airflow.connections import open_project
     from privsyn.display.accounts import BudgetPage, crons_of
-    from privsyn.stages.base import open_context
 
     page = BudgetPage(datetime.now(UTC))
     everyone = projects()
     opened = []
     for project in everyone:
         try:
-            opened.append(_Open(project, open_context(project.params, environment_overrides())))
+            ctx = open_project(project.params, [*environment_overrides()])
+            opened.append(_Open(project, ctx))
         except PrivsynError as error:
             # privacy: a project that the user may not read is not named, not even as broken.
             if project in allowed:

@@ -82,7 +82,7 @@ def params_file() -> Path:
     named = os.environ.get(PARAMS)
     if named:
         return Path(named)
-    from airflow.sdk.configuration import conf
+    from privsyn.airflow.versions import conf
 
     return Path(conf.get("core", "dags_folder")).resolve().parent / "params.yaml"
 

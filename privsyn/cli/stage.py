@@ -152,7 +152,7 @@ def stage_evaluate(
 
     with _open_stage("evaluate", plan_file, params, overrides) as (ctx, planned):
         if isinstance(planned, Plan):
-            folder = evaluate(ctx, planned)
+            folder = evaluate(ctx, planned, retried=ctx.origin.get("driver") == "airflow")
         else:
             folder = evaluate_student(ctx, planned.id)
     show(out, log_line(folder))

@@ -93,19 +93,24 @@ class Context:
 
         Raises:
             ConfigError: The project is a copy that ``dvc exp run --temp`` made, which has no ledger
-                of its own: a fresh one would forget what is spent.
+                of its own: a fresh one would forget what is spent. Or the ledger is an Airflow
+                connection's, and this is no task of Airflow.
         """
-        if (
-            self.config.services.ledger is None
-            and EXPERIMENT_COPY in self.workspace.root.as_posix()
-        ):
+        services = self.config.services
+        if services.ledger is None and "ledger" in services.connections:
+            raise ConfigError(
+                "services.connections.ledger names the ledger for Airflow's tasks, and "
+                "services.ledger is not set: a new ledger here would forget what is spent.",
+                hint="Set services.ledger to the same database, such as by PRIVSYN_OVERRIDES.",
+            )
+        if services.ledger is None and EXPERIMENT_COPY in self.workspace.root.as_posix():
             raise ConfigError(
                 "services.ledger is not set, and this is a temporary copy of the project: a new "
                 "ledger here would forget what is spent.",
                 hint="Set services.ledger to an absolute URL, or run without --temp and --queue.",
             )
         return Ledger(
-            self.config.services.ledger or self.workspace.ledger_url,
+            services.ledger or self.workspace.ledger_url,
             clock=self.clock,
             requester=self._who,
         )

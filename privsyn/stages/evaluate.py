@@ -70,10 +70,10 @@ def evaluate(
         PrivsynError: One that is retryable, where ``retried`` is set.
     """
     with trace_stage(ctx, plan.id, "evaluate"):
-        if not (ctx.config.evaluate.enabled and open_plan(ctx, plan).source.has_holdout):
+        folder = measures(ctx, plan)
+        if folder is None:
             refuse_withheld(ctx, plan.id)
             return None
-        folder = ctx.workspace.internal(plan.id)
         try:
             artifact = find(ctx, plan) / layout.ARTIFACT
             # A gate is passed anew each time; models handed in are not those that settings name.
@@ -97,6 +97,13 @@ def evaluate(
         _note_failure(ctx, plan, folder, failure)
         refuse_withheld(ctx, plan.id)
         return folder
+
+
+def measures(ctx: Context, plan: Plan) -> Path | None:
+    """Where the numbers of a release lie; None where the settings ask for none."""
+    if not (ctx.config.evaluate.enabled and open_plan(ctx, plan).source.has_holdout):
+        return None
+    return ctx.workspace.internal(plan.id)
 
 
 def _measure(

@@ -55,7 +55,7 @@ def test_a_secret_in_an_address_is_refused_and_not_quoted(setting, form):
         "services.ledger=[postgresql://user:{}@host/db",
         "services.ledgr=postgresql://user:{}@host/db",
         "services.ledger={{a: {}}}",
-        "services.connection=s3://user:{}@bucket",
+        "services.connections.stores=s3://user:{}@bucket",
         "services={}",
         "s3://user:{}@bucket=1",
     ],
@@ -69,8 +69,8 @@ def test_the_settings_are_taken_without_one():
         "dataset.path": "s3://bucket/x.jsonl",
         "services.vault": "s3://bucket/vault",
         "services.releases": "file:///mnt/a@b/releases",
-        "services.connection": "privsyn_s3",
+        "services.connections.stores": "privsyn_s3",
     }
     config = parse_config(PARAMS, [f"{name}={value}" for name, value in said.items()])
     assert str(config.dataset.path) == said["dataset.path"]
-    assert config.services.connection == "privsyn_s3"
+    assert config.services.connections == {"stores": "privsyn_s3"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socketserver
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from airflow.sdk import BaseNotifier
 
+from privsyn.config import load_config
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, ValidationFailed
 from tests.integration.e2e.small_project import build_project
 from tests.integration.e2e.weekly_releases import EVENT, release_id, weekly
@@ -143,6 +145,22 @@ def test_a_refused_budget_is_told_by_all_notifiers(project, sent, mail, monkeypa
     assert "zoe@example.org" in letter
 
 
+def test_a_notifier_hears_of_the_events_that_it_names(project, sent):
+    from privsyn.airflow.failures import tell_late
+
+    some = KEEPER | {"events": ["late", "few_left"]}
+    alert(project, context_of(project, "publish"), KEEPER | {"events": ["published"]}, some)
+    assert [body["event"] for _, body in sent] == ["published"]
+    # What Airflow's triggerer hands on when a run's deadline has passed.
+    run = {"dag_run": {"dag_id": "privsyn_d", "dag_run_id": "run 1"}, "deadline": {}}
+    asyncio.run(tell_late(params_path=str(project.params), context=run))
+    [late] = [body for _, body in sent if body["event"] == "late"]
+    assert late["text"] == "privsyn_d: the run has not ended in time."
+    alert(project, context_of(project, "publish"), KEEPER | {"events": ["lat"]})
+    with pytest.raises(ConfigError, match="events has lat, and knows refused"):
+        load_config(project.params)
+
+
 def test_why_a_suite_failed_is_not_told(project, sent):
     error = ValidationFailed(f"release x fails its suite: {SECRET}.", hint=SECRET)
     alert(project, context_of(project, "validate", error))
@@ -220,7 +238,6 @@ def test_a_broken_params_file_fails_nothing(project, caplog):
 def test_a_callback_holds_no_address(project):
     from privsyn.airflow.factory import alert_arguments
     from privsyn.airflow.project import Project
-    from privsyn.config import load_config
 
     assert alert_arguments(load_config(project.params), Project(project.params)) == {}
     notifiers = json.dumps([KEEPER | {"text": SECRET}])
@@ -233,7 +250,5 @@ def test_a_callback_holds_no_address(project):
 
 @pytest.mark.parametrize("notifier", [{}, {"class": "Slack"}, {"class": "a b.C"}, {"class": None}])
 def test_a_notifier_without_a_class_is_refused(project, notifier):
-    from privsyn.config import load_config
-
     with pytest.raises(ConfigError, match=r"alerts.*full name of a class"):
         load_config(project.params, [f"alerts={json.dumps([notifier])}"])

@@ -5,11 +5,14 @@ import logging
 import time
 import traceback
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from privsyn import errors
+from privsyn.config import ServicesConfig
 from privsyn.errors import BudgetExceeded, ConfigError, PrivsynError
+from privsyn.models.settings import ModelsConfig
 
 pytestmark = pytest.mark.airflow
 SECRET = "MRN-000001 of Jane Roe"
@@ -29,6 +32,16 @@ def every_error():
     return [kind for kind in kinds if issubclass(kind, PrivsynError)]
 
 
+BARE = SimpleNamespace(
+    config=SimpleNamespace(
+        services=ServicesConfig(),
+        models=ModelsConfig(),
+        dataset=SimpleNamespace(query=None),
+    )
+)
+"""A context without connections."""
+
+
 def make(kind):
     error = kind.__new__(kind)
     PrivsynError.__init__(error, "epsilon=9 is too much.", hint="Ask for less.")
@@ -43,7 +56,7 @@ def operator_that(does, **arguments):
         stage = "other"
 
         def open(self, context):
-            return None
+            return BARE
 
         def run_stage(self, ctx, context):
             does()
@@ -159,6 +172,34 @@ def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
     assert answer.action.value == "retry"
 
 
+def test_before_retry_policies_a_refusal_ends_the_task_and_others_are_retried(monkeypatch):
+    """As on Airflow 3.2, where `make install-test` makes a release."""
+    from privsyn.airflow.failures import _messages, retry_arguments
+    from privsyn.airflow.versions import AirflowFailException
+
+    for module in ("versions", "failures", "base"):
+        monkeypatch.setattr(f"privsyn.airflow.{module}.HAS_POLICIES", False)
+    assert retry_arguments(3)["retries"] == 3
+    assert "retry_policy" not in retry_arguments(3)
+    refusal = BudgetExceeded("cannot pay.", asked=2.0, left=1.0, short=1.0, hint="")
+    ends = {}
+    for error in (refusal, ConnectionError(SECRET)):
+
+        def fail(error=error):
+            raise error
+
+        with pytest.raises(BaseException) as caught:  # noqa: PT011
+            operator_that(fail, retries=3).execute({})
+        ends[type(error)] = caught.value
+    assert isinstance(ends[BudgetExceeded], AirflowFailException)
+    assert isinstance(ends[ConnectionError], SystemExit)
+    assert ends[BudgetExceeded].__context__ is None
+    task = SimpleNamespace(stage="reserve", read_plan=lambda: SimpleNamespace(account="a", id="r"))
+    ti = SimpleNamespace(dag_id="d", run_id="r")
+    (message,) = _messages({"exception": ends[BudgetExceeded], "task": task, "ti": ti})
+    assert message.event == "refused"
+
+
 def test_a_task_that_is_skipped_has_not_failed(caplog):
     from airflow.sdk.exceptions import AirflowSkipException
 
@@ -168,7 +209,7 @@ def test_a_task_that_is_skipped_has_not_failed(caplog):
         stage = "distill"
 
         def open(self, context):
-            return None
+            return BARE
 
         def run_stage(self, ctx, context):
             raise AirflowSkipException("nobody asked.")

@@ -7,17 +7,25 @@ import json
 import logging
 import os
 import traceback
+from datetime import UTC, datetime
+from pydoc import locate
+from types import SimpleNamespace
 
 import boto3
 import pytest
+from sqlalchemy import make_url
 
-from privsyn.config import load_config
+from privsyn.config import ServicesConfig, load_config
 from privsyn.data.object_store import open_store
 from privsyn.errors import ConfigError
+from privsyn.models.settings import ModelsConfig
+from privsyn.stages.base import open_context
+from tests.integration.e2e.small_project import build_project
 from tests.integration.vault.s3_server import BUCKET, s3_server
 
 pytestmark = pytest.mark.airflow
 SECRET = "not/to+be=told"
+BARE = {"services": ServicesConfig(), "models": ModelsConfig()}
 NAMES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 
@@ -45,7 +53,7 @@ def connection(monkeypatch, said):
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(said))
 
 
-def run(tmp_path, stage, **services):
+def run(tmp_path, stage, **connections):
     """An operator on a project with a connection; what it returns or raises."""
     from privsyn.airflow.base import StageOperator
 
@@ -57,7 +65,8 @@ def run(tmp_path, stage, **services):
                 "account": {"name": "a", "adjacency": "replace_null", "epsilon": 1, "delta": 1e-6},
                 "privacy": {"epsilon": 1, "delta": 1e-6},
                 "methods": {"invisible_ink": {}},
-                "services": {"connection": "store"} | services,
+                "services": {"connections": connections or {"stores": "store"}},
+                "models": {"server": {"url": "http://localhost/v1", "model": "m"}},
             }
         )
     )
@@ -66,7 +75,7 @@ def run(tmp_path, stage, **services):
         stage = "staged"
 
         def open(self, context):
-            self._connection = load_config(params).services.connection
+            return SimpleNamespace(config=load_config(params))
 
         def run_stage(self, ctx, context):
             return stage(), "done"
@@ -159,10 +168,10 @@ def test_what_the_machine_had_is_set_aside_and_comes_back(tmp_path, monkeypatch)
     ],
 )
 def test_other_clouds(monkeypatch, said, expected):
-    from privsyn.airflow.base import credentials
+    from privsyn.airflow.connections import store_credentials
 
     connection(monkeypatch, said)
-    found = credentials("store")
+    found = store_credentials("store")
     assert {name: value for name, value in found.items() if value} == expected
 
 
@@ -179,38 +188,94 @@ def test_other_clouds(monkeypatch, said, expected):
     ],
 )
 def test_what_is_no_such_connection_is_refused_by_name(monkeypatch, said, message):
-    from privsyn.airflow.base import credentials
+    from privsyn.airflow.connections import store_credentials
 
     if said is not None:
         connection(monkeypatch, said)
     with pytest.raises(ConfigError, match=message) as raised:
-        credentials("store")
+        store_credentials("store")
     shown = "".join(traceback.format_exception(raised.value)) + raised.value.hint
-    assert "services.connection=store" in shown
+    assert "services.connections.stores=store" in shown
     assert SECRET not in shown
+
+
+def test_keys_of_the_vault_and_of_a_model_server_come_and_go(tmp_path, monkeypatch):
+    connection(monkeypatch, {"conn_type": "privsyn", "password": SECRET})
+    names, both = ("PRIVSYN_VAULT_KEY", "OPENAI_API_KEY"), ("vault_key", "model_server")
+    monkeypatch.setenv(names[0], "of the machine")
+    seen = run(
+        tmp_path, lambda: [os.environ[name] for name in names], **dict.fromkeys(both, "store")
+    )
+    assert seen == [SECRET, SECRET]
+    assert [os.environ.get(name) for name in names] == ["of the machine", None]
+    connection(monkeypatch, {"conn_type": "privsyn"})
+    with pytest.raises(SystemExit):
+        run(tmp_path, lambda: None, vault_key="store")
+
+
+def test_a_ledger_comes_from_a_connection_and_reaches_the_child(
+    tmp_path, monkeypatch, postgres_url
+):
+    from privsyn.airflow.generate import PreflightOperator
+
+    project = build_project(tmp_path / "project", services={"connections": {"ledger": "store"}})
+    url = make_url(postgres_url)
+    said = {"login": url.username, "password": url.password, "host": url.host, "port": url.port}
+    said |= {"schema": url.database, "extra": dict(url.query)}
+    operator = PreflightOperator(task_id="preflight", params_path=str(project.params), overrides={})
+    monkeypatch.setattr("privsyn.airflow.base._origin", lambda context: {})
+    run = {"dag_run": SimpleNamespace(run_after=datetime(2026, 1, 1, tzinfo=UTC))}
+    connection(monkeypatch, said | {"conn_type": "http"})
+    with pytest.raises(ConfigError, match="a connection of type http is no ledger"):
+        operator.open(run)
+    connection(monkeypatch, said | {"conn_type": "postgres"})
+    ctx = operator.open(run)
+    assert ctx.ledger.accounts.all() == []
+    handed = []
+    monkeypatch.setattr(operator, "run_child", lambda variables, *words: handed.append(variables))
+    operator.apart(ctx, run, "stage", "preflight")
+    (setting,) = json.loads(handed[0]["PRIVSYN_OVERRIDES"])
+    assert setting == f"services.ledger={json.dumps(ctx.config.services.ledger)}"
+    with pytest.raises(ConfigError, match=r"services.connections.ledger names the ledger for"):
+        open_context(project.params).ledger  # noqa: B018
+
+
+def test_airflow_lists_the_provider_with_its_type_of_connection():
+    from airflow.providers_manager import _create_provider_info_schema_validator as validator
+
+    from privsyn.airflow.connections import provider_info
+
+    validator().validate(provider_info())
+    (shown,) = provider_info()["connection-types"]
+    hook = locate(shown["hook-class-name"])
+    assert hook.conn_type == shown["connection-type"]
+    assert hook.get_ui_field_behaviour()["relabeling"] == {"password": "Key"}
 
 
 def test_the_database_of_a_query_is_a_connection_of_airflow(tmp_path, monkeypatch, caplog):
     """From a secrets backend or Airflow's database, for the time of the task alone."""
     from airflow.sdk import BaseHook, Connection
 
-    from privsyn.airflow.base import connection_environment
+    from privsyn.airflow.connections import connection_environment
     from privsyn.data.readers.tables import _url_of
     from privsyn.data.settings import Query
 
     login = {"login": "reader", "password": SECRET, "host": "db", "port": 5432, "schema": "clinic"}
     known = {"clinic_db": Connection(conn_id="clinic_db", conn_type="postgres", **login)}
     monkeypatch.setattr(BaseHook, "get_connection", classmethod(lambda _, name: known[name]))
-    query = Query(connection="clinic_db", sql="select 1")
-    with connection_environment(None, query):
+
+    def block(name):
+        dataset = SimpleNamespace(query=Query(connection=name, sql="select 1"))
+        return connection_environment(SimpleNamespace(**BARE, dataset=dataset))
+
+    with block("clinic_db"):
         assert _url_of("clinic_db") == "postgres://reader:not%2Fto%2Bbe%3Dtold@db:5432/clinic"
     assert "AIRFLOW_CONN_CLINIC_DB" not in os.environ
     monkeypatch.setenv("OTHER", f"postgresql://h/{SECRET}")
     for name in ("OTHER", "postgresql://reader@db/clinic"):  # as it is
-        with connection_environment(None, Query(connection=name, sql="select 1")):
+        with block(name):
             assert _url_of(name) in (f"postgresql://h/{SECRET}", name)
-    missing = Query(connection="nowhere", sql="select 1")
     told = r"dataset\.query\.connection=nowhere: Airflow has no such connection \(KeyError\)"
-    with pytest.raises(ConfigError, match=told), connection_environment(None, missing):
+    with pytest.raises(ConfigError, match=told), block("nowhere"):
         pass
     assert SECRET not in caplog.text

@@ -8,14 +8,8 @@ pytestmark = pytest.mark.airflow
 ANSWER = {"release_id": "ink-1", "epsilon": 1.0, "dvc_revision": "1" * 32, "path": "/private"}
 
 
-class Store(dict):
-    """The state of an asset."""
-
-    set = dict.__setitem__
-
-
 class Run(SimpleNamespace):
-    """A task of a run, and how often it was cleared."""
+    """A task of a run."""
 
     def xcom_push(self, key, value):
         self.pushed = {key: value}
@@ -34,45 +28,49 @@ def published(monkeypatch):
     return asked
 
 
-def publish(stores, run):
-    """The task; returns the events of its assets, or None where it is skipped."""
+def publish(announced, run=None):
+    """The task; returns the events of its assets, or None where it is skipped.
+
+    ``announced`` holds the events that each asset has had; what Airflow keeps is added.
+    """
     from airflow.sdk import Asset
-    from airflow.sdk.exceptions import AirflowSkipException
 
     from privsyn.airflow.publish import PublishOperator
+    from privsyn.airflow.versions import AirflowSkipException
 
-    assets = [Asset(f"privsyn://letters/{name}") for name in stores]
-    operator = PublishOperator(task_id="publish", outlets=assets)
+    assets = {name: Asset(f"privsyn://letters/{name}") for name in announced}
+    operator = PublishOperator(task_id="publish", outlets=list(assets.values()))
+    assert operator.inlets == operator.outlets, "a task reads the events of its inlets alone"
     operator.read_plan = lambda: SimpleNamespace(id="ink-1")
     operator.note_report = operator.note_lineage = lambda *_: None
-    events = {asset: SimpleNamespace(extra={}) for asset in assets}
-    state = dict(zip(assets, stores.values(), strict=True))
-    context = {"ti": run, "outlet_events": events, "asset_state_store": state}
+    events = {asset: SimpleNamespace(extra={}) for asset in assets.values()}
+    had = {asset: announced[name] for name, asset in assets.items()}
     try:
-        operator.run_stage(None, context)
+        operator.run_stage(None, {"ti": run or Run(), "outlet_events": events, "inlet_events": had})
     except AirflowSkipException:
         assert not any(event.extra for event in events.values())
         return None
+    for asset, event in events.items():
+        had[asset].append(event)
     return [event.extra for event in events.values()]
 
 
-def test_a_cleared_run_announces_nothing_again_whatever_was_published_since(published):
-    """The asset's store alone decides: the copies of the newest release may be another's."""
-    stores = {"invisible_ink": Store()}
-    (told,) = publish(stores, Run(run_id="august", max_tries=5))
+def test_a_release_is_announced_once_whatever_was_published_since(published):
+    """The assets' events alone decide: the copies of the newest release may be another's."""
+    other = SimpleNamespace(extra={"release_id": "ink-2"})
+    events = {"invisible_ink": [SimpleNamespace(extra={}), other]}
+    (told,) = publish(events)
     assert told == {"release_id": "ink-1", "epsilon": 1.0}
-    (again,) = publish(stores, Run(run_id="august", max_tries=5))  # a retry: Airflow may not know
-    assert again == told
-    cleared = Run(run_id="august", max_tries=11)
-    assert publish(stores, cleared) is None
+    events["invisible_ink"].append(other)
+    cleared = Run()
+    assert publish(events, cleared) is None
     assert cleared.pushed == {"unchanged": True}
-    assert publish(stores, Run(run_id="by hand", max_tries=5)) is None
-    assert published == ["ink-1"] * 4  # what is missing of its copies is brought up to date
+    assert published == ["ink-1"] * 2  # what is missing of its copies is brought up to date
 
 
 def test_a_new_asset_hears_of_a_release_that_another_knows(published):
-    stores = {"old": Store()}
-    publish(stores, Run(run_id="august", max_tries=5))
-    stores["new"] = Store()
-    assert publish(stores, Run(run_id="september", max_tries=5)) is not None
-    assert publish(stores, Run(run_id="october", max_tries=5)) is None
+    events = {"old": []}
+    publish(events)
+    events["new"] = []
+    assert publish(events) is not None
+    assert publish(events) is None

@@ -61,7 +61,7 @@ def test_what_is_measured_beside_real_records_is_no_xcom(monkeypatch, tmp_path):
     from privsyn.airflow.publish import EvaluateOperator
 
     (tmp_path / "evaluation.json").write_text('{"metrics": []}')
-    monkeypatch.setattr("privsyn.stages.evaluate.evaluate", lambda ctx, plan, retried: tmp_path)
-    for name in ("read_plan", "note_lineage"):
+    monkeypatch.setattr("privsyn.stages.evaluate.measures", lambda ctx, plan: tmp_path)
+    for name in ("read_plan", "note_lineage", "plan_file", "apart"):
         monkeypatch.setattr(EvaluateOperator, name, lambda *_: None)
     assert EvaluateOperator(task_id="evaluate").run_stage(None, {})[0] is None

@@ -125,11 +125,11 @@ def test_an_airflow_that_is_too_old_is_refused_by_name():
     """Before any import of it fails: in a process that sees another version's metadata."""
     code = (
         "import importlib.metadata as m; real = m.version\n"
-        "m.version = lambda name: '3.2.2' if name == 'apache-airflow-core' else real(name)\n"
+        "m.version = lambda name: '3.0.6' if name == 'apache-airflow-core' else real(name)\n"
         "import privsyn.airflow.factory"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: privsyn.airflow needs Airflow 3.3 or later, and this is 3.2.2. Upgrade "
+        "ImportError: privsyn.airflow needs Airflow 3.1 or later, and this is 3.0.6. Upgrade "
         "Airflow, or make releases by the command line: privsyn run."
     )
