@@ -165,8 +165,8 @@ def store_credentials(name: str) -> dict[str, str | None]:
             f"of type {kind}, and this one also has {', '.join(unknown)}.",
             hint="Remove them. To use a role of the machine, set no connection.",
         )
-    held: dict[Any, Any] = {**extra, "login": connection.login, "password": connection.password}
-    values = {name: held.get(source) for name, source in sources.items()}
+    fields: dict[Any, Any] = {**extra, "login": connection.login, "password": connection.password}
+    values = {name: fields.get(source) for name, source in sources.items()}
     if not any(values.values()):
         raise ConfigError(f"{where} has no credentials.", hint="Fix the connection in Airflow.")
     return {

@@ -81,8 +81,8 @@ class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
         from privsyn.stages.base import open_plan
 
         path = open_plan(ctx, self.read_plan()).source.path
-        found = path is not None and there(path)  # the config asks for a path
-        return found, f"{path} is {'' if found else 'not '}there"
+        is_there = path is not None and there(path)  # the config asks for a path
+        return is_there, f"{path} is {'' if is_there else 'not '}there"
 
 
 class PartitionOperator(StageOperator):

@@ -84,9 +84,9 @@ class Announces(StageOperator):
         has had one of this release, by any run.
         """
         name, ti = answer["release_id"], context["ti"]
-        heard = (context["inlet_events"][asset] for asset in self.outlets)
-        told = (name in [(one.extra or {}).get("release_id") for one in events] for events in heard)
-        if self.outlets and all(told):
+        events = (context["inlet_events"][asset] for asset in self.outlets)
+        known = (name in [(one.extra or {}).get("release_id") for one in past] for past in events)
+        if self.outlets and all(known):
             ti.xcom_push(UNCHANGED, True)
             raise AirflowSkipException(f"{name} is already announced.")
         for asset in self.outlets:
