@@ -105,7 +105,7 @@ def _mechanism(
     """Build the mechanism: the only place that defines noise and cost."""
     histogram = _histogram(sigma, facts)
     noise_votes = histogram.sigma / LATTICE
-    labels = list(facts.labels) or [None]
+    labels: list[str | None] = [*facts.labels] or [None]
     rows, sizes = sum(sizes_of(settings, labels)), voted_sizes(settings, labels)
     voted = sum(sizes)
     return PrivateEvolutionMechanism(
