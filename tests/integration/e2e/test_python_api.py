@@ -28,7 +28,6 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
     AccountMismatch,
     ConfigError,
-    DataError,
     Defect,
     LeaseHeld,
     PrivsynError,
@@ -132,26 +131,6 @@ def test_the_same_call_again_finds_the_release_and_spends_nothing(project, relea
     assert planned.account.entry is not None
     assert project.release(planned, publish=False).name == release.name
     assert len(project.ledger.entries()) == 1
-
-
-def test_python_and_the_command_line_say_the_same(project, release, monkeypatch, capsys):
-    """One result object a question: byte for byte what the command prints."""
-    planned = project.plan(epsilon=8, **SETTINGS)
-    overrides = [word for item in planned.settings for word in ("-S", item)]
-    answers = {
-        ("plan", *overrides): planned,
-        ("check",): project.check(),
-        ("verify", str(release.folder)): release.verify(),
-        ("compare",): project.compare(internal=True),
-        ("ledger", "show"): project.ledger,
-    }
-    monkeypatch.chdir(project.folder)
-    for command, answer in answers.items():
-        monkeypatch.setattr("sys.argv", ["privsyn", *command, "--json"])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code, command
-        assert capsys.readouterr().out == json.dumps(answer.as_json(), indent=2) + "\n"
 
 
 @pytest.fixture
@@ -340,21 +319,6 @@ def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
     monkeypatch.setenv("PRIVSYN_DEBUG", "1")
     with pytest.raises(ValueError, match=CANARY):
         project.using(frame_of(), version="v9")
-
-
-def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
-    made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=None), **COLUMNS)
-    with pytest.raises(
-        DataError, match=r"no record that can be used: text \(column 'text'\): missing"
-    ):
-        made.check()
-    rows = [{"text": f"text {n}", "unit": n, "label": 7.5} for n in range(3)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = COLUMNS | {"labels": ["7.5"]}
-    made = privsyn.Project.create(tmp_path / "q", tmp_path / "a.jsonl", **columns)
-    wanted = r"label .column 'label'.: of another type .a number.*is a string, a whole number"
-    with pytest.raises(DataError, match=wanted):
-        made.check()
 
 
 @pytest.mark.parametrize(

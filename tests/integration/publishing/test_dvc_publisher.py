@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,20 +108,6 @@ def test_a_late_publish_leaves_the_newer_release_alone(repository: Project) -> N
     assert publisher.publish(old, method=METHOD).stages == ()
     assert not any(b"newer" in path.read_bytes() for path in remote_files(repository))
     assert publisher.publish(new, method=METHOD).stages == STAGES
-
-
-def test_the_pipeline_runs_on_a_laptop(new_project: NewProject) -> None:
-    project = new_project(git=True)
-    project.dvc("repro", f"generate@{METHOD}")
-    assert project.calls() == ["plan", "generate"]
-    project.dvc("repro")
-    assert project.calls() == ["validate", "evaluate"]
-    project.dvc("exp", "run", "-S", "privacy.epsilon=2.0")
-    assert project.calls() == ["plan", "generate", "validate", "evaluate"]
-    assert "distinct_1" in project.dvc("metrics", "show")
-    lock = yaml.safe_load((project.root / "dvc.lock").read_text())["stages"]
-    assert set(lock) == set(STAGES)
-    assert lock[f"plan@{METHOD}"]["params"]["params.yaml"]["privacy"]["epsilon"] == 2.0
 
 
 def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> None:
@@ -238,35 +222,6 @@ def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Proj
     assert (bare.root / first.pointer).read_bytes() == pointer
 
 
-def test_another_command_is_waited_for_and_named(bare: Project) -> None:
-    folder = bare.release("ink-busy")
-    with (bare.root / ".dvc" / "tmp" / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(PublishError, match="Another DVC command runs"):
-            DvcPublisher(bare.root, busy_timeout=0).publish(folder)
-        # DVC itself gives up after three seconds: this one needs a second attempt.
-        threading.Timer(4.5, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
-        DvcPublisher(bare.root, busy_timeout=60).publish(folder)
-    with (bare.root / ".privsyn" / "publish.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(PublishError, match="another publish ran for more than 0 seconds"):
-            DvcPublisher(bare.root, lock_timeout=0).publish(folder)
-
-
-def test_a_lost_cache_and_an_unknown_remote_are_said(bare: Project) -> None:
-    folder = bare.release("ink-lost", "lost")
-    publisher = DvcPublisher(bare.root)
-    revision = publisher.publish(folder)
-    for place in (".dvc/cache", ".privsyn/dvc-remote"):
-        shutil.rmtree(bare.root / place)
-    with pytest.raises(PublishError, match="lost files"):
-        publisher._push(revision, [])
-    bare.dvc("config", "--local", "core.remote", "nowhere")
-    with pytest.raises(ConfigError, match=r"nowhere.*dvc remote list"):
-        publisher.publish(folder)
-    bare.dvc("config", "--local", "--unset", "core.remote")
-
-
 def test_an_internal_file_is_never_published(bare: Project, tmp_path: Path) -> None:
     folder = bare.release("ink-internal")
     (tmp_path / "private.json").write_text("{}")
@@ -293,15 +248,6 @@ def test_a_folder_without_certificate_or_of_another_place_is_refused(
         publisher.publish(bare.root / "releases" / "ink-none")
     with pytest.raises(DataError, match="is not a folder in releases/"):
         publisher.publish(tmp_path)
-
-
-@pytest.mark.usefixtures("two_versions")
-def test_an_unknown_release_gets_the_nearest_name(bare: Project) -> None:
-    publisher = DvcPublisher(bare.root)
-    with pytest.raises(DataError, match=r"Did you mean ink-1\?"):
-        publisher.restore("ink-11")
-    with pytest.raises(DataError, match="must match"):
-        publisher.restore("../../etc/passwd")
 
 
 def test_stages_are_committed_only_where_their_files_exist(new_project: NewProject) -> None:
