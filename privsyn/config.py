@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from privsyn.address import Address, is_address, overlap
+from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.object_store import check_url
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -199,6 +200,7 @@ class Config(Section):
     dataset: DatasetConfig
     account: AccountConfig
     privacy: PrivacyConfig
+    columns: ColumnsConfig = ColumnsConfig()
     models: ModelsConfig = ModelsConfig()
     methods: dict[str, Any] = Field(default_factory=dict)
     pipeline: tuple[str, ...] = Field(
@@ -270,6 +272,14 @@ class Config(Section):
                 "evaluate.audit=block needs dataset.holdout above 0: without units that are held "
                 "out by keyed hash no audit can let a release through"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _columns_can_be_drawn(self) -> Config:
+        if why := self.columns.why_not(list(self.dataset.columns)):
+            raise ValueError(f"columns.{why}")
+        if self.dataset.columns and self.dataset.images is not None:
+            raise ValueError("dataset.columns stand beside texts: leave them out with images")
         return self
 
     @model_validator(mode="after")

@@ -19,10 +19,12 @@ from typing import (
     runtime_checkable,
 )
 
-from privsyn.data.records import Cell
+from privsyn.columns.rows import NO_ROWS, Rows
+from privsyn.data.records import Cell, Row
 from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Disjoint, Event, RandomAllocation
+from privsyn.models.rows import with_columns
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
 
@@ -53,15 +55,18 @@ class Subject:
         document: A phrase for one record, with its article; None where the config has no phrase.
         descriptions: Pairs (label, the words that prompts use for it), where the words differ.
         examples: Invented records.
+        columns: Whether columns stand beside the text.
     """
 
     document: str | None = None
     descriptions: tuple[tuple[str, str], ...] = ()
     examples: tuple[TextExample, ...] = ()
+    columns: bool = False
 
     def fill(self, prompt: str) -> str:
-        """A prompt with ``{document}`` filled in."""
-        return prompt.replace("{document}", self.document or "a text")
+        """A prompt with ``{document}`` filled in, and a place for ``{columns}`` where there are."""
+        prompt = prompt.replace("{document}", self.document or "a text")
+        return with_columns(prompt) if self.columns else prompt
 
 
 ANYTHING = Subject()
@@ -182,11 +187,13 @@ class Sample:
         content: A text, or an image as a PNG file.
         counts: Integers about its draws, which are part of the mechanism's output. Their sums over
             the release are on its certificate.
+        row: The cells of its columns, for which it was written.
     """
 
     cell: Cell
     content: str | bytes
     counts: Mapping[str, int] = field(default_factory=dict)
+    row: Row = ()
 
 
 @dataclass(frozen=True)
@@ -250,6 +257,7 @@ class Draw:
             privacy: the calls and their numbers do not depend on the records.
         on_public: Called with label and content of what the method had the public model write
             before any record had a say. It is a baseline of the evaluation.
+        rows: The rows that texts are written for, and what prompts say of a row.
     """
 
     models: Backends
@@ -260,6 +268,7 @@ class Draw:
     expected_records: float = 0.0
     on_reading: Callable[[int, int, str], None] | None = None
     on_public: Callable[[Sequence[tuple[str | None, str | bytes]]], None] | None = None
+    rows: Rows = NO_ROWS
 
     def progress(self, done: int, total: int) -> None:
         """Report progress of the draw. Raises as ``on_progress`` does."""
@@ -516,8 +525,12 @@ class TrainsModel(Protocol):
         trained: Path,
         shard: tuple[int, int],
         on_progress: OnProgress = None,
+        rows: Rows = NO_ROWS,
     ) -> Iterator[Sample]:
-        """Samples of one shard (number, number of shards), by public randomness."""
+        """Samples of one shard (number, number of shards), by public randomness.
+
+        The n-th text of a label is written for its n-th row.
+        """
 
 
 class Teacher(TrainsModel, Protocol):

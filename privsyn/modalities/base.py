@@ -41,6 +41,9 @@ class Samples(Protocol[T]):
     def with_log_ratios(self, log_ratios: Mapping[str | None, Mapping[Token, float]]) -> Samples[T]:
         """The same, whose generator adds these to the logits of tokens, by label."""
 
+    def with_rows(self, words: Sequence[str]) -> Samples[T]:
+        """The same, whose generator writes its n-th sample for the row of the n-th words."""
+
     def read(self, content: str) -> T | None:
         """A private record; None where it cannot be read."""
 

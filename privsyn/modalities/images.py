@@ -271,6 +271,10 @@ class ImageSamples:
         """The same: an image has no tokens."""
         return self
 
+    def with_rows(self, words: Sequence[str]) -> ImageSamples:
+        """The same: no columns stand beside an image."""
+        return self
+
     def read(self, content: str) -> ClassedImage | None:
         """The pixels of a PNG file in base64; None where it is damaged."""
         try:

@@ -146,6 +146,10 @@ class TextSamples:
         """The same, whose generator adds these to the logits of tokens, by label."""
         return replace(self, api=self.api.with_log_ratios(log_ratios))
 
+    def with_rows(self, words: Sequence[str]) -> TextSamples:
+        """The same, whose generator writes its n-th text for the row of the n-th words."""
+        return replace(self, api=self.api.with_rows(words))
+
     def read(self, content: str) -> str:
         """The text."""
         return content

@@ -254,7 +254,7 @@ def check_prompt(
     template: PromptTemplate,
     reference_tokens: int,
     max_tokens: int,
-    labels: Sequence[str] = (),
+    labels: Sequence[str | None] = (None,),
 ) -> None:
     """Refuse a template, labels or lengths that do not fit the model, without loading its weights.
 
@@ -272,7 +272,7 @@ def check_prompt(
             config = AutoConfig.from_pretrained(folder, **_LOCAL)
             tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     encoder = PromptEncoder(tokenizer, place.source)
-    prompt = encoder.length(template, labels or [None]) + reference_tokens
+    prompt = encoder.length(template, labels) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 

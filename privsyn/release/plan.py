@@ -9,6 +9,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
+from privsyn.columns.marginals import Marginals
+from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Columns
 from privsyn.data.conversations import instruction
 from privsyn.data.settings import ImageConfig, TextExample
@@ -55,6 +57,7 @@ class DatasetIdentity(Section):
             instruction(self.document, self.roles) if self.roles else self.document,
             tuple((changed | self.label_descriptions).items()),
             self.examples,
+            bool(self.columns),
         )
 
 
@@ -93,6 +96,9 @@ class Plan(Section):
         gt=0,
         allow_inf_nan=False,
         description="Epsilon of an accuracy on the certificate; the release's includes it.",
+    )
+    columns: ColumnsConfig | None = Field(
+        default=None, description="How the columns of the dataset are drawn. Null: it has none."
     )
     models: dict[Role, ModelUse]
     partition_key: str | None = Field(description="Public id of the account's partition key.")
@@ -175,6 +181,19 @@ class Plan(Section):
         return accuracy_of(self.paid_epsilon, self.adjacency)
 
     @property
+    def marginals(self) -> Marginals | None:
+        """What draws the columns that stand beside the text; None without any."""
+        return marginals_of(
+            self.columns, self.dataset, self.target, self.adjacency, self.privacy_unit
+        )
+
+    @property
+    def rows_by_label(self) -> dict[str | None, int]:
+        """Most records of each label."""
+        labels, split = self.dataset.labels or (None,), self.settings.get("label_split") or {}
+        return {label: split.get(label, self.rows // len(labels)) for label in labels}
+
+    @property
     def target(self) -> Guarantee:
         """What the release was asked to cost at most."""
         return Guarantee(self.target_epsilon, self.target_delta)
@@ -224,6 +243,19 @@ class Plan(Section):
         return mechanism.whole, dict(mechanism.derived)
 
 
+def marginals_of(
+    cfg: ColumnsConfig | None,
+    dataset: DatasetIdentity,
+    target: Guarantee,
+    adjacency: Adjacency,
+    unit: PrivacyUnit,
+) -> Marginals | None:
+    """The mechanism of declared columns."""
+    if cfg is None:
+        return None
+    return Marginals.of(cfg, dataset.columns, dataset.labels, target, adjacency, unit)
+
+
 def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | None:
     """The mechanism of an accuracy that is paid for with so much."""
     return None if epsilon is None else NoisyAccuracy(epsilon, adjacency)
@@ -249,7 +281,7 @@ def pricing_facts(
 
 IDENTITY = (
     "plan_schema method settings dataset account adjacency unit unit_ids max_records_per_unit "
-    "target_epsilon target_delta draw paid_epsilon models partition_key amplified"
+    "target_epsilon target_delta draw paid_epsilon columns models partition_key amplified"
 ).split()
 """Fields of a plan that enter the release id. Derived numbers follow from them."""
 
@@ -293,7 +325,7 @@ def release_id(identity: Mapping[str, Any]) -> str:
 
     A model is named by what it is: where its files have a digest, their folder's name says nothing.
     """
-    named = {key: identity[key] for key in IDENTITY}
+    named = {key: identity[key] for key in IDENTITY if key != "columns" or identity[key]}
     named["models"] = {role: _model(use) for role, use in named["models"].items()}
     return f"{identity['method']}-{identity_digest(named)[:16]}"
 
@@ -324,7 +356,7 @@ def settings_digest(
     settings = given.model_dump(mode="json", exclude_defaults=True)
     for name, *_ in values(given):  # a public file is what it holds, wherever it lies
         settings |= {key: identity["settings"].get(key) for key in (name, name + DIGEST)}
-    named = {key: identity[key] for key in ASKED} | {
+    named = {key: identity[key] for key in ASKED if key != "columns" or identity[key]} | {
         "settings": settings,
         "dataset": dataset.model_dump(mode="json", exclude_defaults=True),
         "amplification": amplification,

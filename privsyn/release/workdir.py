@@ -23,6 +23,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.data.journal import Draws, Journal
 from privsyn.data.partition import MARKER, shard_name
+from privsyn.data.records import Row
 from privsyn.errors import DataError, LeaseHeld, PrivsynError, ReleaseLost, StorageError
 from privsyn.files import file_lock
 from privsyn.ledger.draws import SealedDraws
@@ -82,6 +83,29 @@ TRAIN = "train"
 
 GIVEN_UP = "given-up.json"
 """In the place of RUN once the release is lost: the ledger may still have to be told."""
+
+
+COLUMNS = "columns"
+"""The part in which the marginals of declared columns are drawn, before all others."""
+
+ROWS = "rows.json"
+"""The synthetic rows that texts are written for, and the noise behind them. Public."""
+
+
+def rows_of(scratch: Path) -> tuple[str, dict[str | None, list[Row]]]:
+    """Kind of the noise source behind a release's rows, and the rows of each label.
+
+    Raises:
+        DataError: They are not drawn yet.
+    """
+    try:
+        made = json.loads((scratch / ROWS).read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            "the columns of the release are not drawn yet.",
+            hint="Run the stage partition again; where it was killed it resumes at no cost.",
+        ) from None
+    return made["noise"], {label: [tuple(row) for row in rows] for label, rows in made["rows"]}
 
 
 ACCURACY = "accuracy"

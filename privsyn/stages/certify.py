@@ -20,6 +20,7 @@ from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
     CERTIFICATE,
+    COLUMNS,
     EXHIBITS,
     MODEL,
     TRAIN,
@@ -104,7 +105,7 @@ def _write(release: OpenPlan, work: Workdir, folder: Path) -> None:
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     # With a vault each part was drawn on some machine: fetch all of them.
-    for part in (*range(work.shards), TRAIN):
+    for part in (*range(work.shards), TRAIN, COLUMNS):
         work.bring(part)
     scratch = work.folder
     noise, rows, counts = _merge(release, scratch, work.shards)

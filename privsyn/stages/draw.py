@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from privsyn.columns.rows import NO_ROWS, Rows
 from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
 from privsyn.data.journal import Draws
 from privsyn.data.partition import held_units, load_shard
@@ -35,6 +38,7 @@ from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
     ACCURACY,
     BUCKETS,
+    COLUMNS,
     EXHIBITS,
     HELD_OUT,
     MODEL,
@@ -45,6 +49,7 @@ from privsyn.release.workdir import (
     bucket_files,
     noise_of_training,
     part_name,
+    rows_of,
     samples,
 )
 from privsyn.stages.base import (
@@ -248,11 +253,13 @@ def generate(
             # Before the lease: models may take longer to load than it lives.
             backends = load_planned_models(release, backends)
             with session(release, shard, work) as drawn:
-                kind, written = _draw(release, shard, backends, drawn, work)
-                rows, shown = _collect(release, written, drawn.lease, work.folder)
+                noise, rows = _rows(release, work)
+                kind, written = _draw(release, shard, backends, drawn, work, rows)
+                made, shown = _collect(release, written, drawn.lease, work.folder)
                 # every draw is counted before its text is handed on
                 ctx.ledger.leases.renew(drawn.lease)
-                write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+                kind = "+".join(sorted({kind, noise or kind}))
+                write_json_atomic(target, {"noise": kind, "rows": made}, mode=0o600)
                 work.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
         return target
 
@@ -275,8 +282,23 @@ def _keep_public(
             write_json_atomic(file, texts, mode=0o600)
 
 
+def _rows(release: OpenPlan, work: Workdir) -> tuple[str, Rows]:
+    """Kind of the noise behind the rows of a release, and these; nothing without columns."""
+    columns = release.plan.dataset.columns
+    if not columns:
+        return "", NO_ROWS
+    work.bring(COLUMNS)
+    kind, by_label = rows_of(work.folder)
+    return kind, Rows(columns, by_label)
+
+
 def _draw(
-    release: OpenPlan, shard: int, backends: Backends, drawn: Drawing, work: Workdir
+    release: OpenPlan,
+    shard: int,
+    backends: Backends,
+    drawn: Drawing,
+    work: Workdir,
+    rows: Rows,
 ) -> tuple[str, Iterator[Sample | Exhibit]]:
     """Kind of the noise behind the samples of a shard, and these as the method makes them."""
     ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
@@ -296,7 +318,7 @@ def _draw(
         labels, parts = plan.dataset.labels, (shard, work.shards)
         folder = work.folder / MODEL
         written = method.write(
-            settings, plan.privacy_unit, labels, backends, folder, parts, progress
+            settings, plan.privacy_unit, labels, backends, folder, parts, progress, rows
         )
         # The texts are post-processing: what counts is the noise of the training.
         return noise_of_training(work.folder), written
@@ -314,6 +336,7 @@ def _draw(
         expected_records=units / len(release.cells),
         on_reading=reading,
         on_public=partial(_keep_public, ctx, plan),
+        rows=rows,
     )
     return drawn.noise.kind, method.run(settings, release.mechanism, buckets, draw)
 
@@ -324,6 +347,7 @@ def _collect(
     """Draw the samples of a shard; returns their rows, and names of the exhibits it wrote."""
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
+    columns, rng = release.plan.dataset.columns, np.random.default_rng()  # public randomness
     for sample in written:
         if isinstance(sample, Exhibit):
             shown.append(f"{EXHIBITS}/{sample.name}")
@@ -336,6 +360,9 @@ def _collect(
             row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
+        if columns:
+            cells = zip(columns.items(), sample.row, strict=True)
+            row["columns"] = {name: column.draw(cell, rng) for (name, column), cell in cells}
         rows.append(row)
     return rows, shown
 
@@ -389,7 +416,14 @@ def _train(
             release.settings,
             release.mechanism,
             buckets,
-            Draw(backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
+            Draw(
+                backends,
+                drawn.noise,
+                drawn.journal,
+                ctx.config.performance,
+                progress,
+                rows=Rows(release.plan.dataset.columns),
+            ),
         )
         ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on
         folder = work.folder / MODEL

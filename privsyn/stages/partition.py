@@ -1,4 +1,4 @@
-"""partition: begin the release, then sort the records into their buckets."""
+"""partition: begin the release, sort the records into their buckets, draw their columns."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
     ACCURACY,
     BUCKETS,
+    COLUMNS,
     HELD_OUT,
     PARTITION,
     TRAIN,
@@ -43,6 +44,7 @@ from privsyn.stages.base import (
     open_plan,
     trace_stage,
 )
+from privsyn.stages.columns import draw_columns
 
 CHECK = "check.json"
 
@@ -50,6 +52,8 @@ CHECK = "check.json"
 @again_if_finished
 def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
+
+    Where columns stand beside the text, their noisy marginals are drawn from all records here.
 
     Before it begins, public files that it reads are compared with the records, and it is looked
     whether any record can be used, so that a mistake costs nothing.
@@ -108,6 +112,7 @@ def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None)
                 header = release.journal_header
                 work.hand_on(PARTITION, lease, sorted(set(names)), header=header)
                 (work.folder / READ).unlink(missing_ok=True)
+            draw_columns(release, work)
         _store_counts(ctx, plan, row_counts)
         return work.shards
 
@@ -162,6 +167,7 @@ def _finish(release: OpenPlan, work: Workdir, lease: Lease, key: bytes) -> None:
     parts: list[int | str] = list(range(work.shards))
     parts += [TRAIN] if isinstance(release.method, TrainsModel) else []
     parts += [ACCURACY] if plan.accuracy is not None else []
+    parts += [COLUMNS] if plan.marginals is not None else []
     for part in parts:
         first = release.journal_header | {"shard": part}
         if part_name(part) not in leases:  # else draws were made into one: it must be there

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+from privsyn.columns.rows import Rows
 from privsyn.data.readers.formats import check_source
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Guarantee
@@ -13,6 +14,7 @@ from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost
 from privsyn.ledger.entries import ENDED, DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
+from privsyn.models.rows import with_row
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import (
@@ -72,7 +74,9 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         )
         prompt = method.prompt(release.settings)
         if prompt is not None:
-            check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
+            row = Rows(plan.dataset.columns).longest
+            keys = [with_row(label, row) for label in plan.dataset.labels or (None,)]
+            check_prompt(ctx.config.models, *prompt, labels=keys)
         if isinstance(method, TrainsModel):
             method.check_models(release.settings, ctx.config.models)
         check_machine(release)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from privsyn import layout
+from privsyn.columns.rows import NO_ROWS, Rows
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
@@ -46,6 +47,7 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
+from privsyn.models.rows import with_row
 from privsyn.models.settings import ModelsConfig
 
 if TYPE_CHECKING:
@@ -192,13 +194,13 @@ class DPLora(Method[DPLoraSettings]):
             PrivsynError: The adapter did not move, though it was trained.
         """
         journal = draw.journal
-        labels = [bucket.cell.label for bucket in buckets]
-        training = _training(settings, labels, mechanism.facts.unit, _start(settings))
+        labels, unit = [bucket.cell.label for bucket in buckets], mechanism.facts.unit
+        training = _training(settings, labels, unit, _start(settings), draw.rows)
         rows = max(1, draw.performance.rows_per_pass // _TRAINING_PASS)
         trainer = draw.models.base.trainer(replace(training, micro_batch=rows))
         sizes = sizes_of(settings, labels)
         # By unit over all labels: a unit is clipped once, whatever labels its records have [L3].
-        units = _units(trainer, buckets)
+        units = _units(trainer, buckets, draw.rows)
         # Continue at the newest checkpoint. Later steps run again: nothing of them left this
         # process.
         done = max((t for t in range(settings.steps + 1) if journal.has(f"steps/{t}")), default=0)
@@ -238,20 +240,24 @@ class DPLora(Method[DPLoraSettings]):
         trained: Path,
         shard: tuple[int, int],
         on_progress: OnProgress = None,
+        rows: Rows = NO_ROWS,
     ) -> Iterator[Sample]:
         """The adapted model's texts of one shard: every n-th, beginning at the shard's number."""
         number, shards = shard
         counts = json.loads((trained / LABELS).read_bytes())
         cells = self.cells(settings, labels)
-        queue = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
-        training = _training(settings, [cell.label for cell in cells], unit, trained)
+        every = [(cell, place) for cell in cells for place in range(counts[str(cell.label)])]
+        queue = every[number::shards]
+        training = _training(settings, [cell.label for cell in cells], unit, trained, rows)
         writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
             if on_progress is not None:
                 on_progress(start, len(queue))
             part = queue[start : start + _WRITTEN_TOGETHER]
-            texts = _write(writer, settings, [cell.label for cell in part], labels)
-            yield from (Sample(cell, text) for cell, text in zip(part, texts, strict=True))
+            keys = [rows.key(cell.label, place) for cell, place in part]
+            texts = _write(writer, settings, keys, labels)
+            for (cell, place), text in zip(part, texts, strict=True):
+                yield Sample(cell, text, row=rows.row(cell.label, place))
 
     def more(
         self,
@@ -312,13 +318,14 @@ def _advance(
     return trainer.state()
 
 
-def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> dict[str, list[Any]]:
-    """Training sequences by unit, over all labels."""
+def _units(trainer: Trainer, buckets: Sequence[Bucket], rows: Rows) -> dict[str, list[Any]]:
+    """Training sequences by unit, over all labels; each behind its record's label and row [L8]."""
     units: dict[str, list[Any]] = {}
     for bucket in buckets:
-        pairs = zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True)
-        for unit, text in pairs:
-            units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
+        records = bucket.units.reveal(), bucket.contents.reveal(), bucket.rows.reveal()
+        for unit, text, row in zip(*records, strict=True):
+            key = with_row(bucket.cell.label, rows.words(row))
+            units.setdefault(unit, []).append(trainer.encode(key, text))
     # Sorted: which place a unit has must not depend on the order of the file.
     return {unit: units[unit] for unit in sorted(units)}
 
@@ -334,14 +341,18 @@ def _start(settings: DPLoraSettings) -> Path | None:
 
 
 def _training(
-    settings: DPLoraSettings, labels: Sequence[str | None], unit: PrivacyUnit, folder: Path | None
+    settings: DPLoraSettings,
+    labels: Sequence[str | None],
+    unit: PrivacyUnit,
+    folder: Path | None,
+    rows: Rows = NO_ROWS,
 ) -> Training:
     """What the model is trained with. A student of no given size is the one in ``folder``."""
     student = settings.student
     label_names = [label for label in labels if label is not None]
     return Training(
         template=settings.template(label_names),
-        labels=tuple(labels),
+        labels=tuple(with_row(label, rows.longest) for label in labels),
         max_tokens=settings.max_tokens,
         clip_norm=settings.clip_norm,
         records_per_unit=unit.max_records,

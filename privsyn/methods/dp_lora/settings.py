@@ -13,6 +13,7 @@ from privsyn.methods.shared.distill import SIZES
 from privsyn.methods.shared.prompts import Candidates, LabelSplit, WholeSentences
 from privsyn.models.language.text_variation import TOP_P, LabelWords, TopP
 from privsyn.models.protocols import PromptTemplate, Sampling
+from privsyn.models.rows import begin_with
 from privsyn.section import PAPER, SMALL
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -159,9 +160,5 @@ _LABEL_LINE = "Topic: {label}\n"
 
 
 def with_label(public: str) -> str:
-    """The prompt with a line for the label, after the special token that may begin it."""
-    # A special token must stay the first of the prompt, where the model learned it.
-    if public.startswith("<|") and "|>" in public:
-        head, mark, rest = public.partition("|>")
-        return f"{head}{mark}{_LABEL_LINE}{rest}"
-    return _LABEL_LINE + public
+    """The prompt with a line for the label."""
+    return begin_with(_LABEL_LINE, public)

@@ -111,19 +111,25 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         rows = max(settings.batch_size, math.ceil(draw.expected_records))
         most = _PASSES_TOGETHER * performance.rows_per_pass // rows
         together = max(1, min(performance.rows_per_pass, most))
+        cells = [bucket.cell for bucket in buckets]
+        # One row in the private and the public prompt, so that it cancels in their difference.
+        keys = [draw.rows.key(cell.label, cell.bucket) for cell in cells]
         # privacy: the labels of all cells, also empty ones, decide the width of a row [I4]
-        declared = {bucket.cell.label for bucket in buckets}
+        declared = set(keys)
         # Progress counts every text as T tokens: where texts end early must not show in its total.
         total = len(buckets) * settings.max_tokens
         groups = range(0, len(buckets), together)
         for number, start in enumerate(groups):
             group = buckets[start : start + together]
             read = draw.reading_part(PARTS * number, PARTS * len(groups), "the references")
-            lines = _Lines(self.prompt(settings), model, group, declared, read)
+            its = keys[start : start + together]
+            lines = _Lines(self.prompt(settings), model, group, its, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
-                yield Sample(bucket.cell, released_text(tokens, model, settings))  # [I8]
+                text = released_text(tokens, model, settings)  # [I8]
+                row = draw.rows.row(bucket.cell.label, bucket.cell.bucket)
+                yield Sample(bucket.cell, text, row=row)
 
 
 def _texts(
@@ -220,10 +226,11 @@ class _Lines:
         prompt: tuple[PromptTemplate, int, int],
         model: LogitModel,
         group: Sequence[Bucket],
+        keys: Sequence[str | None],
         declared: Collection[str | None],
         read: Callable[[int], None],
     ) -> None:
-        self._prompt, self._declared, self._read = prompt, declared, read
+        self._prompt, self._keys, self._declared, self._read = prompt, keys, declared, read
         self.model, self.group = model, group
         self._sessions: tuple[Session, Session] | None = None
         self._fed = 0
@@ -239,7 +246,7 @@ class _Lines:
         """
         if self._sessions is None:
             public, private, self.rows = open_rows(
-                self.model, self._prompt, self.group, self._declared
+                self.model, self._prompt, self.group, self._keys, self._declared
             )
             self._follow(private)
             self._sessions = public, private

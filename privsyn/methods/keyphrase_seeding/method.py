@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
+Seed = tuple[Sequence[str], str]
+"""Phrases of a text, and the words of the row that it is written for."""
+
+
 class SeedPrompts:
     """Prompts of public text, privatized phrases, and labels where they are public."""
 
@@ -83,11 +87,11 @@ class SeedPrompts:
         )
         self._draw = cache(partial(self.listed.draw, rng=np.random.default_rng()))
 
-    def fill(self, label: str | None, phrases: Sequence[str]) -> tuple[str, str]:
-        """A prompt, and its part after the examples."""
+    def fill(self, label: str | None, phrases: Sequence[str], row: str = "") -> tuple[str, str]:
+        """A prompt, and its part after the examples; ``row`` has the words of a row's columns."""
         spoken = self._label_text(label)
         listed = self._unlabeled if phrases and not spoken else self.listed
-        slots = {"label": spoken, "phrases": ", ".join(phrases)}
+        slots = {"label": spoken, "phrases": ", ".join(phrases), "columns": row}
         return listed.fill(slots, self._draw(label))
 
 
@@ -294,15 +298,18 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 [vocabulary.terms[i] for i in dict.fromkeys(row[visible].tolist())]
                 for row, visible in zip(sequences.phrases, shown, strict=True)
             ]
+            rows = [draw.rows.row(cell.label, place) for place in range(len(lists))]
             if settings.use_llm:  # step 5
-                texts = _texts(settings, cell, lists, models, journal, steps)
+                seeds = list(zip(lists, map(draw.rows.words, rows), strict=True))
+                texts = _texts(settings, cell, seeds, models, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
             uniform = (sequences.uniform & shown).sum(axis=1).tolist()
-            for text, phrases, drawn_uniformly in zip(texts, lists, uniform, strict=True):
-                yield Sample(
-                    cell, text, {"phrases": len(phrases), "uniform_phrases": drawn_uniformly}
-                )
+            for text, phrases, drawn_uniformly, row in zip(
+                texts, lists, uniform, rows, strict=True
+            ):
+                counts = {"phrases": len(phrases), "uniform_phrases": drawn_uniformly}
+                yield Sample(cell, text, counts, row)
 
 
 def _chosen(
@@ -383,15 +390,15 @@ def _page(settings: KeyphraseSeedingSettings) -> int:
 def _texts(
     settings: KeyphraseSeedingSettings,
     cell: Cell,
-    lists: Sequence[Sequence[str]],
+    seeds: Sequence[Seed],
     models: Backends,
     journal: Draws,
     steps: Steps,
 ) -> Iterator[str]:
     """One text per sequence, kept in the journal page by page."""
     size = _page(settings)
-    for start in range(0, len(lists), size):
-        page = lists[start : start + size]
+    for start in range(0, len(seeds), size):
+        page = seeds[start : start + size]
         steps.next(len(page) * settings.candidates)
         write = partial(_write, settings, cell.label, page, models)
         yield from json.loads(journal.public_file(f"texts/{cell.index}/{start}", write))
@@ -400,13 +407,13 @@ def _texts(
 def _write(
     settings: KeyphraseSeedingSettings,
     label: str | None,
-    lists: Sequence[Sequence[str]],
+    seeds: Sequence[Seed],
     models: Backends,
 ) -> bytes:
     """One text per sequence, as JSON; asks again where all completions of one failed [K11]."""
-    texts, left = [""] * len(lists), list(range(len(lists)))
+    texts, left = [""] * len(seeds), list(range(len(seeds)))
     for _ in range(ATTEMPTS):
-        again = _nearest(settings, label, [lists[number] for number in left], models)
+        again = _nearest(settings, label, [seeds[number] for number in left], models)
         for number, (text, failed) in zip(list(left), again, strict=True):
             texts[number] = text or texts[number]
             if not failed:
@@ -415,7 +422,7 @@ def _write(
             break
     some = [text for text in texts if text.strip() and not is_no_text(text)]
     if not some:
-        refuse_assistant(len(lists))
+        refuse_assistant(len(seeds))
     # A release never holds an assistant's answer or a thought: another sequence's text takes its
     # place. All texts are public by then, so the choice costs nothing.
     chosen = set(some)
@@ -426,7 +433,7 @@ def _write(
 def _nearest(
     settings: KeyphraseSeedingSettings,
     label: str | None,
-    lists: Sequence[Sequence[str]],
+    seeds: Sequence[Seed],
     models: Backends,
 ) -> list[tuple[str, bool]]:
     """Each sequence's completion nearest to its phrases, and whether all its completions failed.
@@ -434,7 +441,7 @@ def _nearest(
     A failed completion wins only where all failed. Phrases and completions are public [K11].
     """
     ending, prompts = Ending.of(settings.max_tokens), SeedPrompts(settings)
-    requests = [prompts.fill(label, row) for row in lists for _ in range(settings.candidates)]
+    requests = [prompts.fill(label, *seed) for seed in seeds for _ in range(settings.candidates)]
     answers = models.text.complete(
         [prompt for prompt, _ in requests],
         max_tokens=settings.max_tokens,
@@ -443,7 +450,7 @@ def _nearest(
         until=prompts.listed.until,
     )
     texts = [_text_of(settings, prompts, answer) for answer in answers]
-    shape = (len(lists), settings.candidates)
+    shape = (len(seeds), settings.candidates)
     failed = np.reshape(
         [
             ending.is_unusable(text, request) or prompts.listed.copies(text)
@@ -454,10 +461,10 @@ def _nearest(
     nearness = np.zeros(shape)
     if settings.candidates > 1:
         near = _normalize(models.embedder.embed(texts)).reshape(*shape, -1)
-        phrases = _normalize(models.embedder.embed([", ".join(row) for row in lists]))
+        phrases = _normalize(models.embedder.embed([", ".join(seed) for seed, _ in seeds]))
         nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
-        nearness[[not row for row in lists]] = 0  # without phrases all are equally near
-    row = np.arange(len(lists))
+        nearness[[not seed for seed, _ in seeds]] = 0  # without phrases all are equally near
+    row = np.arange(len(seeds))
     # A cosine lies in [-1, 1], so 2 puts every failed completion behind every good one.
     nearest = np.argmax(nearness - 2 * failed, axis=1)
     taken = np.reshape(texts, shape)[row, nearest]

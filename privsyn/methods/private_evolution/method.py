@@ -143,8 +143,12 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
                 subject.document,
                 dict(subject.descriptions),
                 subject.examples,  # [E13]
+                columns=subject.columns,
             )
         }
+        if subject.columns:
+            _refuse_without_rows(cfg)
+            values["mean_share"] = 0.0  # it would move a text away from its row [E17]
         if not models["text"].adapts:  # it takes no log ratios
             values["word_share"] = 0.0
         return PrivateEvolutionSettings(**values)
@@ -319,7 +323,11 @@ class _Evolution(Generic[T]):
             if any(further):
                 counts |= {"voted": len(group)}
             for number, sample in enumerate(group + rest):
-                yield Sample(bucket.cell, self._kind.content(sample), {} if number else counts)
+                content, row = (
+                    self._kind.content(sample),
+                    self._draw.rows.row(bucket.cell.label, number),
+                )
+                yield Sample(bucket.cell, content, {} if number else counts, row)
 
     def _further(self) -> list[list[T]]:
         """Texts beyond those that votes choose, by the table of tokens [E16]."""
@@ -327,7 +335,8 @@ class _Evolution(Generic[T]):
         counts = [size - voted for size, voted in zip(every, self._sizes, strict=True)]
         if not any(counts):
             return [[] for _ in counts]
-        texts = self._fresh("population/further", counts)
+        firsts = [size * self._settings.expansion for size in self._sizes]
+        texts = self._fresh("population/further", counts, firsts)
         return _at_nearest_means(self._kind, self._adaptation, texts)
 
     def _first(self) -> list[list[T]]:
@@ -338,7 +347,7 @@ class _Evolution(Generic[T]):
         else:
             # A table of tokens compares the records with the first half, and adapts the second.
             public = [-(-count // 2) for count in counts]
-        population = self._fresh("population/1", public)
+        population = self._fresh("population/1", public, [0] * len(public))
         if self._draw.on_public is not None and self._settings.modality == "text":
             groups = zip(self._labels, population, strict=True)
             content = self._kind.content
@@ -348,11 +357,31 @@ class _Evolution(Generic[T]):
         rest = [count - half for count, half in zip(counts, public, strict=True)]
         return self._adapt(population, self._mechanism.words, rest)
 
-    def _fresh(self, part: str, counts: Sequence[int]) -> list[list[T]]:
-        """So many new candidates of each label."""
+    def _words(self, place: int, first: int, count: int) -> list[str]:
+        """What prompts say of the rows of a label's candidates, from the first on; none without.
+
+        There are L candidates a row: candidate n is for row n modulo their number [E17]. Texts
+        beyond the votes follow, one a row.
+        """
+        size, rows = self._sizes[place], self._draw.rows
+        if not rows.columns:
+            return []
+        wide = size * (self._settings.expansion - 1)
+        numbers = (n % size if n < wide + size else n - wide for n in range(first, first + count))
+        return [rows.words(rows.row(self._labels[place], number)) for number in numbers]
+
+    def _fresh(self, part: str, counts: Sequence[int], firsts: Sequence[int]) -> list[list[T]]:
+        """So many new candidates of each label, numbered from ``firsts`` on."""
         makes = [
-            partial(_first_candidates, self._kind.api, count, label, self._steps)
-            for count, label in zip(counts, self._labels, strict=True)
+            partial(
+                _first_candidates,
+                self._kind,
+                count,
+                label,
+                self._steps,
+                self._words(place, firsts[place], count),
+            )
+            for place, (count, label) in enumerate(zip(counts, self._labels, strict=True))
         ]
         # A resumed run must vote on the same population: it is stored before any record votes.
         with self._steps.together(sum(counts)):
@@ -366,7 +395,7 @@ class _Evolution(Generic[T]):
         journal, noise = self._draw.journal, self._draw.noise
         self._adaptation = self._private.adaptation(journal, words, noise, population)
         self._kind = self._kind.with_log_ratios(self._adaptation.by_label)
-        adapted = self._fresh("population/adapted", counts)
+        adapted = self._fresh("population/adapted", counts, [*map(len, population)])
         return [old + new for old, new in zip(population, adapted, strict=True)]
 
     def _vectors(self, t: int, population: list[list[T]]) -> list[NDArray[np.float32]]:
@@ -386,6 +415,7 @@ class _Evolution(Generic[T]):
                         settings.degree(t),
                         settings.lookahead,
                         steps,
+                        self._words(place, 0, len(group)),
                     ),
                 )
                 for place, (group, label) in enumerate(zip(population, self._labels, strict=True))
@@ -423,8 +453,11 @@ class _Evolution(Generic[T]):
         """Places of the parents of each label.
 
         Lin et al. draw them by votes; Xie et al. keep the best of L candidates per record [E9].
+        With columns it is the best of each row, in their order [E17].
         """
         choose = _parents if self._settings.expansion == 1 else _best
+        if self._draw.rows.columns:
+            choose = _best_of_each_row
         return [
             _kept_array(
                 self._draw.journal, f"parents/{t}/{place}", partial(choose, bins, size, self._rng)
@@ -440,9 +473,15 @@ class _Evolution(Generic[T]):
             return [[] for _ in parents]
         makes = [
             partial(
-                _offspring_of, self._kind.api, group * times, label, settings.degree(t), self._steps
+                _offspring_of,
+                self._kind,
+                group * times,
+                label,
+                settings.degree(t),
+                self._steps,
+                self._words(place, 0, len(group) * times),
             )
-            for group, label in zip(parents, self._labels, strict=True)
+            for place, (group, label) in enumerate(zip(parents, self._labels, strict=True))
         ]
         with self._steps.together(times * sum(self._sizes)):
             return _population(self._kind, self._draw.journal, f"population/{t + 1}", makes)
@@ -471,6 +510,23 @@ def _figures(
             for place, one in enumerate(new)
         ),
     }
+
+
+def _refuse_without_rows(cfg: PrivateEvolutionConfig) -> None:
+    """Refuse settings by which votes cannot choose among the texts of a row [E17]."""
+    where = "methods.private_evolution"
+    if cfg.expansion == 1:
+        raise ConfigError(
+            f"{where}.expansion=1 writes one candidate a row, so votes choose nothing beside "
+            "dataset.columns.",
+            hint=f"Set {where}.expansion=4.",
+        )
+    if not cfg.text.name_labels:
+        raise ConfigError(
+            f"{where}.text.name_labels=false leaves labels to mean_share, which dataset.columns "
+            "rule out: it moves a text to another label, and away from its row.",
+            hint="Name the labels, or draw by keyphrase_seeding.",
+        )
 
 
 def modality(cfg: PrivateEvolutionSettings, models: Backends) -> Samples[Any]:
@@ -635,14 +691,30 @@ def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> N
     return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
 
 
-def _first_candidates(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
+def _best_of_each_row(
+    weights: NDArray[np.int64], count: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The candidate with the most weight of each of ``count`` rows, ties at random; (count,)."""
+    best = _best(weights, len(weights), rng)
+    return best[np.unique(best % count, return_index=True)[1]]
+
+
+def _api(kind: Samples[T], words: Sequence[str]) -> VariationAPI[T]:
+    """The generator, whose n-th sample is for the row of the n-th words."""
+    return kind.with_rows(words).api if words else kind.api
+
+
+def _first_candidates(
+    kind: Samples[T], count: int, label: str | None, steps: Steps, words: Sequence[str]
+) -> list[T]:
     """The first candidates of a label."""
     samples: list[T] = []
     # Public: the candidates come from the generator alone, before any record is read.
     while len(samples) < count:
         batch = min(CALL, count - len(samples))
         steps.next(batch)
-        samples += _fresh_samples(api, batch, label)
+        done = len(samples)
+        samples += _fresh_samples(_api(kind, words[done : done + batch]), batch, label)
     return samples
 
 
@@ -659,26 +731,38 @@ def _variations(
 
 
 def _offspring_of(
-    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
+    kind: Samples[T],
+    samples: Sequence[T],
+    label: str | None,
+    degree: float,
+    steps: Steps,
+    words: Sequence[str],
 ) -> list[T]:
     """One variation of every sample, with progress."""
     new: list[T] = []
     for start in range(0, len(samples), CALL):
-        batch = samples[start : start + CALL]
+        part = slice(start, start + CALL)
+        batch = samples[part]
         steps.next(len(batch))
-        new += _variations(api, batch, label, degree)
+        new += _variations(_api(kind, words[part]), batch, label, degree)
     return new
 
 
 def _vectors_of(
-    kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
+    kind: Samples[T],
+    group: Sequence[T],
+    label: str | None,
+    degree: float,
+    k: int,
+    steps: Steps,
+    words: Sequence[str],
 ) -> NDArray[np.float32]:
     """Vector of each candidate: the mean over k of its variations, or its own if k = 0 [E5].
 
     Shape (candidates, width).
     """
     steps.next()
-    looks = (_offspring_of(kind.api, group, label, degree, steps) for _ in range(k))
+    looks = (_offspring_of(kind, group, label, degree, steps, words) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
     # float64: the mean must be the same in every process that computes it.
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)

@@ -145,20 +145,25 @@ class PrivatePrediction(LogitMethod[PrivatePredictionSettings]):
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
         model, size = draw.models.language, _size(settings, mechanism)
+        keys = [_keys(settings, bucket, draw) for bucket in buckets]
         # privacy: the labels of all cells, also empty ones, decide the width of a row
-        declared = {bucket.cell.label for bucket in buckets}
+        declared = {key for its in keys for key in its}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = draw.part(number * size, len(buckets) * size)
             read = draw.reading_part(number, len(buckets), "the references")
             rows = draw.performance.rows_per_pass
-            batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
-            for text in _texts(settings, mechanism, batch, draw, tell, read):
+            batch = _Batch(
+                settings, self.prompt(settings), model, bucket, rows, keys[number], declared
+            )
+            texts = _texts(settings, mechanism, batch, draw, tell, read)
+            for place, text in enumerate(texts, bucket.cell.bucket * settings.max_texts):
                 tokens = [value if value >= 0 else ~value for value in text]
                 public = sum(value < 0 for value in text)
                 yield Sample(
                     bucket.cell,
                     released_text(tokens, model, settings),  # [P8]
                     {"tokens": len(text), "public_tokens": public},
+                    draw.rows.row(bucket.cell.label, place),
                 )
 
 
@@ -217,6 +222,14 @@ def _texts(
         yield drawn
         if private == r or total == most:
             return
+
+
+def _keys(settings: PrivatePredictionSettings, bucket: Bucket, draw: Draw) -> list[str | None]:
+    """The label of a bucket with the row of each text, or alone without columns."""
+    label, first = bucket.cell.label, bucket.cell.bucket * settings.max_texts
+    if not draw.rows.columns:
+        return [label]
+    return [draw.rows.key(label, first + number) for number in range(settings.max_texts)]
 
 
 def _size(settings: PrivatePredictionSettings, mechanism: PrivatePredictionMechanism) -> int:
@@ -298,9 +311,10 @@ class _Batch:
         model: LogitModel,
         bucket: Bucket,
         rows_per_pass: int,
+        keys: Sequence[str | None],
         declared: Collection[str | None],
     ) -> None:
-        self._declared = declared
+        self._keys, self._declared = keys, declared
         self._settings, self._prompt = settings, prompt
         self._model, self._bucket = model, bucket
         self._rows_per_pass = rows_per_pass
@@ -362,11 +376,14 @@ class _Batch:
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
         """The public and the private session, positioned after the tokens of this text."""
-        sessions = self._sessions = self._sessions or self._start()
         if number != self._number:
-            for session in sessions:
-                session.rewind()
+            if self._sessions is not None and len(self._keys) == 1:
+                for session in self._sessions:
+                    session.rewind()
+            else:  # another row stands in the prompts
+                self._sessions = None
             self._number, self._fed = number, 0
+        sessions = self._sessions = self._sessions or self._start()
         for token in text[self._fed :]:
             sessions[0].append([token])
             sessions[1].append([token] * self._rows)
@@ -375,7 +392,11 @@ class _Batch:
 
     def _start(self) -> tuple[Session, Session]:
         public, private, [rows] = open_rows(
-            self._model, self._prompt, [self._bucket], self._declared
+            self._model,
+            self._prompt,
+            [self._bucket],
+            [self._keys[self._number % len(self._keys)]],
+            self._declared,
         )
         self._rows = rows.stop
         return public, private

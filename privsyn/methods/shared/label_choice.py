@@ -17,6 +17,7 @@ from privsyn.errors import ConfigError
 from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.text_variation import fill_slots
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import split_row, with_row
 
 Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
 """Maps labels and texts, one each, to the log-likelihood in nats of each text; shape (texts,)."""
@@ -89,10 +90,12 @@ def of_their_labels(
     # Shape (n * k, compared labels).
     nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
     posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
-    prompts = {
-        label: fill_slots(template.public, {"label": dict(template.labels).get(label, label)})
-        for label in rivals
-    }
+    spoken = dict(template.labels)
+    prompts = {}
+    for key in rivals:
+        label, row = split_row(key)
+        slots = {"label": spoken.get(str(label), str(label)), "columns": row}
+        prompts[key] = fill_slots(template.public, slots)
     ending = Ending()
     strayed = [ending.strays(t, prompts[of]) for of, t in zip(row_labels, candidates, strict=True)]
     posterior[strayed] += _STRAYED
@@ -103,11 +106,13 @@ def of_their_labels(
     return [candidates[place * count + choice] for place, choice in enumerate(best.tolist())]
 
 
-def _rivals(label: str, every: Sequence[str]) -> list[str]:
-    """The label, then those it is compared with; equally many for every label."""
+def _rivals(key: str, every: Sequence[str]) -> list[str]:
+    """The label, then those it is compared with, all with its row; equally many for every label."""
     # Spread over all labels: neighbors in the list are often the most similar ones.
-    at, number = every.index(label), min(len(every), MOST_LABELS)
-    return [every[(at + step * len(every) // number) % len(every)] for step in range(number)]
+    label, row = split_row(key)
+    at, number = every.index(str(label)), min(len(every), MOST_LABELS)
+    places = [(at + step * len(every) // number) % len(every) for step in range(number)]
+    return [str(with_row(every[place], row)) for place in places]
 
 
 def sizes(

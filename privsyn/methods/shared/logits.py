@@ -39,6 +39,7 @@ def open_rows(
     model: LogitModel,
     prompt: tuple[PromptTemplate, int, int],
     buckets: Sequence[Bucket],
+    keys: Sequence[str | None],
     declared: Collection[str | None],
 ) -> tuple[Session, Session, list[slice]]:
     """A public row for each bucket, the private rows of all in one list, and the rows of each.
@@ -47,16 +48,17 @@ def open_rows(
         model: The language model.
         prompt: Template, reference tokens and output tokens.
         buckets: Opened here.
-        declared: All public labels, which decide the width of a row.
+        keys: The label of each bucket, with the words of the row that its text is written for.
+        declared: All public labels and rows, which decide the width of a row of tokens.
     """
     template, reference_tokens, most = prompt
     references, owners, rows = list[str](), list[str | None](), list[slice]()
-    for bucket in buckets:
+    for bucket, key in zip(buckets, keys, strict=True):
         texts = bucket.contents.reveal()
         rows.append(slice(len(references), len(references) + len(texts)))
         references += texts
-        owners += [bucket.cell.label] * len(texts)
-    public = model.public_rows(template, [bucket.cell.label for bucket in buckets], most)
+        owners += [key] * len(texts)
+    public = model.public_rows(template, keys, most)
     private = model.private_rows(
         template, owners, references, reference_tokens, most, declared=declared
     )

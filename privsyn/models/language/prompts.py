@@ -14,6 +14,7 @@ from typing import Any
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import close_thought
 from privsyn.models.protocols import PromptTemplate
+from privsyn.models.rows import COLUMNS, split_row, with_row
 
 CHARS_PER_TOKEN = 32
 """Public bound: characters per token to which a reference is cut before it is tokenized."""
@@ -21,7 +22,7 @@ CHARS_PER_TOKEN = 32
 LABEL_TOKENS = 32
 """Tokens reserved for a ``{label}``, whatever its value, and the most that it may take."""
 
-_REFERENCE = "{reference}"
+_REFERENCE, _LABEL = "{reference}", "{label}"
 _ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
 DAY = date(2025, 1, 1)
 """The date that chat templates see as today."""
@@ -122,7 +123,7 @@ class PromptEncoder:
         """
         labels = {None, "", "a", "7 B", "\u00e9", *declared}
         first, *others = (self._pieces(template, label)[0] for label in labels)
-        if "{label}" not in template.private:
+        if _LABEL not in template.private and COLUMNS not in template.private:
             return first
         columns = zip(first, *others, strict=False)
         shortest = min(map(len, (first, *others)))
@@ -140,9 +141,12 @@ class PromptEncoder:
         """
         labels = list(labels)
         self.public(template, labels[0] if labels else "a")
-        before, _, after = self._pieces(template, "")
-        bound = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
-        longest = 0
+        bound = longest = 0
+        rows = {split_row(label)[1] for label in labels} or {""}
+        room = LABEL_TOKENS * template.private.count(_LABEL)
+        for row in rows:
+            before, _, after = self._pieces(template, with_row("", row))
+            bound = max(bound, len(before) + len(after) + room)
         for label in labels:
             before, _, after = self.private(template, label)
             longest = max(longest, len(before) + len(after))
@@ -198,22 +202,25 @@ class PromptEncoder:
         ids = [*before, *body[max(0, len(body) - room) :], *after]
         return ids or self._ids("\n")
 
-    def _render(self, text: str, template: PromptTemplate, label: str | None) -> str:
-        if label is None:
+    def _render(self, text: str, template: PromptTemplate, key: str | None) -> str:
+        label, row = split_row(key)
+        absent = ([_LABEL] if label is None else []) + ([] if row else [COLUMNS])
+        if any(slot in text for slot in absent):
             lines = text.splitlines(keepends=True)
-            text = "".join(t for t in lines if "{label}" not in t or _SLOT in t)
+            text = "".join(t for t in lines if _SLOT in t or not any(a in t for a in absent))
         label_text = dict(template.labels).get(label, label) if label else ""
+
+        def fill(part: str) -> str:
+            return part.replace(_LABEL, label_text).replace(COLUMNS, row)
+
         if not template.chat:
-            return text.replace("{label}", label_text)
+            return fill(text)
         if not self._tokenizer.chat_template:
             raise ModelError(
                 f"models.language={self._source} has no chat template.",
                 hint="Set a plain prompt, or name an instruction-tuned model.",
             )
-        messages = [
-            message | {"content": message["content"].replace("{label}", label_text)}
-            for message in _messages(text)
-        ]
+        messages = [message | {"content": fill(message["content"])} for message in _messages(text)]
         opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
         return close_thought(self._apply_template(messages)) + opening
 

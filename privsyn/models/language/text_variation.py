@@ -13,6 +13,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, wor
 from privsyn.data.words import words as words_of
 from privsyn.models.language.degenerate_text import Ending, is_no_text
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
+from privsyn.models.rows import with_columns
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
 
@@ -75,8 +77,8 @@ _SHOWN = re.compile(rf"(?:{LETTER}){{2,4}}|{WORD}")
 _NAME_OF_SLOT = re.compile(rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]")
 _COPIED = 5
 """A run of so many words of an example marks a text that copies it."""
-_RANDOM_SLOTS = ("label", "style", "document", "examples")
-_VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
+_RANDOM_SLOTS = ("label", "style", "document", "examples", "columns")
+_VARY_SLOTS = ("text", "label", "style", "length", "change", "document", "columns")
 
 
 MaxTokens = Annotated[int, Field(ge=1, le=100_000, description="Most tokens of a text.")]
@@ -137,6 +139,8 @@ class TextConfig(Section):
         document: str | None = None,
         descriptions: Mapping[str, str] | None = None,
         examples: Sequence[TextExample] = (),
+        *,
+        columns: bool = False,
     ) -> TextSettings:
         """These settings, with a model's own prompts for those that are null.
 
@@ -145,6 +149,7 @@ class TextConfig(Section):
             document: A phrase for one record.
             descriptions: The words that prompts use for a label, where not the label itself.
             examples: Invented texts of the dataset.
+            columns: Whether prompts name the columns of a row. A request to rephrase does not.
         """
         if own.chat:
             fresh, vary = chat_random(document), _CHAT_VARY
@@ -157,9 +162,12 @@ class TextConfig(Section):
             fresh = LISTED
         fresh = fill_slots(fresh, {"phrases": ""})  # keyphrase seeding alone has some
         record_noun = document or "a short text"
+        fresh, vary = self.random_prompt or fresh, self.vary_prompt or vary
+        if columns:
+            fresh, vary = with_columns(fresh), vary if own.chat else with_columns(vary)
         return TextSettings(
-            random_prompt=(self.random_prompt or fresh).replace("{document}", record_noun),
-            vary_prompt=(self.vary_prompt or vary).replace("{document}", record_noun),
+            random_prompt=fresh.replace("{document}", record_noun),
+            vary_prompt=vary.replace("{document}", record_noun),
             name_labels=self.name_labels,
             temperature=self.temperature,
             max_tokens=self.max_tokens,
@@ -239,7 +247,7 @@ class ExampleList:
         # are the same in every prompt, since a model reads what all prompts begin with once.
         pieces = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
         longest = sorted(pieces, key=len, reverse=True)
-        shown = dict(slots) | {"label": self._label_text(example.label)}
+        shown = dict(slots) | {"label": self._label_text(example.label), "columns": ""}
         if slots.get("phrases"):
             shown["phrases"] = ", ".join(longest[:_SHOWN_WORDS])
         return f"{fill_slots(self._request, shown)} {example.text.strip()}\n\n"
@@ -284,6 +292,7 @@ class TextVariation:
         self._ending = Ending.of(settings.max_tokens, examples)
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
+        self._rows: Sequence[str] = ()
         self._told = False
 
     def with_log_ratios(
@@ -291,6 +300,12 @@ class TextVariation:
     ) -> TextVariation:
         """The same generator, which adds these to the logits of tokens, by label."""
         return TextVariation(self._settings, self._model, self._rng, log_ratios)
+
+    def with_rows(self, words: Sequence[str]) -> TextVariation:
+        """The same generator, whose n-th text is for the row of the n-th words."""
+        written = copy(self)
+        written._rows = words
+        return written
 
     def tokens(self, text: str) -> Sequence[Token]:
         """The distinct tokens of a text, which may be private."""
@@ -317,7 +332,7 @@ class TextVariation:
                 return texts
             # One list for all, since a model reads what all prompts begin with once.
             shown = self._fresh.draw(label, self._rng)
-            requests = [self._request(label, shown) for _ in again]
+            requests = [self._request(label, shown, i) for i in again]
             prompts = [prompt for prompt, _ in requests]
             answers = self._complete(prompts, label, self._fresh.until)
             for i, (_, request), answer in zip(again, requests, answers, strict=True):
@@ -376,7 +391,7 @@ class TextVariation:
             return list(samples)
         if degree >= 1:
             return self.random(len(samples), label)
-        pairs = [self._prompt(text, label, degree) for text in samples]
+        pairs = [self._prompt(text, label, degree, i) for i, text in enumerate(samples)]
         prompts = [prompt for prompt, _ in pairs]
         answers = self._complete(prompts, label)
         variations = [
@@ -420,11 +435,13 @@ class TextVariation:
             return True
         return ending.strays(new, prompt) and not ending.strays(old, prompt)
 
-    def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
+    def _prompt(
+        self, text: str, label: str | None, degree: float, number: int = 0
+    ) -> tuple[str, str]:
         """The prompt of a variation, and the part of the text that the answer continues."""
         words = word_ends(text)
         more = int(self._rng.integers(-_LENGTH_SPREAD, _LENGTH_SPREAD + 1))
-        slots = self._slots(label) | {
+        slots = self._slots(label, number) | {
             "text": text,
             "length": str(max(1, len(words) + more)),
             "change": "a little" if degree < 1 / 3 else "a lot" if degree > 2 / 3 else "somewhat",
@@ -444,9 +461,11 @@ class TextVariation:
             return None
         return word_count(text) + _LENGTH_SPREAD
 
-    def _request(self, label: str | None, shown: Sequence[TextExample]) -> tuple[str, str]:
+    def _request(
+        self, label: str | None, shown: Sequence[TextExample], number: int = 0
+    ) -> tuple[str, str]:
         """The prompt of a fresh text, and its part after the examples."""
-        return self._fresh.fill(self._slots(label), shown)
+        return self._fresh.fill(self._slots(label, number), shown)
 
     def _clean_fresh(self, text: str) -> str:
         """A fresh text, before the beginning of another one."""
@@ -469,9 +488,10 @@ class TextVariation:
         # A model may return fewer texts than prompts: the missing ones count as failed.
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
-    def _slots(self, label: str | None) -> dict[str, str]:
+    def _slots(self, label: str | None, number: int = 0) -> dict[str, str]:
         style = STYLES[self._rng.integers(len(STYLES))]
-        return {"label": self._label_text(label), "style": style}
+        words = self._rows[number] if self._rows else ""
+        return {"label": self._label_text(label), "style": style, "columns": words}
 
 
 def chat_random(document: str | None) -> str:

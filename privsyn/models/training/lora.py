@@ -287,7 +287,8 @@ class LoraTrainer:
         self._prompts = PromptEncoder(tokenizer, source)
         # privacy: the width comes from public prompts and max_tokens, not from the records
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
-        self._width = padded_width(longest + training.max_tokens)
+        self._most = longest + training.max_tokens
+        self._width = padded_width(self._most)
         self._device = network.device
         if isinstance(training.student, tuple):
             network = self._network = small(network, tokenizer, training.student, self._width)
@@ -319,7 +320,9 @@ class LoraTrainer:
         )
         if len(ids) < self._training.max_tokens:
             ids.append(self._eos)
-        return [*prompt, *ids], len(prompt)
+        # privacy: a row of columns may have more tokens than the one that set the width; what it
+        # shifts beyond is cut, so that no record decides whether a step fails
+        return [*prompt, *ids][: self._most], len(prompt)
 
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         """Sum over units of their clipped gradients, shape (numbers,)."""

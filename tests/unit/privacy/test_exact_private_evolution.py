@@ -492,7 +492,7 @@ def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
     monkeypatch.setattr(
         private_evolution,
         "_vectors_of",
-        lambda kind, group, label, degree, k, steps: np.stack(
+        lambda kind, group, label, degree, k, steps, words: np.stack(
             [kind.embedder.embed(kind.api.vary(group, label, degree)) for _ in range(k)]
         ),
     )

@@ -1,0 +1,92 @@
+"""columns: the noisy marginals of a release, drawn before anything else of it, and its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.columns.marginals import Marginals
+from privsyn.columns.rows import synthetic_rows
+from privsyn.data.artifacts import atomic_file, write_json_atomic
+from privsyn.data.partition import load_shard
+from privsyn.data.records import Bucket
+from privsyn.release.workdir import (
+    BUCKETS,
+    COLUMNS,
+    EXHIBITS,
+    PARTITION,
+    ROWS,
+    Workdir,
+    bucket_files,
+)
+from privsyn.stages.base import OpenPlan
+from privsyn.stages.draw import session
+
+TABLES = f"{EXHIBITS}/columns.json"
+"""The noisy tables: they are published."""
+_DRAW = "marginals"
+
+
+def draw_columns(release: OpenPlan, work: Workdir) -> None:
+    """Draw the marginals of the declared columns, once, and make the rows of the release.
+
+    Guarantee: plan.marginals, which is in the release's event. The draw is in a journal of its own
+    before anybody sees it, and so are the rows: a killed run draws no second ones.
+
+    Raises:
+        ReleaseLost: The release is not one that may be drawn from.
+        LeaseHeld: Another process draws them.
+    """
+    marginals = release.plan.marginals
+    if marginals is None or work.is_finished(COLUMNS, ROWS):
+        return
+    with session(release, COLUMNS, work) as part:
+        journal = part.journal
+        # Before the draw begins, since an exception within it would lose the release.
+        counts = np.zeros(0, np.int64)
+        if not journal.has(_DRAW):
+            counts = marginals.count(_buckets(release, work))
+        part.lease.check()
+        noisy = journal.draw_array(
+            _DRAW, lambda: marginals.noise.draw(counts, part.noise), marginals.ends[-1]
+        )
+
+        def rows() -> bytes:
+            rng = np.random.default_rng()  # public: rows are post-processing
+            made = synthetic_rows(marginals, noisy, release.plan.rows_by_label, rng)
+            return json.dumps(list(made.items())).encode()
+
+        made = json.loads(journal.public_file("rows", rows))
+        # every draw is counted before its rows are handed on
+        release.ctx.ledger.leases.renew(part.lease)
+        with atomic_file(work.folder / TABLES) as stream:
+            stream.write(_tables(marginals, noisy))
+        write_json_atomic(work.folder / ROWS, {"noise": part.noise.kind, "rows": made}, mode=0o600)
+        work.hand_on(COLUMNS, part.lease, [TABLES, ROWS], journal=journal)
+
+
+def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:
+    """All records of the release, shard by shard."""
+    files = 1 if release.method.whole else work.shards
+    for shard in range(files):
+        work.bring(PARTITION, *bucket_files(shard))
+        yield from load_shard(work.folder / BUCKETS, shard, release.cells, files)
+
+
+def _tables(marginals: Marginals, noisy: NDArray[np.int64]) -> bytes:
+    """The noisy tables as a file: what is counted, and how many records each cell holds."""
+    names = ["label", *marginals.columns]
+    cells = [list(marginals.labels), *(list(c.cells) for c in marginals.columns.values())]
+    tables = [
+        {"of": [names[place] for place in pair], "records": np.round(table, 3).tolist()}
+        for pair, table in zip(marginals.tables, marginals.split(noisy), strict=True)
+    ]
+    values = {
+        "noise": marginals.deviation,
+        "cells": dict(zip(names, cells, strict=True)),
+        "tables": tables,
+    }
+    return (json.dumps(values) + "\n").encode()
