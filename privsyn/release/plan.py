@@ -212,7 +212,12 @@ class Plan(Section):
         """What the release is priced by besides its settings."""
         unit, labels = self.privacy_unit, self.dataset.labels
         return pricing_facts(
-            self.adjacency, unit, labels, self.paid_epsilon, secret_places=self.amplified
+            self.adjacency,
+            unit,
+            labels,
+            self.paid_epsilon,
+            self.marginals,
+            secret_places=self.amplified,
         )
 
     def settings_of(self, method: Method[S]) -> S:
@@ -266,17 +271,19 @@ def pricing_facts(
     unit: PrivacyUnit,
     labels: tuple[str, ...],
     paid: float | None,
+    marginals: Marginals | None,
     *,
     secret_places: bool,
 ) -> PricingFacts:
-    """What a release is priced by: an accuracy that is paid for comes after its generator.
+    """What a release is priced by: columns before its generator, a paid accuracy after it.
 
     They add up, although the held-out units are not those that the generator reads: under
     replace_one a unit may go from one part into the other, and has then touched both.
     """
     accuracy = accuracy_of(paid, adjacency)
+    before = () if marginals is None else (marginals.noise.event,)
     after = () if accuracy is None else (accuracy.event,)
-    return PricingFacts(adjacency, unit, labels, secret_places, after=after)
+    return PricingFacts(adjacency, unit, labels, secret_places, before, after)
 
 
 IDENTITY = (

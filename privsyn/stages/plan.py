@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from privsyn.columns.marginals import Marginals
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
@@ -54,6 +55,7 @@ from privsyn.release.plan import (
     ModelUse,
     Plan,
     accuracy_of,
+    marginals_of,
     pricing_facts,
     release_id,
     settings_digest,
@@ -100,7 +102,7 @@ def plan(
     aim = config.privacy
     request = ReleaseRequest(method_name, aim.epsilon, aim.delta, internal_metrics=measured)
     ctx.account.refuse(f"a release of {method_name}", request)
-    price = _price(ctx, method, settings, derived)
+    price = _price(ctx, method, settings, identity, derived)
     mechanism, cost = price.mechanism, price.cost
     account = _admit(ctx, request, price, open_account=open_account)
     cells = len(method.cells(settings, dataset.labels))
@@ -118,6 +120,7 @@ def plan(
         target_epsilon=config.privacy.epsilon,
         target_delta=config.privacy.delta,
         draw=config.privacy.draw,
+        columns=config.columns if identity.columns else None,
         paid_epsilon=price.paid,
         models={
             role: ModelUse(source=one.source, revision=one.revision, dtype=dtype)
@@ -198,6 +201,7 @@ class _Price:
         cost: Of that event.
         paid: Epsilon of a published accuracy, if one is paid for.
         open_epsilon: Epsilon for whoever knows the secret that the cost counts on; None: none.
+        marginals: What draws declared columns; None without any.
     """
 
     mechanism: Mechanism
@@ -205,10 +209,15 @@ class _Price:
     cost: Guarantee
     paid: float | None
     open_epsilon: float | None
+    marginals: Marginals | None
 
 
 def _price(
-    ctx: Context, method: Method[Any], settings: Any, derived: Mapping[str, float] | None
+    ctx: Context,
+    method: Method[Any],
+    settings: Any,
+    identity: DatasetIdentity,
+    derived: Mapping[str, float] | None,
 ) -> _Price:
     """Solve for the target, or price what was solved for.
 
@@ -217,11 +226,13 @@ def _price(
     """
     config = ctx.config
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
-    adjacency, labels = config.account.adjacency, config.dataset.labels
-    paid = _paid_epsilon(config)
+    adjacency, paid = config.account.adjacency, _paid_epsilon(config)
+    columns = config.columns if identity.columns else None
 
-    def mechanism_for(*, secret: bool) -> Mechanism:
-        facts = pricing_facts(adjacency, config.unit, labels, paid, secret_places=secret)
+    def mechanism_for(marginals: Marginals | None, *, secret: bool) -> Mechanism:
+        facts = pricing_facts(
+            adjacency, config.unit, identity.labels, paid, marginals, secret_places=secret
+        )
         if derived is None:
             return method.calibrate(settings, target, facts)
         return method.rebuild(settings, target, facts, derived)
@@ -229,11 +240,12 @@ def _price(
     with _computable(method.name, target):
         # privacy: swapping one unit for another has no proof that counts on the secret of its place
         secret = ctx.account.terms.amplification and adjacency is not Adjacency.REPLACE_ONE
-        mechanism = mechanism_for(secret=secret)
+        marginals = marginals_of(columns, identity, target, adjacency, config.unit)
+        mechanism = mechanism_for(marginals, secret=secret)
         open_epsilon = epsilon_without_secret(mechanism.whole, target.delta)
         if open_epsilon is not None and open_epsilon <= target.epsilon:
             # Nothing is to be counted on that is not needed.
-            mechanism = mechanism_for(secret=False)
+            mechanism = mechanism_for(marginals, secret=False)
             open_epsilon = None
         cost = guarantee(mechanism.whole, target.delta)
     if mechanism.refusal:
@@ -245,7 +257,7 @@ def _price(
             hint="Leave open (null) what sets its noise, which is then solved for; or raise "
             "privacy.epsilon.",
         )
-    return _Price(mechanism, mechanism.whole, cost, paid, open_epsilon)
+    return _Price(mechanism, mechanism.whole, cost, paid, open_epsilon, marginals)
 
 
 def _warnings(
@@ -265,6 +277,8 @@ def _warnings(
     yield from settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right)
     yield from of_sizes(where, mechanism, cells, there)
     yield from mechanism.warnings
+    if price.marginals and (advice := price.marginals.advice(there and there.units)):
+        yield advice
     if accuracy:
         yield from of_accuracy(accuracy.scale, dataset, config.account)
     if config.preset(method.name) == PAPER:

@@ -92,7 +92,7 @@ class ToyTrainer(Method[ToyConfig]):
         self._note("train", cfg)
         return {"model.txt": cfg.read("words")}
 
-    def write(self, cfg, unit, labels, models, trained, shard, progress):
+    def write(self, cfg, unit, labels, models, trained, shard, progress, rows):
         self._note("generate", cfg)
         number, of = shard
         for cell in self.cells(cfg, labels)[number::of]:

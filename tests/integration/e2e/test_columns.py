@@ -1,0 +1,172 @@
+"""Records with columns, by every method: one draw before the generator, a row for every text."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+
+import pytest
+
+from privsyn.dp.accountant import guarantee, rho
+from privsyn.dp.events import load
+from privsyn.errors import ConfigError
+from privsyn.methods.base import Backends
+from privsyn.release.workdir import COLUMNS, journal_file, part_name
+from privsyn.report import verification
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate, train
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from tests.integration.e2e.small_project import CANARY, METHODS, rows, stand_ins
+from tests.integration.e2e.test_kills import attempt, journalled
+from tests.noise import NoNoise
+
+DECLARED = {
+    "age": {"range": [0, 100], "bins": 5},
+    "channel": {"values": ["web", "phone"]},
+    "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31"}},
+}
+CHANGES = {
+    "dataset": {"columns": DECLARED},
+    "columns": {"pairs": [["age", "channel"]]},
+    "evaluate": {"enabled": False},
+}
+
+
+def records():
+    """The channel follows the label, and the month is always May; one value is a secret."""
+    some = [
+        record
+        | {
+            "age": 20 + 3 * (n % 5),
+            "channel": "phone" if record["label"] == "Billing" else "web",
+            "visited": "2024-05-17",
+        }
+        for n, record in enumerate(rows(48, 20))
+    ]
+    some[3]["channel"] = CANARY
+    return some
+
+
+@pytest.fixture
+def columned(make_project):
+    def build(method, **changes):
+        project = make_project(methods={method: METHODS[method]}, **(CHANGES | changes))
+        project.write(records())
+        return project
+
+    return build
+
+
+def drawn(project, method, noise=None, models=None):
+    ctx = project.context()
+    if noise:
+        ctx.noise = noise
+    planned = plan(ctx, method, open_account=True)
+    reserve(ctx, planned)
+    backends = Backends(models or stand_ins())
+    shards = partition(ctx, planned)
+    train(ctx, planned, backends=backends)
+    for shard in range(shards):
+        generate(ctx, planned, shard, backends)
+    return ctx, planned, certify(ctx, planned)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_text_has_a_row_and_the_release_one_event(columned, method):
+    ctx, planned, folder = drawn(columned(method), method, noise=NoNoise)
+    event, marginals = load(planned.event), planned.marginals
+    assert marginals.noise.event in event.events
+    assert rho(marginals.noise.event) < 0.3 * rho(event.events[1]) or planned.amplified
+    assert guarantee(event, 1e-6).epsilon == planned.epsilon <= 8.0
+    released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert len(released) in range(planned.row_bounds[0], planned.rows + 1)
+    # without noise what is always so, is so of every row
+    for row in released:
+        assert row["visited"].startswith("2024-05")
+        assert 0 <= row["age"] <= 100
+    of = Counter((row["label"], row["channel"]) for row in released)
+    assert set(of) <= {("Billing", "phone"), ("Symptoms", "web"), ("Billing", "other"),
+                       ("Symptoms", "other")}  # fmt: skip
+    table = json.loads((folder / "exhibits" / "columns.json").read_text())
+    assert [one["of"] for one in table["tables"]][-1] == ["age", "channel"]
+    every = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+    assert CANARY.encode() not in every
+    checks = verification.verify(folder, ctx.ledger)
+    assert not [check for check in checks if check.passed is False]
+
+
+def test_texts_are_written_for_their_rows(columned):
+    """The prompt of a text says what its row says, by the names of the cells."""
+    models = stand_ins()
+    asked = []
+    complete = models["text"].complete
+    models["text"].complete = lambda prompts, **more: (
+        asked.extend(prompts) or complete(prompts, **more)
+    )
+    _, _, folder = drawn(columned("keyphrase_seeding"), "keyphrase_seeding", NoNoise, models)
+    released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    details = [line for prompt in asked for line in prompt.splitlines() if "channel: " in line]
+    assert {line.split("visited: ")[1] for line in details} == {"May 2024"}
+    said = {line.split("channel: ")[1].split(",")[0] for line in details}
+    assert said == {str(row["channel"]) for row in released}
+
+
+@pytest.mark.parametrize("method", ["keyphrase_seeding", "invisible_ink"])
+def test_a_killed_run_draws_its_columns_once(columned, tmp_path, method):
+    project, counter, seen = columned(method), tmp_path / "calls", {}
+    for kill_at in (1, 1, 2, 0):
+        if (code := attempt(project, counter, kill_at)) == 0:
+            break
+        assert code == -signal.SIGKILL
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+    assert "marginals" in seen
+    ctx = project.context()
+    (entry,) = ctx.ledger.releases.all()
+    assert entry.state == "COMMITTED"
+    assert ctx.ledger.leases.parts(entry.release_id)[part_name(COLUMNS)] >= 2
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert not [c for c in verification.verify(folder, ctx.ledger) if c.passed is False]
+
+
+def test_columns_whose_journal_is_gone_are_not_drawn_again(columned):
+    project = columned("invisible_ink")
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    scratch = ctx.workspace.scratch(planned.id)
+    (scratch / "rows.json").unlink()
+    journal_file(scratch, COLUMNS).unlink()
+    with pytest.raises(Exception, match=r"LOST|lost"):
+        partition(ctx, planned)
+    assert ctx.ledger.releases.get(planned.id).state == "LOST"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["columns.pairs=[[age, city]]"], "city"),
+        (["columns.pairs=[[age, channel], [channel, age]]"], "circle"),
+        (["methods.private_evolution.expansion=1"], "expansion=1"),
+        (["columns.share=1"], "columns.share"),
+    ],
+)
+def test_columns_that_cannot_be_drawn_are_refused(columned, overrides, said):
+    project = columned("private_evolution")
+    with pytest.raises(ConfigError, match=said):
+        plan(project.context(*overrides), "private_evolution")
+
+
+def test_a_plan_says_where_noise_drowns_columns(columned):
+    project = columned("keyphrase_seeding", privacy={"epsilon": 0.2, "delta": 1e-6})
+    few = plan(project.context("account.public_size=40"), "keyphrase_seeding")
+    assert any("noise decides" in warning for warning in few.warnings)
+    many = plan(project.context("account.public_size=4000000"), "keyphrase_seeding")
+    assert not any("noise decides" in warning for warning in many.warnings)
+    other = plan(project.context("columns.share=0.5"), "keyphrase_seeding")
+    assert other.marginals.deviation < few.marginals.deviation
