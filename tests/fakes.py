@@ -21,6 +21,7 @@ from safetensors.numpy import save as save_tensors
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
 from privsyn.models.protocols import Grammar, PromptTemplate, Row, Sampling, Training
+from privsyn.models.rows import split_row
 
 LogitScript = Callable[
     [str | None, str | None, tuple[int, ...]], Sequence[float] | NDArray[np.float32]
@@ -359,7 +360,7 @@ class FakeTrainer:
         self._training = training
         self._tokens = {word: i for i, word in enumerate(model.vocabulary)}
         words = len(model.vocabulary)
-        self._starts = {label: words + i for i, label in enumerate(training.labels)}
+        self._starts = {split_row(key)[0]: words + i for i, key in enumerate(training.labels)}
         self.theta = np.zeros((words + len(training.labels), words))
         self.size = self.theta.size
         self._moments = np.zeros((2, *self.theta.shape))
@@ -369,7 +370,7 @@ class FakeTrainer:
         """The label's state, the known words, and the end if there is room."""
         most = self._training.max_tokens
         known = [self._tokens[word] for word in text.split() if self._tokens.get(word)][:most]
-        return [self._starts[label], *known, *[0][: most - len(known)]], 1
+        return [self._starts[split_row(label)[0]], *known, *[0][: most - len(known)]], 1
 
     def gradient(self, unit: Sequence[Row]) -> NDArray[np.float64]:
         """Gradient of the sum of each row's mean loss, in the shape of ``theta``."""
@@ -440,6 +441,10 @@ class FakeWriter:
         self._model, self._training, self._theta = model, training, theta
         self._sampling = sampling
 
+    def _place(self, key: str | None) -> int:
+        """The place of a label, whatever its row: the toy model has no words for one."""
+        return [split_row(one)[0] for one in self._training.labels].index(split_row(key)[0])
+
     def write(self, labels: Sequence[str | None]) -> list[str]:
         """One text per label."""
         return [self._text(label) for label in labels]
@@ -452,7 +457,7 @@ class FakeWriter:
 
     def _nats(self, label: str | None, text: str) -> float:
         words = self._model.vocabulary
-        start = len(words) + self._training.labels.index(label)
+        start = len(words) + self._place(label)
         tokens = [start, *(words.index(word) for word in text.split())]
         return sum(
             float(self._theta[before, token] - np.logaddexp.reduce(self._theta[before]))
@@ -461,7 +466,7 @@ class FakeWriter:
 
     def _text(self, label: str | None) -> str:
         words = self._model.vocabulary
-        tokens = [len(words) + self._training.labels.index(label)]
+        tokens = [len(words) + self._place(label)]
         for place in range(self._training.max_tokens):
             scores = self._theta[tokens[-1]] / self._sampling.temperature
             scores[0] = -np.inf if place == 0 else scores[0]
