@@ -671,8 +671,7 @@ class _Interview:
             else dict(one.partition("=")[::2] for one in answer)
         )
         for name in declared:
-            if not (isinstance(declared[name], Mapping) and declared[name].get("ask")):
-                self._column("columns", name)
+            self._column("columns", name)
         return {
             name: column_of(one) if isinstance(one, str) else dict(one)
             for name, one in declared.items()

@@ -314,7 +314,7 @@ class Project(Displayable):
                 dataset.text,
                 dataset.label,
                 dataset.unit,
-                [name for name, column in dataset.columns.items() if not column.ask],
+                list(dataset.columns),
             )
             source["path"] = frames.place(dataset.name, version)
             # A version that is no name is refused before it names a file.

@@ -80,6 +80,11 @@ class Marginals:
         return [int(end) for end in np.cumsum(sizes)]
 
     @property
+    def largest(self) -> int:
+        """Cells of the largest table."""
+        return max(self.widths[one] * self.widths[other] for one, other in self.tables)
+
+    @property
     def deviation(self) -> float:
         """Standard deviation of the noise on a cell, in records."""
         return self.noise.sigma / LATTICE
@@ -93,6 +98,7 @@ class Marginals:
         bins, units = [np.empty(0, np.int64)], list[str]()
         firsts = [0, *self.ends[:-1]]
         for bucket in buckets:
+            # privacy: a cell is a function of its own record [C1]
             rows = np.array(bucket.rows.reveal(), np.int64).reshape(-1, len(self.columns))
             label = np.full((len(rows), 1), self.labels.index(bucket.cell.label))
             codes = np.hstack([label, rows])  # (records, places)
@@ -115,14 +121,10 @@ class Marginals:
         Args:
             records: Records of all labels, by public numbers.
         """
-        names = ["label", *self.columns]
-        sizes = {pair: self.widths[pair[0]] * self.widths[pair[1]] for pair in self.tables}
-        widest = max(sizes, key=lambda pair: sizes[pair])
-        if records is None or self.deviation < _LOUD * records / sizes[widest]:
+        if records is None or self.deviation < _LOUD * records / self.largest:
             return None
-        of = " x ".join(names[place] for place in widest if self.widths[place] > 1)
         return (
-            f"columns: noise of {self.deviation:.3g} records on each of {sizes[widest]} cells of "
-            f"{of}, which hold {records / sizes[widest]:.2g} records on average: noise decides. "
-            "Take fewer bins or columns, or raise columns.share."
+            f"columns: noise of {self.deviation:.3g} records on each of the {self.largest:,} cells "
+            f"of a table, which hold {records / self.largest:.2g} on average: noise decides. Take "
+            "fewer bins or columns, or raise columns.share."
         )

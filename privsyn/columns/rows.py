@@ -1,6 +1,6 @@
 """Synthetic rows from noisy marginals: post-processing, by public randomness.
 
-Every label has the distribution of its noisy tables; a public pair adds what ties its two columns,
+Every label has the distribution of its noisy tables [C3]; a public pair adds what ties its columns,
 which is the same for all labels but for their own counts (a log-linear model without interactions
 of three, fitted by iterative proportional fitting: Deming and Stephan 1940). Columns that no pair
 ties are independent within a label. Pairs form trees, so a row is drawn column by column.

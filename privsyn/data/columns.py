@@ -76,12 +76,6 @@ class Column(Section):
     bins: int = Field(default=10, ge=1, le=MOST_VALUES, description="Cells of a range.")
     decimals: int = Field(default=0, ge=0, le=9, description="Decimals of a synthetic number.")
     date: Dates | None = Field(default=None, description="Days, in months or years.")
-    ask: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A question that the local model answers by one of the values, record by "
-        "record: the column is not in the file.",
-    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Column:
@@ -96,8 +90,6 @@ class Column(Section):
                 f"a bin of range={list(self.range)} holds no number of decimals={self.decimals}: "
                 f"take fewer than bins={self.bins}, or more decimals"
             )
-        if self.ask is not None and self.values is None:
-            raise ValueError("ask needs values to choose from")
         if len(self.cells) > MOST_VALUES + 2:
             wider = "name fewer, and all others become `other`" if self.values else "take by=year"
             raise ValueError(

@@ -58,8 +58,7 @@ class Record:
         unit: Stable id of the person or thing protected.
         label: One of the declared labels, or None in a dataset without labels.
         content: A text, or the PNG file of an image in base64.
-        row: The cell of each declared column (``data/columns.py``); of one that is asked of the
-            model ``missing``.
+        row: The cell of each declared column (``data/columns.py``).
     """
 
     unit: str

@@ -118,8 +118,6 @@ class RowCounts:
     def count_columns(self, columns: Mapping[str, Column], row: Row, values: Sequence[Any]) -> None:
         """Count what is outside of the declared cells of a record that is used."""
         for (name, column), cell, value in zip(columns.items(), row, values, strict=True):
-            if column.ask:
-                continue
             counts = self.columns.setdefault(name, Counter())
             if (kind := column.cells[cell]) in (OTHER, NO_VALUE):  # no declared cell is called so
                 counts[kind] += 1

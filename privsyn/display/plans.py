@@ -97,6 +97,7 @@ class Planned(Displayable):
             "fits": _fits(plan, account),
             "guarantee": guarantee_text(plan),
             "accuracy": _accuracy_bought(plan),
+            "columns": _columns_drawn(plan, config.account.public_size),
             "in words": " ".join(odds),
             f"synthetic {plan.things}": _number(plan, config.account.public_size),
             "takes": share_taken(account),
@@ -161,6 +162,21 @@ def _requests(plan: Plan, server: ServerConfig | None) -> str:
         f"{count:,} requests, repeats after a refusal not counted. {few}Limit: "
         f"models.server.max_requests={most:,} a process. evaluate asks for its public baseline "
         "beside"
+    )
+
+
+def _columns_drawn(plan: Plan, public_size: int | None) -> str:
+    """The noise on the counts of declared columns, beside how many records a cell holds."""
+    marginals = plan.marginals
+    if marginals is None:
+        return ""
+    cells = marginals.largest
+    held = (
+        "" if public_size is None else f" The largest holds about {public_size / cells:.2g} each."
+    )
+    return (
+        f"{len(marginals.tables)} tables of counts, the largest of {cells:,} cells, with noise of "
+        f"{marginals.deviation:.3g} records on each.{held}"
     )
 
 

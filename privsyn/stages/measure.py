@@ -347,9 +347,9 @@ def _by_counting(plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
 
 
 def _by_columns(plan: Plan, synthetic: Sequence[Row], real: Sequence[Record]) -> list[Metric]:
-    """Metrics of the declared columns that real records have."""
-    declared = list(enumerate(plan.dataset.columns.items()))
-    present = [(place, name, one) for place, (name, one) in declared if not one.ask]
+    """Metrics of the declared columns."""
+    declared = plan.dataset.columns
+    present = [(place, name, one) for place, (name, one) in enumerate(declared.items())]
     if not present:
         return []
     labels = plan.dataset.labels if len(plan.dataset.labels) > 1 else ()

@@ -282,7 +282,7 @@ def _columns(cfg: DatasetConfig, path: Origin) -> Mapping[str, str]:
     """Setting -> column. The content comes first, the unit last."""
     # In a folder of images every file is a unit.
     unit = FILE if cfg.unit is None and _holds_images(cfg) and is_folder(path) else cfg.unit
-    beside = {f"columns.{name}": name for name, column in cfg.columns.items() if not column.ask}
+    beside = {f"columns.{name}": name for name in cfg.columns}
     columns = {**content_columns(cfg), "label": cfg.label, **beside, "unit": unit}
     return {setting: column for setting, column in columns.items() if column is not None}
 
@@ -319,8 +319,8 @@ def _records(
         if isinstance(content, Unusable):
             row_counts.count_dropped(content.reason)
             continue
-        values = iter(row[width + has_labels :])
-        beside = [None if column.ask else next(values) for column in cfg.columns.values()]
+        first = width + has_labels
+        beside = row[first : first + len(cfg.columns)]
         record = Record(unit, label, content, tuple(map(Column.cell, cfg.columns.values(), beside)))
         row_counts.count_used(record)
         row_counts.count_columns(cfg.columns, record.row, beside)

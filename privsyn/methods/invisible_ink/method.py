@@ -112,7 +112,7 @@ class InvisibleInk(LogitMethod[InvisibleInkSettings]):
         most = _PASSES_TOGETHER * performance.rows_per_pass // rows
         together = max(1, min(performance.rows_per_pass, most))
         cells = [bucket.cell for bucket in buckets]
-        # One row in the private and the public prompt, so that it cancels in their difference.
+        # One row in the private and the public prompt, so that it cancels in the difference [I9].
         keys = [draw.rows.key(cell.label, cell.bucket) for cell in cells]
         # privacy: the labels of all cells, also empty ones, decide the width of a row [I4]
         declared = set(keys)

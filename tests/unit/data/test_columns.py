@@ -27,7 +27,6 @@ COLUMNS: dict[str, Any] = {
     "age": AGE,
     "channel": {"values": ["web", "phone"]},
     "visited": VISITED,
-    "urgent": {"values": ["yes", "no"], "ask": "Is it urgent?"},
 }
 
 
@@ -102,7 +101,6 @@ def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared: Any) -> 
         ({"values": ["1.3e+18"]}, "no record can have"),
         ({"values": [str(n) for n in range(10_000)]}, "10,000 cells.*leave it out"),
         ({"date": {"start": "1990-01-01", "end": "2020-12-31"}}, "by=year"),
-        ({"range": [0, 9], "bins": 3, "ask": "How old?"}, "ask needs values"),
     ],
 )
 def test_a_declaration_that_cannot_be_drawn_is_refused(declared: Any, message: str) -> None:
@@ -131,8 +129,8 @@ ROWS: list[dict[str, Any]] = [
     {"id": "2", "text": "two", "age": None, "channel": "fax", "visited": "2025-02-01"},
     {"id": "3", "text": "three", "age": 99, "channel": "", "visited": "soon"},
 ]
-CELLS = [(0, 0, 3, 1), (8, 2, 3, 3), (7, 3, 3, 3)]
-"""Cells of age, channel, urgent and visited."""
+CELLS = [(0, 0, 1), (8, 2, 3), (7, 3, 3)]
+"""Cells of age, channel and visited."""
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
