@@ -551,6 +551,7 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.dataset,
         config.account,
         config.privacy.model_copy(update={"again": None}),  # a consent, and no part of a release
+        config.columns,
         config.models,
         config.validation,
         config.evaluate,

@@ -161,6 +161,7 @@ def build_project(root: Path, **changes: object) -> Project:
             "delta": 1e-6,
         },
         "privacy": {"epsilon": 8.0, "delta": 1e-6},
+        "columns": {"share": 0.25},
         "methods": {"invisible_ink": METHODS["invisible_ink"]},
         "models": {"language": "tiny"},
         "evaluate": {"enabled": True},

@@ -18,6 +18,7 @@ PARAMS = """\
 dataset: {name: portal, path: private/portal.jsonl, version: v1}
 account: {name: portal, adjacency: add_remove, epsilon: 10, delta: 1.0e-06}
 privacy: {epsilon: 1.0, delta: 1.0e-06}
+columns: {share: 0.25}
 models: {}
 pipeline: [invisible_ink]
 methods:

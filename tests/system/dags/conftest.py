@@ -75,6 +75,7 @@ def make_project(root: Path) -> DagProject:
             "delta": 1e-6,
         },
         "privacy": {"epsilon": 8.0, "delta": 1e-6},
+        "columns": {"share": 0.25},
         "methods": {
             "invisible_ink": {
                 "batch_size": 4,
