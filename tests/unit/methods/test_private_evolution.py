@@ -915,3 +915,12 @@ def test_the_public_model_alone_writes_the_first_population():
     text = config(modality="text", text={"max_tokens": 20})
     assert METHOD.fresh(text) == text.text
     assert METHOD.fresh(config(modality="image")) is None
+
+
+def test_a_vote_keeps_the_best_candidate_of_each_row():
+    """Two candidates for each of three rows, in the order of the rows."""
+    rng = np.random.default_rng(1)
+    weights = np.array([5, 0, 2, 4, 9, 3])
+    assert private_evolution._best_of_each_row(weights, 3, rng).tolist() == [0, 4, 5]
+    ties = {private_evolution._best_of_each_row(np.zeros(2), 1, rng)[0] for _ in range(50)}
+    assert ties == {0, 1}

@@ -16,6 +16,7 @@ from privsyn.models.language.prompts import (
 )
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
+from privsyn.models.rows import with_columns, with_row
 
 Encoders = Callable[[str], tuple[Any, PromptEncoder]]
 
@@ -63,6 +64,25 @@ def test_pieces_are_the_tokens_of_the_whole(encoder: Encoders) -> None:
     whole = "<|start|>Text: The visit was late.<|end|>Text:"
     assert ids == tokenizer(whole)["input_ids"]
     assert prompts.public(template, None) == before
+
+
+def test_a_prompt_says_the_row_of_a_key_and_no_line_without_one(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("tiny")
+    template = PromptTemplate(
+        *map(with_columns, ("Topic: {label}\nText: {reference}", "Topic: {label}\nText:"))
+    )
+    key = with_row("sleep", "age: 40 to 49, channel: web")
+    row = "Topic: sleep\nDetails: age: 40 to 49, channel: web\nText:"
+    assert tokenizer.decode(prompts.public(template, key)) == row
+    assert tokenizer.decode(prompts.private(template, key)[0]).rstrip() == row
+    assert tokenizer.decode(prompts.public(template, "sleep")) == "Topic: sleep\nText:"
+    assert tokenizer.decode(prompts.public(template, with_row(None, "age: 1"))) == (
+        "Details: age: 1\nText:"
+    )
+    # a prefix that rows share ends before them, and the longest row sets the width
+    shared = prompts.shared_tokens(template, [key])
+    assert len(shared) < len(prompts.public(template, "sleep"))
+    assert prompts.length(template, [key, "a"]) == len(prompts.private(template, key)[0])
 
 
 def test_bos_comes_once(encoder: Encoders) -> None:
