@@ -24,7 +24,7 @@ _ROUNDS = 50
 
 
 @dataclass(frozen=True)
-class Rows:
+class SyntheticRows:
     """The synthetic rows of a release, and what prompts say of a row. Public.
 
     Attributes:
@@ -60,7 +60,7 @@ class Rows:
         return self.words(tuple(max(range(len(c)), key=lambda n: len(c[n])) for c in cells))
 
 
-NO_ROWS = Rows()
+NO_ROWS = SyntheticRows()
 
 
 def synthetic_rows(

@@ -171,12 +171,10 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
     if marginals is None:
         return ""
     cells = marginals.largest
-    held = (
-        "" if public_size is None else f" The largest holds about {public_size / cells:.2g} each."
-    )
+    size = "" if public_size is None else f", which hold about {public_size / cells:.2g} each"
     return (
-        f"{len(marginals.tables)} tables of counts, the largest of {cells:,} cells, with noise of "
-        f"{marginals.deviation:.3g} records on each.{held}"
+        f"{len(marginals.tables)} tables of counts, the largest of {cells:,} cells{size}, with "
+        f"noise of {marginals.deviation:.3g} records on each"
     )
 
 

@@ -19,7 +19,7 @@ from typing import (
     runtime_checkable,
 )
 
-from privsyn.columns.rows import NO_ROWS, Rows
+from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.records import Cell, Row
 from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -268,7 +268,7 @@ class Draw:
     expected_records: float = 0.0
     on_reading: Callable[[int, int, str], None] | None = None
     on_public: Callable[[Sequence[tuple[str | None, str | bytes]]], None] | None = None
-    rows: Rows = NO_ROWS
+    rows: SyntheticRows = NO_ROWS
 
     def progress(self, done: int, total: int) -> None:
         """Report progress of the draw. Raises as ``on_progress`` does."""
@@ -525,7 +525,7 @@ class TrainsModel(Protocol):
         trained: Path,
         shard: tuple[int, int],
         on_progress: OnProgress = None,
-        rows: Rows = NO_ROWS,
+        rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[Sample]:
         """Samples of one shard (number, number of shards), by public randomness.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.columns.rows import NO_ROWS, Rows
+from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
 from privsyn.data.journal import Draws
 from privsyn.data.partition import held_units, load_shard
@@ -282,14 +282,14 @@ def _keep_public(
             write_json_atomic(file, texts, mode=0o600)
 
 
-def _rows(release: OpenPlan, work: Workdir) -> tuple[str, Rows]:
+def _rows(release: OpenPlan, work: Workdir) -> tuple[str, SyntheticRows]:
     """Kind of the noise behind the rows of a release, and these; nothing without columns."""
     columns = release.plan.dataset.columns
     if not columns:
         return "", NO_ROWS
     work.bring(COLUMNS)
     kind, by_label = rows_of(work.folder)
-    return kind, Rows(columns, by_label)
+    return kind, SyntheticRows(columns, by_label)
 
 
 def _draw(
@@ -298,7 +298,7 @@ def _draw(
     backends: Backends,
     drawn: Drawing,
     work: Workdir,
-    rows: Rows,
+    rows: SyntheticRows,
 ) -> tuple[str, Iterator[Sample | Exhibit]]:
     """Kind of the noise behind the samples of a shard, and these as the method makes them."""
     ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
@@ -422,7 +422,7 @@ def _train(
                 drawn.journal,
                 ctx.config.performance,
                 progress,
-                rows=Rows(release.plan.dataset.columns),
+                rows=SyntheticRows(release.plan.dataset.columns),
             ),
         )
         ctx.ledger.leases.renew(drawn.lease)  # every draw is counted before the model is handed on

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from privsyn.columns.rows import Rows
+from privsyn.columns.rows import SyntheticRows
 from privsyn.data.readers.formats import check_source
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Guarantee
@@ -74,7 +74,7 @@ def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
         )
         prompt = method.prompt(release.settings)
         if prompt is not None:
-            row = Rows(plan.dataset.columns).longest
+            row = SyntheticRows(plan.dataset.columns).longest
             keys = [with_row(label, row) for label in plan.dataset.labels or (None,)]
             check_prompt(ctx.config.models, *prompt, labels=keys)
         if isinstance(method, TrainsModel):

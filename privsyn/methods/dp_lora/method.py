@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from privsyn import layout
-from privsyn.columns.rows import NO_ROWS, Rows
+from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
@@ -240,7 +240,7 @@ class DPLora(Method[DPLoraSettings]):
         trained: Path,
         shard: tuple[int, int],
         on_progress: OnProgress = None,
-        rows: Rows = NO_ROWS,
+        rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[Sample]:
         """The adapted model's texts of one shard: every n-th, beginning at the shard's number."""
         number, shards = shard
@@ -318,7 +318,9 @@ def _advance(
     return trainer.state()
 
 
-def _units(trainer: Trainer, buckets: Sequence[Bucket], rows: Rows) -> dict[str, list[Any]]:
+def _units(
+    trainer: Trainer, buckets: Sequence[Bucket], rows: SyntheticRows
+) -> dict[str, list[Any]]:
     """Training sequences by unit, over all labels; each behind its record's label and row [L8]."""
     units: dict[str, list[Any]] = {}
     for bucket in buckets:
@@ -345,7 +347,7 @@ def _training(
     labels: Sequence[str | None],
     unit: PrivacyUnit,
     folder: Path | None,
-    rows: Rows = NO_ROWS,
+    rows: SyntheticRows = NO_ROWS,
 ) -> Training:
     """What the model is trained with. A student of no given size is the one in ``folder``."""
     student = settings.student
