@@ -94,6 +94,7 @@ def epsilon_without_secret(event: Event, delta: float) -> float | None:
     return guarantee(without_secret(event), delta).epsilon if is_amplified(event) else None
 
 
+@lru_cache(maxsize=256)
 def epsilon_at(event: Event, delta: float) -> float:
     """Epsilon of ``guarantee``; infinite if the event has no guarantee at this delta."""
     check_delta(delta)
@@ -142,6 +143,7 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     return bounded_range.epsilon(composed.in_price_order, delta, composed.mu_squared, cells)
 
 
+@lru_cache(maxsize=256)
 def roughly(event: Event, delta: float) -> float:
     """Epsilon on coarse grids: fast, and never below the truth.
 
@@ -241,7 +243,7 @@ def profile(event: Event) -> list[tuple[float, float]]:
     if math.isfinite(pure):
         points.append((pure, 0.0))
     grid = _PROFILE_GRID
-    if math.isfinite(total):
+    if math.isinf(mu_squared) and math.isfinite(total):  # else the exact curve is below it
         points += [(float(epsilon), conversions.zcdp_delta(total, epsilon)) for epsilon in grid]
     if math.isfinite(mu_squared) and mu_squared:
         points += gaussian_profile(math.sqrt(mu_squared))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from privsyn.dp import conversions, random_allocation
-from privsyn.dp.accountant import epsilon_at, fixed_epsilon, roughly
+from privsyn.dp.accountant import QUICK_CELLS, epsilon_at, fixed_epsilon, roughly
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.event_tree import FAR, Allocation, Part, PureSteps, in_sequence, split_allocation
@@ -192,7 +192,7 @@ def _by_one_place(
 
     def mu(event: Event, _: float = 0.0) -> float:
         drawn, _others = split_allocation(event)
-        return math.sqrt(gaussian_mu_squared(drawn.event)) if drawn else math.inf
+        return math.sqrt(gaussian_mu_squared(drawn.event, QUICK_CELLS)) if drawn else math.inf
 
     most = random_allocation.largest_mu(places, target.epsilon, target.delta)
     if not 0 < mu(make(by_zcdp)) < most:

@@ -223,21 +223,21 @@ def covering_mu(
         fits: NDArray[np.bool_] = deltas[:-1][at] <= lower * (1 - margin)
         return fits & (deltas[1:][at] <= upper * (1 - margin))
 
-    def least(at: NDArray[np.intp], bare: float) -> tuple[float, float]:
+    def least(at: NDArray[np.intp], bare: float, read: float) -> tuple[float, float]:
         """By bisection a mu too small for some of the cells, and one that covers them."""
-        below, above = low, high
-        while above - below > _MU_READ * above:
+        below, above = max(low, bare), high
+        while above - below > read * above:
             middle = (below + above) / 2
-            fits = middle > bare and bool(covers(middle, at).all())
+            fits = bool(covers(middle, at).all())
             below, above = (below, middle) if fits else (middle, above)
         return below, above
 
     cells = np.arange(len(left))
     # Some cells say what mu is too small. Few of the others ask for more, and they alone decide.
-    bare, _ = least(cells[:: max(1, len(cells) // _SOME)], low)
-    _, mu = least(cells[~covers(bare, cells)], bare)
+    bare, _ = least(cells[:: max(1, len(cells) // _SOME)], low, 1e-4)
+    _, mu = least(cells[~covers(bare, cells)], bare, _MU_READ)
     if not covers(mu, cells).all():  # a curve near zero, where rounding decides single cells
-        _, mu = least(cells, low)
+        _, mu = least(cells, low, _MU_READ)
     # privacy: whatever the search compared, the result covers every cell
     return next((one for one in (mu, high) if covers(one, cells).all()), math.inf)
 

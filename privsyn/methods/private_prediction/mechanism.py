@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import epsilon_at, rho, roughly
@@ -86,13 +84,13 @@ def calibrate(
         ConfigError: The target does not pay for one token; says which setting costs most.
     """
     tau, r = settings.temperature, settings.private_tokens
-    if tau is None:
-        tau = _lowest(settings, target, facts, r or _most(settings))
+    if tau is None and (tau := _lowest(settings, target, facts, r or _most(settings))):
+        r = r or _most(settings)
     if r is None:
-        one = _mechanism(settings, facts, 1, tau)
+        one = _mechanism(settings, facts, 1, tau or _HIGH)
         r = min(_affordable(settings, one, target), _most(settings))
-        if settings.temperature is None and r < _most(settings):
-            tau = _lowest(settings, target, facts, r)  # by what whole tokens leave
+    if tau is None:  # by what whole tokens leave
+        tau = _lowest(settings, target, facts, r) or _HIGH
     mechanism = _mechanism(settings, facts, r, tau)
     return replace(
         mechanism,
@@ -162,15 +160,26 @@ and loop; above, small models write nonsense."""
 
 def _lowest(
     settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts, r: int
-) -> float:
-    """The lowest temperature at which the target pays for r tokens, or the highest allowed."""
-    solve = partial(calibrate_noise, lambda tau: _mechanism(settings, facts, r, tau).whole, target)
+) -> float | None:
+    """The lowest temperature at which the target pays for r tokens; None: not even the highest."""
+
+    def event(tau: float) -> Event:
+        return _mechanism(settings, facts, r, tau).whole
+
     safe = _HIGH
-    # Coarse grids first: they are quick, and at most 2% too high.
-    for price, widest, tolerance in ((roughly, _HIGH / _LOW, 1e-3), (epsilon_at, 1.1, 5e-7)):
-        with suppress(ValueError):  # the number of tokens is limited instead
-            safe = solve(max(_LOW, safe / widest), safe, False, price=price, tolerance=tolerance)
-    return safe
+    if roughly(event(safe), target.delta) > _ROUGH * target.epsilon:
+        return None
+    # Coarse grids first: they are quick.
+    for price, tolerance in ((roughly, 1e-3), (epsilon_at, 5e-7)):
+        if fits := price(event(safe), target.delta) <= target.epsilon:
+            safe = calibrate_noise(
+                event, target, _LOW, safe, False, price=price, tolerance=tolerance
+            )
+    return safe if fits else None
+
+
+_ROUGH = 1.2
+"""More than what is rough overstates epsilon by."""
 
 
 def _most(settings: PrivatePredictionSettings) -> int:
@@ -207,10 +216,6 @@ def _affordable(
     def fits(r: int) -> bool:
         return epsilon_at(event(r), target.delta) <= target.epsilon
 
-    most = _most(settings)
-    # tau was solved for all tokens, if the target pays for them at any
-    if settings.temperature is None and fits(most):
-        return most
     each = rho(one.rounds(1)) or 0.0
     if not fits(1):
         comparison = (rho(one.above.event) or 0.0) if one.above else 0.0

@@ -16,7 +16,7 @@ _NAME = (
     r"|(?:inner|internal)_monologue|chain_of_thought|deliberation)"
 )
 # <think>, </think>, <|END_THINKING|>, <|begin_of_thought|>, <seed:think>, <think id=1>
-_MARK = re.compile(
+_MARK = (
     rf"(?i:[<\u25c1]\|?\s*(?P<end>/\s*|end_(?:of_)?)?(?:start_|begin_of_)?(?:\w{{1,20}}[:_])?{_NAME}"
     r"(?:\s[^<>\n]{0,80})?(?P<empty>/)?\|?[>\u25b7])"
     r"|\[(?P<end_bracket>/)?THINK(?:ING)?\]"
@@ -74,7 +74,7 @@ _KINDS = (
     r"|mensajes?|textos?|textes?|exemples?|opzion[ei]|version[ei]|op(?:\u00e7\u00e3o|\u00e7\u00f5es)"
     r"|\u7248\u672c|\u9009\u9879|\u65b9\u6848|\u793a\u4f8b)"
 )
-_SEVERAL = re.compile(
+_SEVERAL = (
     rf"(?i)(?:(?:sure|certainly|of course|absolutely|okay|ok|i'd be|happy to)\b[^\n:]{{0,60}}?"
     rf"[,.!:]\s*)?"
     rf"(?:(?:here(?:'s| is| are)|below (?:is|are)|these are|hier sind|voici|ecco|seguem"
@@ -90,13 +90,14 @@ _FIRST = rf"(?:{_KINDS}\s*#?\s*(?:1|one|a|i|\u4e00)|(?:first|1st)\s+{_KINDS})"
 _SECOND = (
     rf"(?:{_KINDS}\s*#?\s*(?:2|two|b|ii|\u4e8c)|(?:second|2nd|another|alternative)\s+{_KINDS})"
 )
+# Long patterns are strings: they are compiled at their first use.
 _LABELED = (
-    re.compile(rf"(?i){_MARKS}{_FIRST}{_AFTER}"),
-    re.compile(rf"(?i)(?:^|\n|[.!?\"\u201d]\s){_MARKS}{_SECOND}{_AFTER}"),
+    rf"(?i){_MARKS}{_FIRST}{_AFTER}",
+    rf"(?i)(?:^|\n|[.!?\"\u201d]\s){_MARKS}{_SECOND}{_AFTER}",
 )
 _NUMBERED = (
-    re.compile(r"[*_#(\s]{0,4}(?:1|[aA](?=\)))[.):]\S{0,2}\s+"),
-    re.compile(r"(?:\n|[.!?\"\u201d*]\s)[*_#(\s]{0,4}(?:2|[bB](?=\)))(?:[.):]|\Z)"),
+    r"[*_#(\s]{0,4}(?:1|[aA](?=\)))[.):]\S{0,2}\s+",
+    r"(?:\n|[.!?\"\u201d*]\s)[*_#(\s]{0,4}(?:2|[bB](?=\)))(?:[.):]|\Z)",
 )
 _BULLET = re.compile(r"\s{0,4}[-*\u2022]\s+(?=\S)")
 """First and second entry of a list of texts."""
@@ -192,7 +193,7 @@ def without_thoughts(text: str) -> str:
     if (steps := _STEPS.match(text)) and (answer := _ANSWER.search(text, steps.end())):
         text = text[answer.end() :]
     parts, start, depth = [], 0, 0
-    for mark in _MARK.finditer(text):
+    for mark in re.finditer(_MARK, text):
         if mark["empty"]:  # <think/>
             if not depth:
                 parts.append(text[start : mark.start()])
@@ -225,7 +226,7 @@ def one_text(answer: str, *, plain: bool = True) -> str:
     ('My bill is late.', '')
     """
     text = answer.strip()
-    if plain and _SEVERAL.match(text):
+    if plain and re.match(_SEVERAL, text):
         return ""
     introduced = _INTRODUCED.match(text)
     text = text[introduced.end() :] if introduced else text
@@ -242,8 +243,8 @@ def one_text(answer: str, *, plain: bool = True) -> str:
 def _is_list(text: str) -> bool:
     """Whether a text is a list of texts, by their labels, numbers or bullets."""
     for first, second in (_LABELED, _NUMBERED):
-        match = first.match(text)
-        if match and second.search(text, match.end()):
+        match = re.match(first, text)
+        if match and re.compile(second).search(text, match.end()):
             return True
     lines = [line for line in text.splitlines() if line.strip()]
     return len(lines) > 1 and all(map(_BULLET.match, lines))
@@ -258,7 +259,8 @@ def _unwrapped(text: str) -> str:
     lines = text.splitlines()
     if lines and all(line.startswith(">") for line in lines):
         return "\n".join(line.lstrip("> ") for line in lines)
-    for wrapping in (_LABELED[0], _NUMBERED[0], _LABEL, _BULLET):
+    firsts = re.compile(_LABELED[0]), re.compile(_NUMBERED[0])
+    for wrapping in (*firsts, _LABEL, _BULLET):
         if (match := wrapping.match(text)) and match.end() < len(text):
             return text[match.end() :]
     single = _SINGLE_QUOTES.match(text)
@@ -303,7 +305,7 @@ def close_thought(prompt: str) -> str:
     """
     if prompt.endswith("<|start|>assistant") and "<|channel|>" in prompt:  # gpt-oss
         return prompt + f"<|channel|>{_FINAL}<|message|>"
-    marks = list(_MARK.finditer(prompt[-200:]))
+    marks = list(re.finditer(_MARK, prompt[-200:]))
     if not marks or marks[-1]["end"] or marks[-1]["end_bracket"] or marks[-1]["empty"]:
         return prompt
     last = marks[-1]

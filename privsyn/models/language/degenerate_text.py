@@ -22,7 +22,7 @@ _ECHO = 5
 _FIRST = 3
 """So many equal first words mark a text that repeats its prompt."""
 
-_SLOT = re.compile(rf"(?m)^[\W_]*(\w[\w {MARKS}]{{0,39}}?)[ \t]*[:\uff1a](?:[ \t]*(\S.*))?")
+_SLOT = rf"(?m)^[\W_]*(\w[\w {MARKS}]{{0,39}}?)[ \t]*[:\uff1a](?:[ \t]*(\S.*))?"
 """A line's parts before and after its first colon."""
 _SPECIAL = re.compile(r"<\|[^|\s]{1,40}\|>")
 _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
@@ -30,9 +30,7 @@ _WORDS_PER_PLACE = 30
 """Most words per placeholder of a template: in a longer text, brackets may be part of speech."""
 
 _FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-_ASSISTANT = re.compile(
-    "|".join(_FORMS["openings"]).replace("<cannot>", _FORMS["cannot"]), re.IGNORECASE
-)
+_ASSISTANT = "(?i)" + "|".join(_FORMS["openings"]).replace("<cannot>", _FORMS["cannot"])
 _OF_ITSELF = re.compile(_FORMS["of_itself"], re.IGNORECASE)
 _THOUGHT = re.compile(_FORMS["thought"], re.IGNORECASE)
 
@@ -67,7 +65,7 @@ def speaks_as_assistant(text: str) -> bool:
     written = text.replace("\u2019", "'")
     places = _PLACEHOLDER.findall(text)
     return (
-        _ASSISTANT.match(written.lstrip("\"'*_#> \n\t\u201c\u2018")) is not None
+        re.match(_ASSISTANT, written.lstrip("\"'*_#> \n\t\u201c\u2018")) is not None
         or _OF_ITSELF.search(written) is not None
         or (len(set(places)) > 1 and word_count(text) <= _WORDS_PER_PLACE * len(places))
     )
@@ -98,7 +96,7 @@ def _slots(text: str) -> list[tuple[str, str]]:
     A special token ends a line.
     """
     lines = _SPECIAL.sub("\n", text.casefold())
-    return [(name, value.strip()) for name, value in _SLOT.findall(lines)]
+    return [(name, value.strip()) for name, value in re.findall(_SLOT, lines)]
 
 
 def _is_within(line: list[str], of: list[str]) -> bool:
@@ -110,7 +108,7 @@ STOPS = ("\n\n",)
 """Default stops: a blank line."""
 
 # A full stop after few letters may be that of "Dr.", "p.m." or "etc."; not after "it" or "you".
-_SENTENCES = re.compile(
+_SENTENCES = (
     r"(?s).*(?:(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
     rf"[\"')\]\u201d\u201c\u2019\u00bb]*(?=\s|$|{LETTER})|[{SENTENCE_ENDS}][^\w\s]*)"
 )
@@ -264,7 +262,7 @@ class Ending:
         """
         if is_json(text):
             return text
-        whole = _SENTENCES.match(text)
+        whole = re.match(_SENTENCES, text)
         return text if whole is None or self.short(whole[0]) else whole[0]
 
 

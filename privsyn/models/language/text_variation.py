@@ -72,9 +72,10 @@ _SHOWN_WORDS = 4
 """Words that a prompt shows of an example, where it names phrases."""
 _LENGTH_SPREAD = 8
 """Words by which a variation may outgrow its text, or is asked to differ."""
-_SHOWN = re.compile(rf"(?:{LETTER}){{2,4}}|{WORD}")
+# These are compiled at their first use, which takes a tenth of a second.
+_SHOWN = rf"(?:{LETTER}){{2,4}}|{WORD}"
 """A word of an example, or the first letters of a clause without spaces."""
-_NAME_OF_SLOT = re.compile(rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]")
+_NAME_OF_SLOT = rf"(?m)^((?:[A-Z]|{LETTER})[\w{MARKS}]*)[:\uff1a]"
 _COPIED = 5
 """A run of so many words of an example marks a text that copies it."""
 _RANDOM_SLOTS = ("label", "style", "document", "examples", "columns")
@@ -220,7 +221,7 @@ class ExampleList:
         others = words_of(" ".join([spoken.casefold(), *(one.text for one in self._examples)]))
         named = {name for one in self._examples for name in names(one.text)}
         self._names = {name for name in named if name.casefold() not in others}
-        slots = _NAME_OF_SLOT.findall(self._request) if self._examples else []
+        slots = re.findall(_NAME_OF_SLOT, self._request) if self._examples else []
         self._next = re.compile(rf"\n\s*(?:{'|'.join(slots)})(?!\w)") if slots else None
         self.until = tuple(f"\n{slot}" for slot in slots) if self._examples else None
         """Where a continued list goes on to the next text; None: no list, so a request."""
@@ -245,7 +246,7 @@ class ExampleList:
     def _example(self, example: TextExample, slots: Mapping[str, str]) -> str:
         # The longest words stand for what a text is about; the model learns to use such words. They
         # are the same in every prompt, since a model reads what all prompts begin with once.
-        pieces = dict.fromkeys(_SHOWN.findall(example.text.casefold()))
+        pieces = dict.fromkeys(re.findall(_SHOWN, example.text.casefold()))
         longest = sorted(pieces, key=len, reverse=True)
         shown = dict(slots) | {"label": self._label_text(example.label), "columns": ""}
         if slots.get("phrases"):
