@@ -206,10 +206,7 @@ def open_batches(
 
     with ExitStack() as stack:
         if isinstance(source, PrivateCopy):
-            try:
-                file = stack.enter_context(source.file.open("rb"))
-            except OSError as error:
-                raise storage_error("read", source.file, error) from error
+            file = stack.enter_context(open_bytes(source.file))
             reader = stack.enter_context(pa.ipc.open_stream(file))
             schema, batches = reader.schema, iter(reader)
         elif isinstance(source, Stream):

@@ -192,7 +192,9 @@ def there(path: Source) -> bool:
     Raises:
         StorageError: The store cannot be reached or refuses.
     """
-    return bool(object_keys(path)) if isinstance(path, Address) else path.exists()
+    if isinstance(path, Address):  # a catalog is asked when its table is read
+        return path.parts[0] == "iceberg:" or bool(object_keys(path))
+    return path.exists()
 
 
 def object_keys(address: Address) -> list[str]:

@@ -85,7 +85,7 @@ def newest(path: Source) -> str:
 
 
 @contextmanager
-def open_stream(source: Stream, most: int | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
+def open_stream(source: Any, most: int | None = None) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Schema and batches of a query or a table, in constant memory.
 
     Args:
@@ -99,11 +99,10 @@ def open_stream(source: Stream, most: int | None = None) -> Iterator[tuple[Any, 
     """
     with ExitStack() as stack:
         try:
-            if isinstance(source, Query):
-                reader = _run_query(source, most, stack)
-            else:
-                assert isinstance(source, LakeTable)  # noqa: S101  there is no third
+            if isinstance(source, LakeTable):
                 reader = _scan_table(source, most)
+            else:
+                reader = _run_query(source, most, stack)
         except Exception as error:
             raise refusal(source, error) from None
         yield reader.schema, iter(reader)
