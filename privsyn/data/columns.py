@@ -84,10 +84,10 @@ class Column(Section):
             raise ValueError("declare one of values, range and date")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range={list(self.range)} must rise")
-        low, high = self.range or (0, math.inf)
+        low, high = self.range or (0.0, math.inf)
         if (high - low) * 10**self.decimals < self.bins:
             raise ValueError(
-                f"a bin of range={list(self.range)} holds no number of decimals={self.decimals}: "
+                f"a bin of range={[low, high]} holds no number of decimals={self.decimals}: "
                 f"take fewer than bins={self.bins}, or more decimals"
             )
         if len(self.cells) > MOST_VALUES + 2:
@@ -194,13 +194,13 @@ class Column(Section):
             return None
         if self.range is not None:
             low, high = list(self._edges())[cell]
-            scale = 10**self.decimals
-            first, last = math.floor(low * scale), math.ceil(high * scale)
-            while _bin(first / scale, self.range, self.bins) != cell:
-                first += 1
-            while _bin(last / scale, self.range, self.bins) != cell:
-                last -= 1
-            number = first + int(rng.integers(last - first + 1))
+            scale = int(10**self.decimals)
+            least, most = math.floor(low * scale), math.ceil(high * scale)
+            while _bin(least / scale, self.range, self.bins) != cell:
+                least += 1
+            while _bin(most / scale, self.range, self.bins) != cell:
+                most -= 1
+            number = least + int(rng.integers(most - least + 1))
             return number / scale if self.decimals else number
         assert self.date is not None  # noqa: S101 - the third kind
         first, last = list(self.date.spans())[cell]

@@ -75,16 +75,10 @@ def _turn(one: Any, roles: Sequence[str]) -> Turn | None:
             str(part["text"]) for part in content if isinstance(part, dict) and "text" in part
         )
     known = [name for name in roles if isinstance(role, str) and name == role.strip().lower()]
-    return (known[0], content.strip()) if known and _is_said(content) else None
-
-
-def _is_said(content: Any) -> bool:
+    words = content.strip() if isinstance(content, str) else ""
     # Surrogates stand for bytes that are no UTF-8.
-    return (
-        isinstance(content, str)
-        and bool(content.strip())
-        and re.search("[\ud800-\udfff]", content) is None
-    )
+    usable = known and words and re.search("[\ud800-\udfff]", words) is None
+    return (known[0], words) if usable else None
 
 
 def _merged(turns: Sequence[Turn]) -> Iterator[Turn]:

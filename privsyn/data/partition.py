@@ -482,6 +482,7 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         if cell.index in rows:
             # One order for every attempt, whatever the order of the lines.
             ordered = sorted(rows[cell.index])
-            texts, units, cells_of = ([one[n] for one in ordered] for n in (1, 2, 3))
-            buckets.append(Bucket(cell, Private(texts), Private(units), Private(cells_of)))
+            texts, units = [text for _, text, *_ in ordered], [unit for *_, unit, _ in ordered]
+            beside = Private([row for *_, row in ordered])
+            buckets.append(Bucket(cell, Private(texts), Private(units), beside))
     return buckets

@@ -17,10 +17,14 @@ from privsyn.methods.base import Backends
 from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
 from privsyn.stages.certify import certify
+from privsyn.stages.check import check, count, lines
 from privsyn.stages.draw import generate, train
+from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
+from privsyn.stages.validate import validate
+from privsyn.students.more import more
 from tests.integration.e2e.small_project import CANARY, METHODS, rows, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import NoNoise
@@ -112,6 +116,28 @@ def test_texts_are_written_for_their_rows(columned):
     months = Counter(re.findall(r"visited: (\w+ 2024)\n", prompts))
     assert months.most_common(1)[0][0] == "May 2024"
     assert "{columns}" not in prompts
+
+
+def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
+    measured = {"enabled": True, "models": False}
+    project = columned("keyphrase_seeding", evaluate=measured)
+    ctx, planned, folder = drawn(project, "keyphrase_seeding")
+    folder = validate(ctx, planned)
+    internal = evaluate(ctx, planned)
+    metrics = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    value = {one["name"]: one["value"] for one in metrics}
+    assert value["columns.label.real"] == 1  # the channel is the label's
+    assert {"columns.apart.channel", "columns.fit", "columns.pairs_apart_independent"} <= set(value)
+    assert not [one for one in metrics if one["class"] != "internal" and "columns" in one["name"]]
+    assert (
+        "texts by channel (declared: web, phone or other)" in (folder / "report.html").read_text()
+    )
+    with pytest.raises(ConfigError, match="has columns"):
+        more(ctx, planned.id, 3)
+    printed = json.dumps([count(ctx), [lines(ctx, one) for one in count(ctx).values()]])
+    assert CANARY not in printed + json.dumps(check(ctx, count(ctx), "keyphrase_seeding"))
+    files = [path for path in project.root.rglob("*") if path.is_file()]
+    assert [path for path in files if CANARY.encode() in path.read_bytes()] == [project.data]
 
 
 @pytest.mark.parametrize("method", ["keyphrase_seeding", "invisible_ink"])
