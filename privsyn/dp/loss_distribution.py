@@ -337,6 +337,8 @@ def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool
     # Between grid points delta is linear in e^epsilon.
     share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
     width = float(losses[1] - losses[0])
+    if width > _WIDEST:  # nothing is known between such points
+        return math.inf, False
     epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
     blind = float(fft_error[last]) > _BLIND * side.delta and epsilon > 0
     return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
@@ -427,7 +429,8 @@ def _loss(x: float, rate: float, noise: float) -> float:
 
 def _inverse(losses: NDArray[np.float64], rate: float, noise: float) -> NDArray[np.float64]:
     """The x of each loss; minus infinity below the least loss."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    # Of a loss below all there are exp may overflow: it is infinite, and its x too.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rest = np.log1p(-(1 - rate) * np.exp(-losses))
     above = np.where(np.isnan(rest), -np.inf, losses + rest)
     x: NDArray[np.float64] = noise**2 * (above - math.log(rate)) + 0.5
@@ -462,7 +465,8 @@ def _discrete(part: Part, *, width: float, removed: bool, tail: float) -> _Step:
     shifted = _between((x - shift) / noise)
     mixture = (1 - rate) * plain + rate * shifted
     one, other = (mixture, plain) if removed else (plain, mixture)
-    right = (one - other * np.exp(edges[:-1])) / -math.expm1(-width)
+    # On a wide grid exp may overflow; a smaller one moves more mass up, which dominates.
+    right = (one - other * np.exp(np.minimum(edges[:-1], 700.0))) / -math.expm1(-width)
     # Moving mass to a higher loss dominates, too: more than cancellation may have taken [B11].
     right = np.clip(right + _NUDGE * one, 0.0, one)
     mass = np.zeros(len(edges))

@@ -279,3 +279,9 @@ def test_the_sampler_of_a_training_is_in_its_charge(monkeypatch):
     monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", 2.0**-22)
     monkeypatch.setattr(loss_distribution, "_ASIDE", 0.1)
     assert covering_mu.__wrapped__((part,), 1e-9) > bare * 1.0005
+
+
+def test_a_grid_too_wide_for_its_losses_is_priced_without_a_warning():
+    """As an account's room asks for of noise that is almost nothing."""
+    with np.errstate(all="raise", under="ignore"):
+        assert sampled_gaussian_epsilon(((1 - 1e-12, 0.05, 10**6),), 1e-6) > 2e8
