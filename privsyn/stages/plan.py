@@ -277,7 +277,8 @@ def _warnings(
     yield from settings_advice(config, given, writers, price.cost.epsilon, risk(price.event).right)
     yield from of_sizes(where, mechanism, cells, there)
     yield from mechanism.warnings
-    if price.marginals and (advice := price.marginals.advice(there and there.units)):
+    units = None if there is None else there.units
+    if price.marginals and (advice := price.marginals.advice(units)):
         yield advice
     if accuracy:
         yield from of_accuracy(accuracy.scale, dataset, config.account)
