@@ -22,7 +22,7 @@ def test_rows_keep_what_is_text(write: Write) -> None:
         ]
     )
     assert read_rows(path) == [
-        Row("a", "hi\u2028there", "x", True, False),
+        Row("a", "hi\u2028there", "x", True, False, {"more": [1]}),
         Row(None, "{}", None, False, True),
         Row(None, None, None, False, False),
         Row("b", "\ufffd alone", None, True, False),
