@@ -42,12 +42,8 @@ class SyntheticRows:
     def words(self, row: Row) -> str:
         """What a prompt says of a row, which may be a private record's: a function of it alone."""
         cells = zip(self.columns.items(), row, strict=False)
-        named = [(name, column, column.cells[cell]) for (name, column), cell in cells]
-        return ", ".join(
-            f"{name.replace('_', ' ')}: {word}"
-            for name, column, word in named
-            if word != MISSING and (word != OTHER or column.values is not None)
-        )
+        words = [(name, _word(column, cell)) for (name, column), cell in cells]
+        return ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in words if word)
 
     def key(self, label: str | None, number: int) -> str | None:
         """The label with the words of its n-th row, as models take it."""
@@ -56,8 +52,17 @@ class SyntheticRows:
     @property
     def longest(self) -> str:
         """The words of a row whose cells have the longest names: public, so it may set a shape."""
-        cells = [column.cells for column in self.columns.values()]
-        return self.words(tuple(max(range(len(c)), key=lambda n: len(c[n])) for c in cells))
+        longest = (
+            max(range(len(column.cells)), key=lambda cell: len(_word(column, cell)))
+            for column in self.columns.values()
+        )
+        return self.words(tuple(longest))
+
+
+def _word(column: Column, cell: int) -> str:
+    """What prompts call a cell; empty where they leave it out."""
+    word = column.cells[cell]
+    return "" if word == MISSING or (word == OTHER and column.values is None) else word
 
 
 NO_ROWS = SyntheticRows()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from privsyn.columns.marginals import Marginals
-from privsyn.columns.rows import nearest, synthetic_rows
+from privsyn.columns.rows import SyntheticRows, nearest, synthetic_rows
 from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -72,6 +74,12 @@ def test_rows_have_the_counts_of_their_label_and_the_ties_of_the_pairs():
     )
     without = np.abs(shares_of(untied["a"], 0, 1) - exact.sum(2)).sum() / 2
     assert apart < 0.02 < 0.1 < without, "the pair is what ties them"
+
+
+def test_the_longest_row_is_as_long_as_any():
+    rows = SyntheticRows(COLUMNS)
+    every = product(*(range(len(column.cells)) for column in COLUMNS.values()))
+    assert len(rows.longest) == max(len(rows.words(row)) for row in every)
 
 
 def test_noise_alone_spreads_rows_over_cells():
