@@ -8,15 +8,18 @@ is ``other``, and one that is missing has a cell of its own.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from datetime import date as Day
 from datetime import datetime, timedelta
+from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from privsyn.data.unit_key import label_id, spells_nothing
+from privsyn.data.unit_key import EXACT, label_id, spells_nothing
 from privsyn.section import Section
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ class Dates(Section):
     def _in_order(self) -> Dates:
         if self.start > self.end:
             raise ValueError(f"start={self.start} is after end={self.end}")
+        if self.end.year == Day.max.year:
+            raise ValueError(f"end={self.end} is no day of a record: later days become `other`")
         return self
 
     def place(self, day: Day) -> int | None:
@@ -84,12 +89,8 @@ class Column(Section):
             raise ValueError("declare one of values, range and date")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range={list(self.range)} must rise")
-        low, high = self.range or (0.0, math.inf)
-        if (high - low) * 10**self.decimals < self.bins:
-            raise ValueError(
-                f"a bin of range={[low, high]} holds no number of decimals={self.decimals}: "
-                f"take fewer than bins={self.bins}, or more decimals"
-            )
+        if self.range is not None:
+            self._refuse_steps(self.range)
         if len(self.cells) > MOST_VALUES + 2:
             wider = "name fewer, and all others become `other`" if self.values else "take by=year"
             raise ValueError(
@@ -107,6 +108,29 @@ class Column(Section):
                 raise ValueError(f"values holds a value twice: {seen[key]!r} and {value!r}")
             seen[key] = value
         return self
+
+    def _refuse_steps(self, limits: tuple[float, float]) -> None:
+        if max(map(abs, limits)) * 10**self.decimals > EXACT:
+            raise ValueError(
+                f"range={list(limits)} has more digits than a number keeps with "
+                f"decimals={self.decimals}: take smaller limits, or fewer decimals"
+            )
+        firsts = self._firsts
+        if any(one >= following for one, following in pairwise(firsts)):
+            raise ValueError(
+                f"a bin of range={list(limits)} holds no number of decimals={self.decimals}: "
+                f"take fewer than bins={self.bins}, or more decimals"
+            )
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """First number of each bin, in steps of the last decimal; then what follows the last."""
+        assert self.range is not None  # noqa: S101 - of a range alone
+        # Exact, as written: floats would leave a bin without its only number.
+        low, high = (Fraction(repr(limit)) * 10**self.decimals for limit in self.range)
+        width = (high - low) / self.bins
+        firsts = [math.ceil(low + number * width) for number in range(self.bins)]
+        return [*firsts, math.floor(high) + 1]
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
@@ -163,9 +187,9 @@ class Column(Section):
         last = len(self.cells) - 1
         other = last - 1
         # NaN is how pandas writes a missing value.
-        if value is None or value != value or (isinstance(value, str) and spells_nothing(value)):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
             return last
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and (spells_nothing(value) or not value.strip()):
             return last
         if self.values is not None:
             spelled = label_id(value)
@@ -173,11 +197,22 @@ class Column(Section):
             if place is None and spelled is not None:
                 place = self._places.get(spelled.casefold())
         elif self.range is not None:
-            place = _bin(value, self.range, self.bins)
+            place = self._bin(value, self.range)
         else:
             day = _day(value)
             place = None if day is None or self.date is None else self.date.place(day)
         return other if place is None else place
+
+    def _bin(self, value: Any, limits: tuple[float, float]) -> int | None:
+        """Number of the bin of a number, rounded as declared; None if it is none, or outside."""
+        try:
+            number = float(value.strip() if isinstance(value, str) else value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if isinstance(value, bool) or not limits[0] <= number <= limits[1]:  # NaN is not within
+            return None
+        place = bisect_right(self._firsts, round(number * 10**self.decimals)) - 1
+        return min(max(place, 0), self.bins - 1)
 
     def draw(self, cell: int, rng: np.random.Generator) -> str | float | int | None:
         """A synthetic JSON value in a cell: a text, a number, a day as ISO text, or None.
@@ -193,15 +228,9 @@ class Column(Section):
         if cell == other:
             return None
         if self.range is not None:
-            low, high = list(self._edges())[cell]
-            scale = int(10**self.decimals)
-            least, most = math.floor(low * scale), math.ceil(high * scale)
-            while _bin(least / scale, self.range, self.bins) != cell:
-                least += 1
-            while _bin(most / scale, self.range, self.bins) != cell:
-                most -= 1
-            number = least + int(rng.integers(most - least + 1))
-            return number / scale if self.decimals else number
+            least, following = self._firsts[cell : cell + 2]
+            number = least + int(rng.integers(following - least))
+            return number / 10**self.decimals if self.decimals else number
         assert self.date is not None  # noqa: S101 - the third kind
         first, last = list(self.date.spans())[cell]
         return (first + timedelta(days=int(rng.integers((last - first).days + 1)))).isoformat()
@@ -209,18 +238,6 @@ class Column(Section):
 
 Columns = Annotated[dict[str, Column], AfterValidator(lambda named: dict(sorted(named.items())))]
 """Name -> column, by name: a plan that was read back from JSON has the same order."""
-
-
-def _bin(value: Any, limits: tuple[float, float], bins: int) -> int | None:
-    """Number of the bin of a number; None if it is none, or outside."""
-    low, high = limits
-    try:
-        number = float(value.strip() if isinstance(value, str) else value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if isinstance(value, bool) or not low <= number <= high:  # NaN is not within
-        return None
-    return min(int((number - low) / (high - low) * bins), bins - 1)
 
 
 def _day(value: Any) -> Day | None:

@@ -48,6 +48,7 @@ def dataset(path: Path, columns: Any = COLUMNS, **settings: Any) -> DatasetConfi
         (AGE, 10**400, "other"),
         (AGE, float("inf"), "other"),
         (AGE, float("nan"), "missing"),
+        (AGE, Decimal("sNaN"), "other"),
         (AGE, "[deleted]", "missing"),
         (AGE, " ", "missing"),
         (AGE, None, "missing"),
@@ -75,7 +76,15 @@ def test_a_value_has_one_cell(declared: Any, value: Any, cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", [*COLUMNS.values(), {"range": [-0.3, 0.7], "decimals": 2}, {"range": [-5, 5]}]
+    "declared",
+    [
+        *COLUMNS.values(),
+        {"range": [-0.3, 0.7], "decimals": 2},
+        {"range": [-5, 5]},
+        {"range": [1, 5], "bins": 5},
+        {"range": [-30, -8], "bins": 22},
+        {"range": [0, 1], "bins": 100, "decimals": 2},
+    ],
 )
 def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared: Any) -> None:
     column, rng = Column.model_validate(declared), np.random.default_rng(0)
@@ -94,7 +103,9 @@ def test_a_drawn_value_is_in_its_cell_and_none_of_other_cells(declared: Any) -> 
         ({}, "one of values, range and date"),
         ({"values": ["a"], "range": [1, 2]}, "one of values, range and date"),
         ({"range": [2, 1]}, "must rise"),
-        ({"range": [0, 5], "bins": 6}, "holds no number of decimals=0: take fewer than bins=6"),
+        ({"range": [0, 5], "bins": 7}, "holds no number of decimals=0: take fewer than bins=7"),
+        ({"range": [-1.7e308, 1.7e308]}, "more digits than a number keeps"),
+        ({"date": {"start": "2024-01-01", "end": "9999-12-31"}}, "no day of a record"),
         ({"values": ["a", "a "]}, "twice"),
         ({"values": ["12", "12.0"]}, "twice"),
         ({"values": ["a", "NA"]}, "cell of every column"),
