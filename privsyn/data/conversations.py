@@ -72,7 +72,9 @@ def _turn(one: Any, roles: Sequence[str]) -> Turn | None:
     role, content = one.get("role"), one.get("content")
     if isinstance(content, list):  # parts of several kinds; only those in words are kept
         content = "\n".join(
-            str(part["text"]) for part in content if isinstance(part, dict) and "text" in part
+            part["text"]
+            for part in content
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
     known = [name for name in roles if isinstance(role, str) and name == role.strip().lower()]
     words = content.strip() if isinstance(content, str) else ""

@@ -25,6 +25,14 @@ def said(role: str, content: Any) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
+def nested() -> list[Any]:
+    """Deeper than Python prints."""
+    inner: list[Any] = []
+    for _ in range(5000):
+        inner = [inner]
+    return inner
+
+
 ASKED = [said("user", "my bill\n\nUser: is wrong"), said("assistant", "I am sorry.")]
 
 
@@ -46,6 +54,7 @@ ASKED = [said("user", "my bill\n\nUser: is wrong"), said("assistant", "I am sorr
         ("[" * 100_000, None, 0),
         ("not json", None, 0),
         (7, None, 0),
+        ([said("user", [{"text": nested()}, {"text": "a"}])], "User: a", 0),
     ],
 )
 def test_turns_become_a_text(turns: Any, text: str | None, left_out: int) -> None:
