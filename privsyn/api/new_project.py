@@ -481,6 +481,8 @@ def column_of(words: str) -> dict[str, Any]:
 
     >>> column_of("18 to 95")
     {'range': [18.0, 95.0], 'bins': 10}
+    >>> column_of("1 to 5")
+    {'range': [1.0, 5.0], 'bins': 5}
     >>> column_of("0.0 to 1.5 in 3 bins")
     {'range': [0.0, 1.5], 'bins': 3, 'decimals': 1}
     >>> column_of("2024-01-01 to 2026-12-31")
@@ -494,11 +496,11 @@ def column_of(words: str) -> dict[str, Any]:
     if days := re.fullmatch(f"{_DAY} to {_DAY}(?: by (month|year))?", words.strip()):
         start, end, by = days.groups()
         return {"date": {"start": start, "end": end} | ({"by": by} if by else {})}
-    if numbers := re.fullmatch(f"{_NUMBER} to {_NUMBER}(?: in (\\d+) bins)?", words.strip()):
-        low, high, bins = numbers.groups()
+    if limits := re.fullmatch(f"{_NUMBER} to {_NUMBER}(?: in (\\d+) bins)?", words.strip()):
+        low, high, bins = limits.groups()
         decimals = max(len(one.partition(".")[2]) for one in (low, high))
-        widest = max(1, int((float(high) - float(low)) * 10**decimals))
-        column = {"range": [float(low), float(high)], "bins": int(bins or min(10, widest))}
+        numbers = max(1, round((float(high) - float(low)) * 10**decimals) + 1)
+        column = {"range": [float(low), float(high)], "bins": int(bins or min(10, numbers))}
         return column | ({"decimals": decimals} if decimals else {})
     if values := label_list(words):
         return {"values": list(values)}

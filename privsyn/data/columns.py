@@ -170,17 +170,12 @@ class Column(Section):
         if self.values is not None:
             yield from self.values
         elif self.range is not None:
-            for low, high in self._edges():
-                yield f"{low:.{self.decimals}f} to {high:.{self.decimals}f}"
+            for least, following in pairwise(self._firsts):
+                ends = (number / 10**self.decimals for number in (least, following - 1))
+                yield " to ".join(dict.fromkeys(f"{end:.{self.decimals}f}" for end in ends))
         elif self.date is not None:
             form = "%Y" if self.date.by == "year" else "%B %Y"
             yield from (first.strftime(form) for first, _ in self.date.spans())
-
-    def _edges(self) -> Iterator[tuple[float, float]]:
-        assert self.range is not None  # noqa: S101 - of a range alone
-        low, high = self.range
-        width = (high - low) / self.bins
-        yield from ((low + n * width, low + (n + 1) * width) for n in range(self.bins))
 
     def cell(self, value: Any) -> int:
         """The cell of a record's value, from this value and public settings alone. Never raises."""

@@ -37,10 +37,12 @@ def dataset(path: Path, columns: Any = COLUMNS, **settings: Any) -> DatasetConfi
 @pytest.mark.parametrize(
     ("declared", "value", "cell"),
     [
-        (AGE, 18, "18 to 29"),
-        (AGE, "29", "29 to 40"),
+        (AGE, 18, "18 to 28"),
+        (AGE, "29", "29 to 39"),
         (AGE, 95.0, "84 to 95"),
-        (AGE, Decimal("29.5"), "29 to 40"),
+        (AGE, Decimal("29.5"), "29 to 39"),
+        ({"range": [1, 5], "bins": 5}, 3, "3"),
+        ({"range": [0, 1], "bins": 2, "decimals": 1}, 0.5, "0.5 to 1.0"),
         (AGE, 95.1, "other"),
         (AGE, "old", "other"),
         (AGE, True, "other"),
