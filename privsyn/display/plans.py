@@ -170,8 +170,8 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
     marginals = plan.marginals
     if marginals is None:
         return ""
-    cells = marginals.largest
-    size = "" if public_size is None else f", which hold about {public_size / cells:.2g} each"
+    cells, share = marginals.largest, 1 - plan.dataset.holdout
+    size = f", which hold about {public_size * share / cells:.2g} each" if public_size else ""
     return (
         f"{len(marginals.tables)} tables of counts, the largest of {cells:,} cells{size}, with "
         f"noise of {marginals.deviation:.3g} records on each"
