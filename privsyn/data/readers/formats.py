@@ -19,6 +19,7 @@ from typing import Any
 from privsyn.address import Address, Origin, Source, Stream
 from privsyn.data.columns import Column
 from privsyn.data.contents import Unusable, content_columns, content_of
+from privsyn.data.conversations import messages_of
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.arrow import (
     IMAGE_COLUMN,
@@ -242,7 +243,7 @@ def lines_and_values(
 ) -> Iterator[Private[list[str]]]:
     """Lines of the private file and the values in them as texts, row by row, used or not.
 
-    From a format that is no lines only the texts of records; from images nothing.
+    From a format that is no lines only the texts of records and their turns; from images nothing.
 
     Raises:
         DataError: As read_records.
@@ -255,7 +256,10 @@ def lines_and_values(
     if not (files and FORMATS[split_suffix(files[0])[0]].lines):
         for record in read_records(cfg, source):
             text = record.reveal().content
-            yield Private([text, *text.splitlines()])
+            turns = [turn["content"] for turn in messages_of(text, cfg.roles)] if cfg.roles else []
+            yield Private(
+                [piece for part in (text, *turns) for piece in (part, *part.splitlines())]
+            )
         return
     for part in files:
         with open_bytes(part) as stream:

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from privsyn.data.conversations import add_messages, instruction, messages_of, text_of
-from privsyn.data.readers.formats import read_records
+from privsyn.data.readers.formats import lines_and_values, read_records
 from privsyn.data.row_counts import RowCounts
 from privsyn.data.settings import DatasetConfig
 
@@ -99,6 +99,13 @@ def test_every_format_reads_turns_and_counts_those_left_out(tmp_path: Path, suff
     report = counts.report((), 1)
     assert report["turns_left_out"] == 2
     assert report["reasons"] == {"text: no turn of one of the roles": 1}
+
+
+def test_a_public_file_is_compared_with_the_words_of_turns(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"messages": [ASKED]}), tmp_path / "a.parquet")
+    cfg = DatasetConfig(name="d", path=tmp_path / "a.parquet", text="messages", roles=ROLES)
+    [row] = lines_and_values(cfg)
+    assert {"my bill", "User: my bill", "I am sorry."} <= set(row.reveal())
 
 
 def test_bytes_that_are_no_text_within_a_turn_drop_their_own_row(tmp_path: Path) -> None:
