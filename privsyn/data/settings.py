@@ -100,7 +100,10 @@ class DatasetConfig(Section):
     )
     query: Query | None = Field(default=None, description="A query, in place of path.")
     snapshot: str | None = Field(
-        default=None, pattern=NAME, description="Of a table what is read. Null: the newest."
+        default=None,
+        pattern=NAME,
+        coerce_numbers_to_str=True,
+        description="Of a table what is read. Null: the newest.",
     )
     version: str = Field(
         default="v1",

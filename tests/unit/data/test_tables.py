@@ -136,7 +136,7 @@ def test_a_snapshot_is_read_as_it_was(tmp_path: Path) -> None:
     assert newest(tmp_path / "notes") == "1"
     assert sorted(texts(config(tmp_path / "notes", snapshot="0"))) == sorted(TEXTS)
     DeltaTable(tmp_path / "notes").vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert len(texts(config(tmp_path / "notes", snapshot="1"))) < len(TEXTS)
+    assert len(texts(config(tmp_path / "notes", snapshot=1))) < len(TEXTS)
     for gone in ("0", "7"):
         with pytest.raises(DataError, match=rf"notes cannot be read at dataset\.snapshot={gone}"):
             texts(config(tmp_path / "notes", snapshot=gone))
