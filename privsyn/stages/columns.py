@@ -13,6 +13,7 @@ from privsyn.columns.rows import synthetic_rows
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.partition import load_shard
 from privsyn.data.records import Bucket
+from privsyn.errors import ReleaseLost
 from privsyn.release.workdir import (
     BUCKETS,
     COLUMNS,
@@ -23,7 +24,7 @@ from privsyn.release.workdir import (
     bucket_files,
 )
 from privsyn.stages.base import OpenPlan
-from privsyn.stages.draw import session
+from privsyn.stages.draw import open_begun, session
 
 TABLES = f"{EXHIBITS}/columns.json"
 """The noisy tables: they are published."""
@@ -38,11 +39,15 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
 
     Raises:
         ReleaseLost: The release is not one that may be drawn from.
+        VerificationError: The plan was edited, or is charged for another event.
         LeaseHeld: Another process draws them.
     """
     marginals = release.plan.marginals
     if marginals is None or work.is_finished(COLUMNS, ROWS):
         return
+    # privacy: the marginals come from the plan, so it must be the one that was paid for
+    if open_begun(release.ctx, release) is None:
+        raise ReleaseLost(f"release {release.id} is committed: nothing more may be drawn for it.")
     with session(release, COLUMNS, work) as part:
         journal = part.journal
         # Before the draw begins, since an exception within it would lose the release.

@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
+from privsyn.columns.settings import ColumnsConfig
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import load
-from privsyn.errors import ConfigError
+from privsyn.errors import ConfigError, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
@@ -171,6 +172,17 @@ def test_columns_whose_journal_is_gone_are_not_drawn_again(columned):
     with pytest.raises(Exception, match=r"LOST|lost"):
         partition(ctx, planned)
     assert ctx.ledger.releases.get(planned.id).state == "LOST"
+
+
+def test_an_edited_plan_draws_no_columns(columned):
+    ctx = columned("invisible_ink").context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    edited = planned.model_copy(update={"columns": ColumnsConfig(share=0.9)})
+    with pytest.raises(VerificationError, match="was edited"):
+        partition(ctx, edited)
+    assert not (ctx.workspace.scratch(planned.id) / "rows.json").exists()
+    partition(ctx, planned)
 
 
 @pytest.mark.parametrize(
