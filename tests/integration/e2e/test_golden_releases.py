@@ -22,7 +22,7 @@ from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import Prompt
 from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
-from privsyn.release.plan import SOLVED, Plan, release_id, then_accuracy
+from privsyn.release.plan import SOLVED, Plan, release_id
 from privsyn.report import verification
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.plan import plan, preview, report
@@ -135,7 +135,7 @@ def test_a_golden_release_is_priced_and_named_as_it_was(name: str) -> None:
     said = json.loads((GOLDEN / name / "certificate.json").read_text())["plan"]
     plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
     event, derived = plan.priced_again()
-    charged = then_accuracy(plan.mechanism().event, plan.accuracy)
+    charged = plan.mechanism().whole
     assert dump(event) == dump(charged) == said["event"]
     # The last digit of an FFT is the processor's: see verification._cost.
     assert dict(derived) == pytest.approx(said["derived"], rel=1e-9)
