@@ -24,6 +24,7 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SHA256 = r"^[0-9a-f]{64}$"
 ASSET = r"^[a-z][a-z0-9+.-]*://\S+$"
 EVENT = r"^(partition_key|extra\.\w+)$"
+ROLE = r"^[a-z]{1,20}$"
 
 WORDS: Mapping[str, str] = {
     NAME: "up to 64 letters (A to Z), digits, dots, dashes and underscores, a letter or digit "
@@ -37,6 +38,7 @@ WORDS: Mapping[str, str] = {
     SHA256: "a SHA-256 digest: 64 digits or letters a to f",
     ASSET: "an address such as s3://bucket/file, without spaces",
     EVENT: "partition_key, or extra.KEY of the event",
+    ROLE: "up to 20 small letters, a to z",
 }
 """Pattern of a setting -> what it requires, for messages."""
 

@@ -21,7 +21,7 @@ from privsyn.data.columns import MOST_COLUMNS, Columns
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.files import OnDisk, SourcePath
-from privsyn.section import CONNECTION, NAME, VERSION, Section
+from privsyn.section import CONNECTION, NAME, ROLE, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
@@ -121,7 +121,7 @@ class DatasetConfig(Section):
         description="Column of the text, or a form over several, such as "
         '\'Phrase: "{answer}" Text: "{text}"\'.',
     )
-    roles: tuple[Annotated[str, Field(pattern=r"^[a-z]{1,20}$")], ...] = Field(
+    roles: tuple[Annotated[str, Field(pattern=ROLE)], ...] = Field(
         default=(),
         max_length=4,
         description="Roles of a conversation, the first one first: [user, assistant]. dataset.text "
