@@ -55,11 +55,11 @@ def test_a_mistake_in_create_is_named_and_leaves_nothing(tmp_path, given, messag
     ("folder", "data", "message"),
     [
         (None, FRAME, "folder=None must be a string or a path"),
-        ("new", None, "data=None must be a string, a path, a pandas DataFrame or a list of dicts"),
+        ("new", None, "data=None must be a string, a path, a data frame, a list of dicts"),
         (
             "new",
             [CANARY],
-            "data=<list> must be a string, a path, a pandas DataFrame or a list of dicts",
+            "data=<list> must be a string, a path, a data frame, a list of dicts",
         ),
         ("new", "nowhere.csv", "nowhere.csv does not exist. Set argument data to"),
     ],

@@ -90,8 +90,10 @@ def test_nobody_else_asks_whether_records_are_images() -> None:
         for part in ast.walk(node if isinstance(node, ast.Compare | ast.BoolOp) else node.test)
         if isinstance(part, ast.Attribute) and part.attr == "images"
     }
-    # config.py chooses a method's presets, before there is a dataset.
-    assert asked == {"modalities/registry.py", "data/contents.py", "config.py"}
+    # config.py chooses a method's presets, before there is a dataset; its settings refuse what is
+    # for texts alone.
+    choose = {"modalities/registry.py", "data/contents.py", "config.py", "data/settings.py"}
+    assert asked == choose
 
 
 def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them() -> None:

@@ -78,7 +78,11 @@ def choosing(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int, ep
     """The mechanism, whose noise on the histogram of terms a run draws and is charged for."""
     facts = PricingFacts(adjacency, PrivacyUnit("user", records))
     target = Guarantee(epsilon / cfg.vocabulary_share, 1e-6)
-    return METHOD.rebuild(cfg, target, facts, {"noise_multiplier": 1.0})
+    one = METHOD.rebuild(cfg, target, facts, {"noise_multiplier": 1.0})
+    if cfg.noise == "gaussian":
+        return one
+    multiplier = one.choice.event.epsilon / epsilon * (1 + 1e-12)
+    return METHOD.rebuild(cfg, target, facts, {"noise_multiplier": multiplier})
 
 
 def choice_of(*of):

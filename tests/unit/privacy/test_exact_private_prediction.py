@@ -219,7 +219,7 @@ def test_no_number_of_references_makes_the_sum_wrap():
     def scores(references: int) -> np.ndarray:
         bucket = Bucket(Cell(0, None, 0), Private(["x"] * references))
         prompt = PrivatePrediction().prompt(cfg)
-        batch = private_prediction._Batch(cfg, prompt, Model(), bucket, 4096, [None])
+        batch = private_prediction._Batch(cfg, prompt, Model(), bucket, 4096, [None], {None})
         return batch.predict(0, []).scores
 
     for references in (2**17, 2**19 + 50_000, 2**20):
@@ -243,6 +243,7 @@ def test_a_public_token_is_never_one_that_is_masked():
         bucket,
         PerformanceConfig().rows_per_pass,
         [None],
+        {None},
     )
     mechanism = PrivatePrediction().calibrate(
         cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD)
