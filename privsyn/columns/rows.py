@@ -8,64 +8,17 @@ ties are independent within a label. Pairs form trees, so a row is drawn column 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.columns.marginals import Marginals
-from privsyn.data.columns import MISSING, OTHER, Column
 from privsyn.data.records import Row
-from privsyn.models.rows import with_row
 
 _ROUNDS = 50
 """Rounds of proportional fitting."""
-
-
-@dataclass(frozen=True)
-class SyntheticRows:
-    """The synthetic rows of a release, and what prompts say of a row. Public.
-
-    Attributes:
-        columns: The declared columns; empty without.
-        by_label: Rows of each label, in the order in which its texts are written.
-    """
-
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    by_label: Mapping[str | None, Sequence[Row]] = field(default_factory=dict)
-
-    def row(self, label: str | None, number: int) -> Row:
-        """The cells of a label's n-th text; () without columns."""
-        return self.by_label[label][number] if self.columns else ()
-
-    def words(self, row: Row) -> str:
-        """What a prompt says of a row, which may be a private record's: a function of it alone."""
-        cells = zip(self.columns.items(), row, strict=False)
-        words = [(name, _word(column, cell)) for (name, column), cell in cells]
-        return ", ".join(f"{name.replace('_', ' ')}: {word}" for name, word in words if word)
-
-    def key(self, label: str | None, number: int) -> str | None:
-        """The label with the words of its n-th row, as models take it."""
-        return with_row(label, self.words(self.row(label, number)))
-
-    @property
-    def longest(self) -> str:
-        """The words of a row whose cells have the longest names: public, so it may set a shape."""
-        longest = (
-            max(range(len(column.cells)), key=lambda cell: len(_word(column, cell)))
-            for column in self.columns.values()
-        )
-        return self.words(tuple(longest))
-
-
-def _word(column: Column, cell: int) -> str:
-    """What prompts call a cell; empty where they leave it out."""
-    word = column.cells[cell]
-    return "" if word == MISSING or (word == OTHER and column.values is None) else word
-
-
-NO_ROWS = SyntheticRows()
 
 
 def synthetic_rows(

@@ -86,6 +86,15 @@ class Query(Section, Stream):
 _SECRET = re.compile("(pass|pwd|token|secret|credential|key|auth)[a-z_]*=", re.IGNORECASE)
 
 
+def examples(value: Any) -> Iterator[TextExample]:
+    """All examples in sections of settings."""
+    if isinstance(value, TextExample):
+        yield value
+    elif isinstance(value, Section | tuple):
+        for part in value:  # a section yields pairs (field, value)
+            yield from examples(part)
+
+
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 

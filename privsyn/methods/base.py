@@ -19,12 +19,11 @@ from typing import (
     runtime_checkable,
 )
 
-from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.records import Cell, Row
 from privsyn.data.settings import TextExample
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Disjoint, Event, RandomAllocation
-from privsyn.models.rows import with_columns
+from privsyn.models.rows import NO_ROWS, SyntheticRows, with_columns
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.section import Section
 

@@ -45,6 +45,8 @@ from privsyn.vault import Vault
 
 WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
 """What of the origin the ledger keeps with every row."""
+CHECK = "check.json"
+"""Counts of the private file, in a folder of internal numbers."""
 PARAMS_FILE = "params.yaml"
 """What dvc.yaml tracks; a project of another name shares its folder with others."""
 EXPERIMENT_COPY = "/.dvc/tmp/exps"

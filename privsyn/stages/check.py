@@ -31,8 +31,7 @@ from privsyn.release.advice import (
 )
 from privsyn.release.plan import Plan
 from privsyn.sentences import Rows
-from privsyn.stages.base import Context, open_plan
-from privsyn.stages.partition import CHECK
+from privsyn.stages.base import CHECK, Context, open_plan
 from privsyn.stages.plan import WRITERS, about_words, longest, plan
 
 _SAYS = Rows(Path(__file__).with_name("advice.yaml"))

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
 from privsyn.data.journal import Draws
 from privsyn.data.partition import held_units, load_shard
@@ -33,6 +32,7 @@ from privsyn.errors import (
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.models.loading import ROLES, load_role
+from privsyn.models.rows import NO_ROWS, SyntheticRows
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import (

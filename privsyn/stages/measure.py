@@ -16,6 +16,7 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.images import Pixels, decode
 from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
+from privsyn.data.settings import examples
 from privsyn.errors import MissingExtra, ModelError, is_installed
 from privsyn.evaluation.classifiers import (
     FEWEST,
@@ -67,7 +68,6 @@ from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
-from privsyn.stages.partition import examples
 
 _VOTER: Role = "image_embedder"
 """The role whose model casts votes over images."""

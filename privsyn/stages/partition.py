@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from privsyn.address import Stream
 from privsyn.data.artifacts import private_folder, write_json_atomic
@@ -17,7 +16,7 @@ from privsyn.data.public_files import shares_text
 from privsyn.data.readers.arrow import PrivateCopy, copy_batches
 from privsyn.data.readers.formats import check_rows, lines_and_values, source_of
 from privsyn.data.row_counts import RowCounts
-from privsyn.data.settings import TextExample
+from privsyn.data.settings import examples
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import TrainsModel
@@ -34,8 +33,8 @@ from privsyn.release.workdir import (
     cache_folder,
     part_name,
 )
-from privsyn.section import Section
 from privsyn.stages.base import (
+    CHECK,
     Context,
     OpenPlan,
     again_if_finished,
@@ -45,8 +44,6 @@ from privsyn.stages.base import (
     trace_stage,
 )
 from privsyn.stages.columns import draw_columns
-
-CHECK = "check.json"
 
 
 @again_if_finished
@@ -216,15 +213,6 @@ def _refuse_private_text(release: OpenPlan) -> None:
             "it is not public.",
             hint="Invent the examples. Nothing was drawn.",
         )
-
-
-def examples(value: Any) -> Iterator[TextExample]:
-    """All examples in sections of settings."""
-    if isinstance(value, TextExample):
-        yield value
-    elif isinstance(value, Section | tuple):
-        for part in value:  # a section yields pairs (field, value)
-            yield from examples(part)
 
 
 def _refuse_other_file(release: OpenPlan, hint: str) -> None:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from privsyn.columns.rows import SyntheticRows
 from privsyn.data.readers.formats import check_source
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Guarantee
@@ -14,7 +13,7 @@ from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost
 from privsyn.ledger.entries import ENDED, DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
 from privsyn.models.loading import check_prompt
-from privsyn.models.rows import with_row
+from privsyn.models.rows import SyntheticRows, with_row
 from privsyn.release.certificate import agree
 from privsyn.release.plan import Plan
 from privsyn.stages.base import (

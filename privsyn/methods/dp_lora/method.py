@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from privsyn import layout
-from privsyn.columns.rows import NO_ROWS, SyntheticRows
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import SampledGaussian
@@ -47,7 +46,7 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, Prompt, default_prompt
 from privsyn.models.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
-from privsyn.models.rows import with_row
+from privsyn.models.rows import NO_ROWS, SyntheticRows, with_row
 from privsyn.models.settings import ModelsConfig
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -299,17 +299,13 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
                 for row, visible in zip(sequences.phrases, shown, strict=True)
             ]
             rows = [draw.rows.row(cell.label, place) for place in range(len(lists))]
+            texts: Iterable[str] = map(", ".join, lists)
             if settings.use_llm:  # step 5
                 seeds = list(zip(lists, map(draw.rows.words, rows), strict=True))
                 texts = _texts(settings, cell, seeds, models, journal, steps)
-            else:
-                texts = iter([", ".join(row) for row in lists])
             uniform = (sequences.uniform & shown).sum(axis=1).tolist()
-            for text, phrases, drawn_uniformly, row in zip(
-                texts, lists, uniform, rows, strict=True
-            ):
-                counts = {"phrases": len(phrases), "uniform_phrases": drawn_uniformly}
-                yield Sample(cell, text, counts, row)
+            for text, row, seed, by_chance in zip(texts, rows, lists, uniform, strict=True):
+                yield Sample(cell, text, {"phrases": len(seed), "uniform_phrases": by_chance}, row)
 
 
 def _chosen(

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from privsyn.columns.marginals import Marginals
-from privsyn.columns.rows import SyntheticRows, nearest, synthetic_rows
+from privsyn.columns.rows import nearest, synthetic_rows
 from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.histograms import LATTICE
+from privsyn.models.rows import SyntheticRows
 
 COLUMNS = {
     "age": Column(range=(0, 30), bins=3),
