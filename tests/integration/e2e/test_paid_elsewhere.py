@@ -9,6 +9,7 @@ import pytest
 from privsyn.dp.adjacency import Guarantee
 from privsyn.errors import BudgetError
 from privsyn.ledger.entries import DatasetSource
+from privsyn.stages.base import open_plan
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 
@@ -27,7 +28,9 @@ def paid(make_project):
         planned.privacy_event(),
         method=planned.method,
         guarantee=Guarantee(planned.epsilon, planned.delta),
-        source=DatasetSource(planned.dataset.version, ctx.fingerprint(ctx.config.dataset)),
+        source=DatasetSource(
+            planned.dataset.version, ctx.fingerprint(open_plan(ctx, planned).source)
+        ),
     )
     return project, planned
 

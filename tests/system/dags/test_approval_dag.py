@@ -128,7 +128,7 @@ def test_the_page_tells_what_is_public_and_nothing_else(project, runs):
         "balance before",
         "balance after",
         "risk in words",
-        "epsilon 7.99",
+        "epsilon 8",
         "| asked by |",
     ):
         assert fact in spend["body"]
