@@ -31,7 +31,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import openai
 
-from privsyn.data.words import words
+from privsyn.data.words import LETTER, words
 from privsyn.errors import ModelError, ServerError
 from privsyn.models.language.answers import as_text, is_thought, plain_marks
 from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
@@ -82,8 +82,8 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _LONGEST_WORDS = 240
 _WORDS_READ = 4096
 """Words of a text that are read as its tokens."""
-_PROBE, _CERTAIN = "privacy", 100.0
-"""A word that a trial makes certain, by the most that servers take."""
+_PROBES, _CERTAIN = ("privacy", "yellow", "river", "window", "music"), 100.0
+"""Words of which a trial makes one certain, by the most that servers take."""
 
 
 @dataclass
@@ -212,10 +212,7 @@ class ServerTextModel:
         try:
             self._answer("Say yes.", _Sampling(16, 0.7, 0.9, ("\nText",)))
             if self._cfg.logit_bias:
-                bias = self._bias({_PROBE: _CERTAIN})
-                answer = self._answer("Say yes.", _Sampling(4, 0.7, bias=bias))
-                if not bias or _PROBE not in answer:
-                    raise _Refused("it takes no logit_bias", _NO_BIAS)
+                self._try_bias()
         except _Refused as refused:
             error = self._error(refused, refused.words)
         else:
@@ -286,14 +283,24 @@ class ServerTextModel:
             if number is not None
         }
 
+    def _try_bias(self) -> None:
+        """Make a word certain that is one token of the model.
+
+        Raises:
+            _Refused: The server has no /tokenize, or takes no logit_bias.
+        """
+        for word in _PROBES:
+            if bias := self._bias({word: _CERTAIN}):
+                if word in self._answer("Say yes.", _Sampling(4, 0.7, bias=bias)):
+                    return
+                raise _Refused("it takes no logit_bias", _NO_BIAS)
+        raise _Refused(f"none of {', '.join(_PROBES)} is one token of its model", _NO_BIAS)
+
     def _number(self, word: str) -> int | None:
-        """The server's number of a word behind a space; None if it is more than one token."""
+        """The server's number of a word behind its space; None if it is more than one token."""
+        text = word if re.fullmatch(LETTER, word) else f" {word}"
         # The names of vLLM and of llama.cpp; each ignores the other's.
-        body: dict[str, Any] = {
-            "model": self._cfg.model,
-            "prompt": f" {word}",
-            "content": f" {word}",
-        }
+        body: dict[str, Any] = {"model": self._cfg.model, "prompt": text, "content": text}
         body |= {"add_special_tokens": False, "add_special": False}
         base = str(self._client.base_url).rstrip("/").removesuffix("/v1")
         try:

@@ -446,25 +446,28 @@ def test_a_query_and_headers(server: Server, make: Make, monkeypatch: pytest.Mon
 class TestLogitBias:
     """Words of the records, made likelier where a server takes ``logit_bias``."""
 
-    NUMBERS: ClassVar = {" privacy": [7], " knee": [8], " hip": [9], " bill": [1, 2]}
+    NUMBERS: ClassVar = {
+        " privacy": [5, 6], " yellow": [7], " knee": [8], " hip": [9], " bill": [1, 2],
+        "\u819d": [10],
+    }  # fmt: skip
 
     def script(self, number: int, body: dict[str, Any]) -> Reply:
         if "content" in body:  # one request suits vLLM and llama.cpp
             assert body["prompt"] == body["content"]
             return 200, {}, json.dumps({"tokens": self.NUMBERS[body["content"]]}).encode()
         bias = body.get("logit_bias", {})
-        return chat("privacy privacy" if bias.get("7") == 100 else f"with {bias}")
+        return chat("yellow yellow" if bias.get("7") == 100 else f"with {bias}")
 
     def test_single_tokens_get_it(self, server: Server, make: Make) -> None:
         server.script = self.script
         model = make(logit_bias=True)
         model.check()
-        ratios = {"knee": 1.25, "bill": -0.5, "hip": -1.75}
+        ratios = {"knee": 1.25, "bill": -0.5, "hip": -1.75, "\u819d": 0.5}
         for _ in range(2):  # a word is looked up once
             (text,) = model.complete(["p"], max_tokens=5, temperature=1.0, log_ratios=ratios)
-        assert text == "with {'8': 1.25, '9': -1.75}"
+        assert text == "with {'8': 1.25, '9': -1.75, '10': 0.5}"
         paths = [path for path, _, _ in server.requests]
-        assert paths.count("/tokenize") == 1 + 3
+        assert paths.count("/tokenize") == 2 + 4
 
     def test_what_a_record_says_is_not_sent(self, server: Server, make: Make) -> None:
         assert make(logit_bias=True).tokens("My knee, my 2nd knee") == ["My", "knee", "my"]
