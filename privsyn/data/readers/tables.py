@@ -227,6 +227,12 @@ def refusal(source: Origin, error: Exception) -> PrivsynError | MemoryError:
     if isinstance(source, LakeTable):
         at = "" if source.snapshot is None else f" at dataset.snapshot={source.snapshot}"
         kind = StorageError if isinstance(source.place, Address) else DataError
+        if f"{source}".startswith("iceberg:"):
+            return kind(
+                f"{source} cannot be read{at} ({type(error).__name__} of {source.library}).",
+                hint="Name the catalog in .pyiceberg.yaml, or by PYICEBERG_CATALOG__NAME__URI, and "
+                "check that it has the table.",
+            )
         return kind(
             f"{source} cannot be read{at} ({type(error).__name__} of {source.library}).",
             hint="Files of an old snapshot go with a vacuum, and a table may ask of its reader "
