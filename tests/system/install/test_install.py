@@ -144,10 +144,14 @@ def by_dag(installed: Path, root: Path, method: str) -> Path:
     }
     done(installed / "airflow", "db", "migrate", cwd=project, **own)
     test = (
-        # Airflow 3.2 asks its own server before that has begun.
+        # dag.test() of Airflow 3.2 asks its own server before that has begun, and drops it while a
+        # task asks it.
         "import asyncio; submit = asyncio.run_coroutine_threadsafe; "
         "wait = lambda done: (done.result(60), done)[1]; "
         "asyncio.run_coroutine_threadsafe = lambda what, loop: wait(submit(what, loop)); "
+        "from airflow.sdk.execution_time import supervisor; "
+        "begin, servers = supervisor.in_process_api_server, []; "
+        "supervisor.in_process_api_server = lambda: servers.append(begin()) or servers[-1]; "
         "import airflow; from importlib import import_module; "
         "place = 'models' if airflow.__version__ < '3.2' else 'dag_processing'; "
         "DagBag = import_module(f'airflow.{place}.dagbag').DagBag; "
