@@ -101,9 +101,10 @@ def test_a_release_is_recorded_from_its_folder_alone(cli, tmp_path):
     ]
     for name in WANTED:
         assert f"(deployment.{name})" in shown
-    assert yaml.safe_load((folder / "deployment.yaml").read_text())["deployment"]["basic"][
-        "data_curators"
-    ] == ["Not stated."]
+    entry = yaml.safe_load((folder / "deployment.yaml").read_text())["deployment"]
+    assert entry["basic"]["data_curators"] == ["Not stated."]
+    # The registry takes no other.
+    assert {*entry["privacy_loss"]["privacy_parameters"]} <= {"epsilon", "delta", "rho"}
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert cli("record", GOLDEN / RELEASES[0], "--out", tmp_path / "again")[0] == 0
     assert {f.name: f.read_bytes() for f in (tmp_path / "again").iterdir()} == first
