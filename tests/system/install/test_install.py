@@ -73,8 +73,9 @@ def installed(
         done(*install, "--constraint", held, package, cwd=root)
         return root / "venv" / "bin"
     held, oldest = root / "held.txt", request.param == "oldest"
-    # Airflow 3.1 before 3.1.8 fails with the newest of what it leaves open.
-    lowest = "apache-airflow>=3.1.8\n" * oldest
+    # Airflow 3.1 before 3.1.8 fails with the newest of what it leaves open; and the newest pydantic
+    # would bring an older Airflow, which does not bound it.
+    lowest = f"apache-airflow>={'3.1.8' if oldest else '3.3'}\n"
     held.write_text((ROOT / "constraints.txt").read_text() + lowest)
     if AIRFLOW:
         held.write_text(held.read_text() + f"apache-airflow=={AIRFLOW}\n")
