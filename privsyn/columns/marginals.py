@@ -74,15 +74,14 @@ class Marginals:
         return [len(self.labels), *(len(column.cells) for column in self.columns.values())]
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """Cells of each table."""
+        return [self.widths[one] * self.widths[other] for one, other in self.tables]
+
+    @cached_property
     def ends(self) -> list[int]:
         """Where each table ends among all cells; the last one is their number."""
-        sizes = [self.widths[one] * self.widths[other] for one, other in self.tables]
-        return [int(end) for end in np.cumsum(sizes)]
-
-    @property
-    def largest(self) -> int:
-        """Cells of the largest table."""
-        return max(self.widths[one] * self.widths[other] for one, other in self.tables)
+        return [int(end) for end in np.cumsum(self.sizes)]
 
     @property
     def deviation(self) -> float:
@@ -121,10 +120,11 @@ class Marginals:
         Args:
             records: Records of all labels, by public numbers.
         """
-        if records is None or self.deviation < _LOUD * records / self.largest:
+        largest = max(self.sizes)
+        if records is None or self.deviation < _LOUD * records / largest:
             return None
         return (
-            f"columns: noise of {self.deviation:.3g} records on each of the {self.largest:,} cells "
-            f"of a table, which hold {records / self.largest:.2g} on average: noise decides. Take "
+            f"columns: noise of {self.deviation:.3g} records on each of the {largest:,} cells "
+            f"of a table, which hold {records / largest:.2g} on average: noise decides. Take "
             "fewer bins or columns, or raise columns.share."
         )

@@ -74,23 +74,23 @@ class _Model:
     def draw(self, label: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Rows of a label, (count, columns)."""
         codes = np.full((count, len(self.alone)), -1, np.int64)
-        drawn: set[int] = set()
+        done: set[int] = set()
         for root, table in enumerate(self.alone):
-            if root in drawn:
+            if root in done:
                 continue
             codes[:, root] = _spread(table[label], count, rng)
-            drawn.add(root)
+            done.add(root)
             tree = [root]
             for parent in tree:
                 for pair, counts in self.tied.items():
                     child = sum(pair) - parent
-                    if parent not in pair or child in drawn:
+                    if parent not in pair or child in done:
                         continue
-                    given = counts[label] if pair[0] == parent else counts[label].T
+                    shares = counts[label] if pair[0] == parent else counts[label].T
                     for cell in np.unique(codes[:, parent]):
                         of = np.flatnonzero(codes[:, parent] == cell)
-                        codes[of, child] = _spread(given[cell], len(of), rng)
-                    drawn.add(child)
+                        codes[of, child] = _spread(shares[cell], len(of), rng)
+                    done.add(child)
                     tree.append(child)
         return codes
 
