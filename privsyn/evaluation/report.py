@@ -439,12 +439,7 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
     if gap is None:
         why = GRADES.first("unread", {"about": about, "fewest": FEWEST})["says"]
         missing = [f"Perplexity: UNAVAILABLE, since {why}."]
-    shown = (
-        metric
-        for metric in metrics
-        if str(metric["name"]).startswith("perplexity.")
-        and not str(metric["name"]).endswith(("_low", "_high"))
-    )
+    shown = _without_ends(metrics, "perplexity.")
     return graded_section(
         "reading",
         "How does the public model read it?",
@@ -453,6 +448,16 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
         missing,
         Block("numbers", *_numbers(value, shown)),
     )
+
+
+def _without_ends(metrics: Metrics, prefix: str) -> list[Mapping[str, Any]]:
+    """Metrics of a prefix, without the ends of their intervals."""
+    return [
+        metric
+        for metric in metrics
+        if str(metric["name"]).startswith(prefix)
+        and not str(metric["name"]).endswith(("_low", "_high"))
+    ]
 
 
 def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
@@ -467,12 +472,7 @@ def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
         told=value["columns.fit_real"] - least,
         fits=value["columns.fit"] - least,
     )
-    shown = [
-        metric
-        for metric in metrics
-        if str(metric["name"]).startswith("columns.")
-        and not str(metric["name"]).endswith(("_low", "_high"))
-    ]
+    shown = _without_ends(metrics, "columns.")
     return graded_section(
         "columns",
         "Do columns and texts belong together?",
