@@ -274,8 +274,9 @@ class ServerTextModel:
             _Refused: The server tells no tokens.
         """
         unknown = [word for word in log_ratios if word not in self._numbers]
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            self._numbers |= dict(zip(unknown, pool.map(self._number, unknown), strict=True))
+        if unknown:
+            with ThreadPoolExecutor(TOGETHER) as pool:
+                self._numbers |= dict(zip(unknown, pool.map(self._number, unknown), strict=True))
         numbers = {word: self._numbers[word] for word in log_ratios}
         return {
             str(number): round(log_ratios[word], 3)
