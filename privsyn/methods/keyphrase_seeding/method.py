@@ -72,7 +72,9 @@ Seed = tuple[Sequence[str], str]
 class SeedPrompts:
     """Prompts of public text, privatized phrases, and labels where they are public."""
 
-    def __init__(self, settings: KeyphraseSeedingSettings) -> None:
+    def __init__(
+        self, settings: KeyphraseSeedingSettings, rng: np.random.Generator | None = None
+    ) -> None:
         self._label_text = partial(
             label_text, words=settings.label_descriptions, named=settings.name_labels
         )
@@ -85,7 +87,7 @@ class SeedPrompts:
         self.listed, self._unlabeled = (
             ExampleList(form, settings.examples, self._label_text) for form in (prompt, unlabeled)
         )
-        self._draw = cache(partial(self.listed.draw, rng=np.random.default_rng()))
+        self._draw = cache(partial(self.listed.draw, rng=rng or np.random.default_rng()))
 
     def fill(self, label: str | None, phrases: Sequence[str], row: str = "") -> tuple[str, str]:
         """A prompt, and its part after the examples; ``row`` has the words of a row's columns."""
