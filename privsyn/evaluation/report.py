@@ -439,25 +439,22 @@ def _reading(value: Mapping[str, float], metrics: Metrics, about: Availability) 
     if gap is None:
         why = GRADES.first("unread", {"about": about, "fewest": FEWEST})["says"]
         missing = [f"Perplexity: UNAVAILABLE, since {why}."]
-    shown = _without_ends(metrics, "perplexity.")
     return graded_section(
         "reading",
         "How does the public model read it?",
         decided[0],
         " ".join(decided[1]),
         missing,
-        Block("numbers", *_numbers(value, shown)),
+        Block("numbers", *_numbers(value, _without_ends(metrics, "perplexity."))),
     )
 
 
-def _without_ends(metrics: Metrics, prefix: str) -> list[Mapping[str, Any]]:
+def _without_ends(metrics: Metrics, prefix: str) -> Iterator[Mapping[str, Any]]:
     """Metrics of a prefix, without the ends of their intervals."""
-    return [
-        metric
-        for metric in metrics
-        if str(metric["name"]).startswith(prefix)
-        and not str(metric["name"]).endswith(("_low", "_high"))
-    ]
+    for metric in metrics:
+        name = str(metric["name"])
+        if name.startswith(prefix) and not name.endswith(("_low", "_high")):
+            yield metric
 
 
 def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
@@ -472,14 +469,13 @@ def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
         told=value["columns.fit_real"] - least,
         fits=value["columns.fit"] - least,
     )
-    shown = _without_ends(metrics, "columns.")
     return graded_section(
         "columns",
         "Do columns and texts belong together?",
         None,
         " ".join(sentences),
         (),
-        Block("numbers", *_numbers(value, iter(shown))),
+        Block("numbers", *_numbers(value, _without_ends(metrics, "columns."))),
     )
 
 
