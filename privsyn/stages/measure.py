@@ -144,7 +144,7 @@ def public_alone(
 ) -> list[str] | None:
     """One text per label as a release's settings have the public model write, without records.
 
-    Reads no record and costs nothing. PrivateCopy in the cache by model, settings and labels.
+    Reads no record and costs nothing. Kept in the cache by model, settings and labels.
 
     Args:
         ctx: Config.
@@ -349,20 +349,17 @@ def _by_counting(plan: Plan, synthetic: Labeled, real: Labeled) -> list[Metric]:
 def _by_columns(plan: Plan, synthetic: Sequence[Row], real: Sequence[Record]) -> list[Metric]:
     """Metrics of the declared columns."""
     declared = plan.dataset.columns
-    present = [(place, name, one) for place, (name, one) in enumerate(declared.items())]
-    if not present:
-        return []
     labels = plan.dataset.labels if len(plan.dataset.labels) > 1 else ()
-    sizes = {name: len(one.cells) for _, name, one in present}
+    sizes = {name: len(one.cells) for name, one in declared.items()}
     sizes |= {"label": len(labels)} if labels else {}
     ours = CellRecords.of(
-        [[one.cell(row.values.get(name)) for _, name, one in present] for row in synthetic],
+        [[one.cell(row.values.get(name)) for name, one in declared.items()] for row in synthetic],
         [row.text or "" for row in synthetic],
         [row.label for row in synthetic],
         labels,
     )
     theirs = CellRecords.of(
-        [[record.row[place] for place, *_ in present] for record in real],
+        [record.row for record in real],
         [record.content for record in real],
         [record.label for record in real],
         labels,
