@@ -323,10 +323,8 @@ class _Evolution(Generic[T]):
             if any(further):
                 counts |= {"voted": len(group)}
             for number, sample in enumerate(group + rest):
-                content, row = (
-                    self._kind.content(sample),
-                    self._draw.rows.row(bucket.cell.label, number),
-                )
+                row = self._draw.rows.row(bucket.cell.label, number)
+                content = self._kind.content(sample)
                 yield Sample(bucket.cell, content, {} if number else counts, row)
 
     def _further(self) -> list[list[T]]:
