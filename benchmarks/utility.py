@@ -162,9 +162,7 @@ class Judge:
         """
         case = Case(release, test, train, public, examples, names or {}, document)
         encoders = {ENCODER: self._measures.embed, VOTER: self._votes.embed}
-        return judge(case, encoders, chooser=self._votes.embed), likeness(
-            case, self._measures.embed
-        )
+        return judge(case, encoders, chooser=self._votes.embed), likeness(case)
 
 
 def judged(folder: Path, arguments: argparse.Namespace) -> str:

@@ -71,9 +71,6 @@ def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
 
 MAX_FEATURES = 50_000
 
-TAKEN_FOR = "share of its records taken for "
-"""Prefix of a confusion metric's note; the other label follows."""
-
 
 def downstream(
     synthetic_texts: Sequence[str],
@@ -156,33 +153,16 @@ def score(
         "downstream.records": len(truth),
     }
     recalls = [
-        _metric(f"recall.{name}", hits[label] / support[label], "share of its records found", label)
-        for name, label in zip(slugs(names), names, strict=True)
-    ]
-    return [*metrics_of(numbers), *recalls, *_confusions(truth, predicted, names, support)]
-
-
-def _confusions(
-    truth: Sequence[str], predicted: Sequence[str], names: Sequence[str], support: Counter[str]
-) -> list[Metric]:
-    """For each label with missed records, the label they were most often confused with."""
-    metrics = []
-    for slug, label in zip(slugs(names), names, strict=True):
-        taken = Counter(
-            answer
-            for actual, answer in zip(truth, predicted, strict=True)
-            if actual == label != answer
+        Metric(
+            f"downstream.recall.{slug}",
+            hits[label] / support[label],
+            "internal",
+            "share of its records found",
+            label,
         )
-        if taken:
-            # Ties are broken by name, so the same files give the same report.
-            other, count = min(taken.items(), key=lambda item: (-item[1], item[0]))
-            share = count / support[label]
-            metrics.append(_metric(f"confused.{slug}", share, f"{TAKEN_FOR}{other}", label))
-    return metrics
-
-
-def _metric(name: str, value: float, note: str, label: str | None = None) -> Metric:
-    return Metric(f"downstream.{name}", float(value), "internal", note, label)
+        for slug, label in zip(slugs(names), names, strict=True)
+    ]
+    return [*metrics_of(numbers), *recalls]
 
 
 def with_label(items: Sequence[T], labels: Sequence[str | None]) -> list[tuple[T, str]]:

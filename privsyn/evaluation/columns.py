@@ -1,17 +1,15 @@
-"""Columns beside held-out real records: alone, in pairs, with the label, and with their texts."""
+"""Columns beside held-out real records: alone, in pairs (with the label), and with their texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.evaluation.classifiers import FEWEST, has_word, split_holdout, vectorizer
-from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs, wilson
+from privsyn.evaluation.metrics import Metric, evenly_spaced, slugs
 
 _MOST = 2000
 """Most records a side that classifiers read."""
@@ -78,8 +76,8 @@ def compare_columns(
 
     Returns:
         Total variation, mean over columns and over pairs, beside that of two samples of these sizes
-        and of independent columns; accuracy of the label on real records by columns, text and both;
-        accuracy by which a classifier of real texts finds the column of a text of the release.
+        and of independent columns; accuracy by which a classifier of real texts finds the column of
+        a text of the release.
         Empty where one side has fewer than ``FEWEST`` records.
     """
     if min(len(ours), len(theirs)) < FEWEST:
@@ -91,10 +89,7 @@ def compare_columns(
     )
     metrics = _distances(sizes, ours, alone, theirs, rng)
     read = evenly_spaced(range(len(ours)), _MOST)
-    ours, alone = ours.at(read), alone.at(read)
-    if ours.label:
-        metrics += _labels(ours, alone, known, tested)
-    return metrics + _fit(sizes, ours, alone, known, tested)
+    return metrics + _fit(sizes, ours.at(read), alone.at(read), known, tested)
 
 
 def _distances(
@@ -144,31 +139,6 @@ def _distances(
     return metrics
 
 
-def _labels(
-    ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords
-) -> list[Metric]:
-    """How well the label of real records is found, by what a classifier learned from."""
-    by = {
-        "columns": (ours, (True, False)),
-        "text": (ours, (False, True)),
-        "both": (ours, (True, True)),
-        "independent": (alone, (True, True)),
-        "real": (known, (True, True)),
-    }
-    notes = {
-        "independent": "by text and independent columns",
-        "real": f"by both, learned from {len(known)} real records",
-    }
-    metrics = []
-    for name, (train, (columns, texts)) in by.items():
-        hits = _hits(train, tested, -1, columns=columns, texts=texts)
-        note = f"label of real records, {notes.get(name, f'by {name}')}"
-        metrics += _with_ends(f"label.{name}", hits, note)
-    chance = int(np.bincount(tested.cells[:, -1]).max())
-    share = chance / len(tested)
-    return [*metrics, _metric("label.chance", share, "share of the commonest label")]
-
-
 def _fit(
     sizes: Mapping[str, int],
     ours: CellRecords,
@@ -188,7 +158,7 @@ def _fit(
     for place, (slug, name) in enumerate(zip(slugs(names), names, strict=True)):
         shares = {}
         for end, side in sides.items():
-            shares[end] = float(np.mean(_hits(known, side, place, columns=False, texts=True)))
+            shares[end] = _found(known, side, place)
             by_side.setdefault(end, []).append(shares[end])
         beside = f"of real texts {shares['_real']:.2f}, tied to none {shares['_independent']:.2f}"
         note = f"{name} found from texts; {beside}"
@@ -199,40 +169,18 @@ def _fit(
     return [*means, *metrics]
 
 
-def _hits(
-    train: CellRecords, test: CellRecords, place: int, *, columns: bool, texts: bool
-) -> NDArray[np.bool_]:
-    """Which tested records' cells at a place are found, by their columns, their texts or both."""
-    from scipy.sparse import hstack
-    from sklearn.linear_model import LogisticRegression
+def _found(train: CellRecords, test: CellRecords, place: int) -> float:
+    """The share of tested records whose cell at a place is found by their texts."""
     from sklearn.naive_bayes import ComplementNB
-    from sklearn.preprocessing import OneHotEncoder
     from threadpoolctl import threadpool_limits
 
     truth, learned = test.cells[:, place], train.cells[:, place]
-    parts: list[tuple[Any, Any, Any]] = []
-    if texts and any(map(has_word, train.texts)):
-        parts.append((vectorizer(), train.texts, test.texts))
-    if columns:
-        others = (rows.cells[:, :-1] for rows in (train, test))
-        parts.append((OneHotEncoder(handle_unknown="ignore"), *others))
-    if not parts or len(set(learned.tolist())) == 1:
-        return np.asarray(truth == np.bincount(learned).argmax())
-    # For the many cells of a column a fast one: three numbers of one classifier are compared.
-    model = LogisticRegression(C=10.0, max_iter=2000) if place < 0 else ComplementNB()
+    if not any(map(has_word, train.texts)) or len(set(learned.tolist())) == 1:
+        return float((truth == np.bincount(learned).argmax()).mean())
+    words = vectorizer()
     with threadpool_limits(limits=1):
-        model.fit(hstack([one.fit_transform(known) for one, known, _ in parts]).tocsr(), learned)
-        answers = model.predict(hstack([one.transform(new) for one, _, new in parts]).tocsr())
-    return np.asarray(answers == truth)
-
-
-def _with_ends(name: str, hits: NDArray[np.bool_], note: str) -> list[Metric]:
-    low, high = wilson(int(hits.sum()), len(hits))
-    return [
-        _metric(name, float(hits.mean()), note),
-        _metric(f"{name}_low", low, "lower end of its 95% interval over test records (Wilson)"),
-        _metric(f"{name}_high", high, "upper end"),
-    ]
+        model = ComplementNB().fit(words.fit_transform(train.texts), learned)
+        return float((truth == model.predict(words.transform(test.texts))).mean())
 
 
 def _metric(name: str, value: float, note: str, label: str | None = None) -> Metric:

@@ -549,7 +549,6 @@ class _Fitted:
 
 _LIKE = {
     "auc_style": "how well length, marks and frequent words tell it from real texts: .5 not at all",
-    "auc_vectors": "how well vectors tell it from real texts: .5 not at all",
     "auc": "how well words tell it from real texts (area under the ROC curve): .5 not at all",
     "style_gain": "the AUC by style of the public model alone, less that of the release",
 }
@@ -570,17 +569,15 @@ _STYLE_WORDS = 100
 """Words in most real texts, whose rates are features of style."""
 
 
-def likeness(
-    case: Case, encoder: Embed | None = None, *, replicates: int = _AUC_REPLICATES
-) -> dict[str, Interval]:
+def likeness(case: Case, *, replicates: int = _AUC_REPLICATES) -> dict[str, Interval]:
     """How far a classifier tells the texts from real ones.
 
     Every comparison has as many texts a side, and is also made for the public model's own texts and
     for other real records, by the names' ends ``_public`` and ``_real``.
 
     Returns:
-        ``auc`` (by words), ``auc_vectors``, ``auc_style`` (by lengths, marks and the words in most
-        real texts): area under the ROC curve out of fold, .5 where nothing tells them apart.
+        ``auc`` (by words), ``auc_style`` (by lengths, marks and the words in most real texts): area
+        under the ROC curve out of fold, .5 where nothing tells them apart.
         ``style_gain``: ``auc_style`` of the public model's texts less that of the release. Empty
         below 20 texts a side.
     """
@@ -605,9 +602,6 @@ def likeness(
             curves[end] = _Roc.of(_style(part, styled), _style(against, styled), replicates)
             out[f"auc_style{end}"] = curves[end].interval
             out[f"auc{end}"] = _Roc.of(*_tfidf(part, against), replicates).interval
-            if encoder is not None:
-                pair = encoder(part), encoder(against)
-                out[f"auc_vectors{end}"] = _Roc.of(*pair, replicates).interval
     if "_public" in curves:
         mine, theirs = curves[""], curves["_public"]
         out["style_gain"] = spread(

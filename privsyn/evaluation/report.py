@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR, Interval
+from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, Interval
 from privsyn.evaluation.judge import ENCODER, GAIN, RELEASE, RULERS, Ruler, Scores
 from privsyn.evaluation.metrics import GRADES
 from privsyn.report.document import (
@@ -281,7 +281,7 @@ def _useful_section(scores: Scores, metrics: Metrics, about: Availability) -> Re
         "useful",
         "How useful is it?",
         decided[0],
-        _advice(decided, _least_found(recalls, metrics)),
+        _advice(decided),
         () if measured else _why_unmeasured(about),
         *(_bars(scores, ruler, free=False) for ruler in scores.rulers),
         block,
@@ -316,19 +316,6 @@ def _added_section(scores: Scores, style: float | None, about: Availability) -> 
         *(_bars(scores, one, free=True) for one in scores.rulers if (one.name, GAIN) in scores),
         Block("numbers", *numbers),
     )
-
-
-def _least_found(recalls: Sequence[Number], metrics: Metrics) -> str:
-    """The label with the lowest recall, what it is confused with, and what may help."""
-    least = min(recalls, key=lambda recall: recall.value, default=None)
-    if least is None:
-        return ""
-    facts: dict[str, Any] = {"label": least.name, "share": least.value, "other": None}
-    for metric in metrics:
-        if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == least.name:
-            other = str(metric["note"]).removeprefix(TAKEN_FOR)
-            facts |= {"other": other, "other_share": metric["value"]}
-    return str(GRADES.first("least_found", facts)["says"])
 
 
 def _why_unmeasured(about: Availability) -> tuple[str, ...]:
@@ -403,7 +390,7 @@ def _numbers(value: Mapping[str, float], metrics: Iterator[Mapping[str, Any]]) -
         yield Number(_display_name(name), float(metric["value"]), str(metric["note"]), *ends)
 
 
-_WITH_ENDS = ("likeness.", "perplexity.", "columns.label.")
+_WITH_ENDS = ("likeness.", "perplexity.")
 _ELSEWHERE = (
     "downstream.", "perplexity.", "columns.", *(f"{ruler.name}." for ruler in RULERS)
 )  # fmt: skip

@@ -52,9 +52,6 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() ->
     assert value["fit"] > 0.9
     assert value["fit_real"] > 0.9
     assert value["fit_independent"] < 0.5
-    assert value["label.both"] > value["label.chance"] + 0.2
-    assert value["label.columns"] > value["label.independent"] - 0.05
-    assert abs(value["label.both"] - value["label.real"]) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -82,4 +79,4 @@ def test_few_records_texts_without_words_and_one_cell_are_no_error() -> None:
     plain = CellRecords(np.zeros((30, 2), np.int64), ["!"] * 30, label=True)
     value = {one.name: one.value for one in compare_columns({"a": 2, "label": 2}, plain, plain)}
     assert value["columns.apart"] == 0
-    assert value["columns.label.both"] == 1
+    assert value["columns.fit"] == 1

@@ -61,8 +61,6 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
             "recall.billing": 0,
             "recall.symptoms": 1,
             "recall.test_results": 0,
-            "confused.billing": 1,
-            "confused.test_results": 1,
         },
         abs=1e-6,
     )

@@ -81,7 +81,7 @@ def test_every_number_beside_real_records_is_internal():
         compare_lengths(texts, texts),
         downstream(texts, labels, texts, labels),
         list(judge(case, {ENCODER: embed, VOTER: embed}, replicates=2).metrics({})),
-        list(likeness_metrics(likeness(case, embed))),
+        list(likeness_metrics(likeness(case))),
         list(judge(unlabeled, {NEARNESS: embed}, replicates=2).metrics({})),
         compare_labels(["a", "b"], ["b", "b"]),
     ):
