@@ -23,7 +23,7 @@ from privsyn.stages.audit import audit_release, held_out, refuse_withheld, withh
 from privsyn.stages.base import Context, open_plan, trace_stage
 from privsyn.stages.folder import find
 from privsyn.stages.lineage import log_measures, log_validation
-from privsyn.stages.measure import Failures, beside, revisions
+from privsyn.stages.measure import Failures, beside, why_no_encoder
 from privsyn.stages.report import report
 from privsyn.stages.validate import place
 
@@ -154,7 +154,7 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
         "artifact": hashlib.sha256(artifact.read_bytes()).hexdigest(),
         "evaluate": config.evaluate.model_dump(mode="json"),
         "models": config.models.model_dump(mode="json"),
-        "revisions": revisions(ctx, plan),
+        "encoder": why_no_encoder(ctx, plan),
         "holdout": dataset.holdout,
         "test_path": str(dataset.test_path),
     }

@@ -6,7 +6,7 @@ import hashlib
 import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -69,59 +69,55 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
 
-_VOTER: Role = "image_embedder"
-"""The role whose model casts votes over images."""
-
-
-def measuring_encoder(ctx: Context) -> ModelReference:
-    """The encoder that the settings name."""
-    return ModelReference("evaluate.image_encoder", ctx.config.evaluate.image_encoder)
-
 
 def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
-    """Why no encoder can measure a release of images, in words; None where one can.
+    """Why no encoder can measure a release, in words; None where one can.
 
     Images that an encoder chose lie where it looks for them: its own distances flatter. So an
-    encoder is refused by the digest of its files, under whatever name. Reads no record: what it
-    says depends on settings and on the models of this machine.
+    encoder that cast votes, or weighed phrases, is refused by the digest of its files, under
+    whatever name. Where none took part, the sentence embedder measures texts without the package.
+
+    Reads no record: what it says depends on settings and on the models of this machine.
     """
-    encoder, voter = measuring_encoder(ctx), plan.models.get(_VOTER)
+    voter = plan.models.get(_voter(plan))
     try:
-        digest = fingerprint(locate(encoder, check_encoder), ctx.workspace.cache)
-    except ModelError as error:
-        return f"{error.message} {error.hint or ''}".strip()
-    if voter is not None and voter.revision == digest:
-        return f"{encoder} cast the votes of this release. Name another in evaluate.image_encoder."
-    return None
-
-
-def why_no_judge(ctx: Context, plan: Plan) -> str | None:
-    """Why no encoder can judge a release of texts, in words; None where one can.
-
-    As ``why_no_encoder``: texts that an encoder chose, or whose phrases it weighed, are not judged
-    by it. Where no encoder took part, the sentence embedder does without the package.
-    """
-    name, voter = ctx.config.evaluate.encoder, plan.models.get(_TEXT_VOTER)
-    try:
-        digest = _judge_revision(ctx)
+        revision = _revision(ctx, plan)
     except (MissingExtra, ModelError) as error:
         if isinstance(error, MissingExtra) and voter is None:
             return None
         return f"{error.message} {error.hint or ''}".strip()
-    if voter is not None and voter.revision == digest:
-        return f"evaluate.encoder={name} took part in this release. Name another, or none."
+    if voter is not None and voter.revision == revision:
+        return f"{measuring_encoder(ctx, plan)} took part in this release. Name another."
     return None
 
 
-def _judge_revision(ctx: Context) -> str:
-    name = ctx.config.evaluate.encoder
-    if name is None:
+def measuring_encoder(ctx: Context, plan: Plan) -> ModelReference:
+    """The encoder that the settings name, which may be none."""
+    settings = ctx.config.evaluate
+    if _of_texts(plan):
+        return ModelReference("evaluate.encoder", str(settings.encoder))
+    return ModelReference("evaluate.image_encoder", settings.image_encoder)
+
+
+def _revision(ctx: Context, plan: Plan) -> str:
+    """Digest of the encoder's files.
+
+    Raises:
+        ModelError: It is not here.
+        MissingExtra: None is named, and the package that brings one is not installed.
+    """
+    if not _of_texts(plan):
+        place = locate(measuring_encoder(ctx, plan), check_encoder)
+    elif ctx.config.evaluate.encoder is None:
         return embed_e5.revision()
-    return fingerprint(locate(ModelReference("evaluate.encoder", name)), ctx.workspace.cache)
+    else:
+        place = locate(measuring_encoder(ctx, plan))
+    return fingerprint(place, ctx.workspace.cache)
 
 
-_TEXT_VOTER: Role = "embedder"
-"""The role whose model casts votes over texts, or weighs phrases."""
+def _voter(plan: Plan) -> Role:
+    """The role whose model casts votes over records, or weighs phrases."""
+    return "embedder" if _of_texts(plan) else "image_embedder"
 
 
 _MOST_TOKENS = 64
@@ -282,7 +278,7 @@ def _encoders(
     name, called = config.evaluate.encoder, f"models.embedder={config.models.embedder}"
     if backends is not None:  # handed in: as for images, whoever does it vouches for them
         return voter, voter, called
-    if why_no_judge(ctx, plan) is not None:
+    if why_no_encoder(ctx, plan) is not None:
         return voter, None, ""
     if name is None and not is_installed(embed_e5.PACKAGE):
         return voter, voter, called
@@ -404,7 +400,7 @@ def _beside(
     tools: dict[str, object] = {}
     if judged is not None:
         tools |= {ENCODER: judged.embed, NEARNESS: judged.embed}
-    if backends is None and _TEXT_VOTER in plan.models:
+    if backends is None and _voter(plan) in plan.models:
         tools[VOTER] = voter.embed
     if (name := ctx.config.evaluate.classifier) is not None:
         from privsyn.models.training.text_classifier import predict_fine_tuned
@@ -421,7 +417,7 @@ def _beside(
     }
     metrics = [
         *scores.metrics(words),
-        *likeness_metrics(likeness(case, None if judged is None else judged.embed)),
+        *likeness_metrics(likeness(case)),
     ]
     side = min(len(ours), len(case.tested))
     if judged is None or side < FEWEST:
@@ -528,7 +524,7 @@ def _images(
             theirs = [record.label for record in real]
             metrics += downstream_beside(synthetic, labels, images, theirs)
         if encoder is not None:
-            name = str(measuring_encoder(ctx))
+            name = str(measuring_encoder(ctx, plan))
             metrics += compare_images(synthetic, images, encoder, _MOST, name)
     return metrics
 
@@ -542,7 +538,7 @@ def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pi
         return backends.image_embedder
     if why_no_encoder(ctx, plan) is not None:
         return None
-    return load_image_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
+    return load_image_encoder(measuring_encoder(ctx, plan), config.performance, ctx.workspace.cache)
 
 
 def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
@@ -552,8 +548,8 @@ def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
     embedder = loaded.models.get("embedder")
     try_embedder(embedder or load_embedder(models, performance, ctx.workspace.cache), SENTENCE)
     if settings.encoder is not None:
-        _judge_revision(ctx)  # raises: one that was named is meant, unlike a missing package
-    if why_no_judge(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
+        _revision(ctx, plan)  # raises: one that was named is meant, unlike a missing package
+    if why_no_encoder(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
         judge = load_measuring_encoder(settings.encoder, performance, ctx.workspace.cache)
         try_embedder(judge, SENTENCE)
     if settings.classifier is not None:
@@ -595,19 +591,3 @@ def beside(
 def try_measuring(ctx: Context, plan: Plan, loaded: Backends) -> None:
     """Try the models of ``beside`` on public inputs; ``loaded`` ones are taken as they are."""
     (_try_texts if _of_texts(plan) else _try_images)(ctx, plan, loaded)
-
-
-def revisions(ctx: Context, plan: Plan) -> list[str | None]:
-    """Which models ``beside`` reads, by digest."""
-    if not _of_texts(plan):
-        return [why_no_encoder(ctx, plan)]
-    models, settings, cache = ctx.config.models, ctx.config.evaluate, ctx.workspace.cache
-    if not settings.models:
-        return []
-    roles: tuple[Role, ...] = ("embedder", "language") if models.server is None else ("embedder",)
-    used: list[str | None] = [describe_role(models, role, cache).revision for role in roles]
-    with suppress(ModelError, MissingExtra):
-        used.append(_judge_revision(ctx))
-    if settings.classifier is not None:
-        used.append(fingerprint(locate(_classifier_folder(settings.classifier)), cache))
-    return [*used, why_no_judge(ctx, plan)]

@@ -30,7 +30,7 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.check import helps_first, language_of, trained_on
 from privsyn.stages.folder import find
-from privsyn.stages.measure import why_no_encoder, why_no_judge
+from privsyn.stages.measure import why_no_encoder
 from privsyn.stages.plan import longest
 
 
@@ -78,7 +78,7 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=plan.rows if lies is None else ReleaseFacts.read(lies).rows,
-        encoder=why_no_judge(ctx, plan) if texts else why_no_encoder(ctx, plan),
+        encoder=why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
         failed=failures_text(measured),
         first=helps_first(ctx, plan),

@@ -17,7 +17,7 @@ from privsyn.evaluation.judge import Scores
 from privsyn.evaluation.report import gains
 from privsyn.models.language.embed_e5 import E5Embedder, revision
 from privsyn.models.references import BUILTIN, ModelReference
-from privsyn.stages.measure import Failures, beside, why_no_encoder, why_no_judge
+from privsyn.stages.measure import Failures, beside, why_no_encoder
 from privsyn.stages.plan import plan
 from tests.integration.e2e.small_project import METHODS
 from tests.integration.e2e.test_modality import DIGITS
@@ -32,7 +32,7 @@ def _nothing_fetched(tmp_path, monkeypatch):
 def test_the_voter_does_not_measure_its_own_choice(make_project):
     ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
     planned = plan(ctx, "private_evolution", open_account=True)
-    assert "cast the votes" in str(why_no_encoder(ctx, planned))
+    assert "took part" in str(why_no_encoder(ctx, planned))
     # Another encoder voted: the builtin one may measure.
     other = planned.models["image_embedder"].model_copy(update={"revision": "sha256:other"})
     models = {**planned.models, "image_embedder": other}
@@ -67,7 +67,7 @@ def test_a_folder_of_transformers_measures(make_project, tmp_path):
     voted = make_project("voted").context(
         *DIGITS, f"evaluate.image_encoder={folder}", f"models.image_embedder={copied}"
     )
-    assert "cast the votes" in str(why_no_encoder(voted, plan(voted, "private_evolution")))
+    assert "took part" in str(why_no_encoder(voted, plan(voted, "private_evolution")))
     shutil.copytree(BUILTIN, language)
     for lacks, says in ((language, "not an image encoder"), (tmp_path, "config.json")):
         wrong = make_project(f"wrong-{lacks.name}").context(
@@ -135,11 +135,11 @@ def test_an_encoder_that_took_part_does_not_judge_the_texts(make_project):
     ctx = project.context("evaluate.encoder=builtin")
     for method in ("private_evolution", "keyphrase_seeding"):
         planned = plan(ctx, method)
-        assert "evaluate.encoder=builtin took part" in str(why_no_judge(ctx, planned))
-    assert why_no_judge(ctx, plan(ctx, "invisible_ink")) is None
+        assert "evaluate.encoder=builtin took part" in str(why_no_encoder(ctx, planned))
+    assert why_no_encoder(ctx, plan(ctx, "invisible_ink")) is None
     folder = ModelReference("evaluate.encoder", "builtin").builtin  # under another name
     ctx = project.context(f"evaluate.encoder={folder}")
-    assert "took part" in str(why_no_judge(ctx, plan(ctx, "private_evolution")))
+    assert "took part" in str(why_no_encoder(ctx, plan(ctx, "private_evolution")))
 
 
 def written(folder, texts):
@@ -179,7 +179,7 @@ def test_texts_are_judged_by_an_encoder_that_did_not_vote(
     monkeypatch.setattr("privsyn.stages.measure.load_embedder", lambda *_: voter)
     monkeypatch.setattr("privsyn.stages.measure.load_measuring_encoder", lambda *_: judge)
     why = None if here else "it is not here."
-    monkeypatch.setattr("privsyn.stages.measure.why_no_judge", lambda *_: why)
+    monkeypatch.setattr("privsyn.stages.measure.why_no_encoder", lambda *_: why)
     monkeypatch.setattr("privsyn.stages.measure.is_installed", lambda name: True)
     monkeypatch.setattr("privsyn.stages.measure.public_alone", lambda *_: None)
     monkeypatch.setattr("privsyn.stages.measure._reader", lambda *_: None)
