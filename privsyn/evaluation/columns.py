@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -158,7 +159,7 @@ def _fit(
     for place, (slug, name) in enumerate(zip(slugs(names), names, strict=True)):
         shares = {}
         for end, side in sides.items():
-            shares[end] = _found(known, side, place)
+            shares[end] = _accuracy(known, side, place)
             by_side.setdefault(end, []).append(shares[end])
         beside = f"of real texts {shares['_real']:.2f}, tied to none {shares['_independent']:.2f}"
         note = f"{name} found from texts; {beside}"
@@ -169,7 +170,7 @@ def _fit(
     return [*means, *metrics]
 
 
-def _found(train: CellRecords, test: CellRecords, place: int) -> float:
+def _accuracy(train: CellRecords, test: CellRecords, place: int) -> float:
     """The share of tested records whose cell at a place is found by their texts."""
     from sklearn.naive_bayes import ComplementNB
     from threadpoolctl import threadpool_limits
