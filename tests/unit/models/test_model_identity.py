@@ -26,6 +26,7 @@ from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.unit.models.tiny_models import save_llama
 
+Damage = Callable[[Path], Any]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -116,66 +117,71 @@ def test_a_name_that_no_model_has(name: str, near: str) -> None:
     assert "commit hash" not in message
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_pointer_of_git_lfs_is_no_file(llama: Path, name: str) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 269060552\n"
-    (llama / name).write_text(pointer)
-    assert "Run `git lfs pull`" in refused(llama, f"{name} is a pointer of Git LFS")
+def gone(name: str) -> Damage:
+    return lambda folder: (folder / name).unlink()
 
 
-@pytest.mark.parametrize(
-    ("lost", "match"),
-    [
-        ("config.json", "config.json is missing"),
-        ("model.safetensors", "no weights in the directory"),
-        ("tokenizer.json", "no tokenizer in the directory"),
-    ],
-)
-def test_missing_file(llama: Path, lost: str, match: str) -> None:
-    (llama / lost).unlink()
-    refused(llama, match)
+def pointer(name: str) -> Damage:
+    said = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 269060552\n"
+    return lambda folder: (folder / name).write_text(said)
 
 
-@pytest.mark.parametrize("size", [0, 5, 1000, -1])
-def test_truncated_weights(llama: Path, size: int) -> None:
-    path = llama / "model.safetensors"
-    os.truncate(path, path.stat().st_size - 1 if size < 0 else size)
-    refused(llama, r"model\.safetensors is truncated or damaged")
+def cut(size: int) -> Damage:
+    def damage(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        os.truncate(path, path.stat().st_size - 1 if size < 0 else size)
+
+    return damage
 
 
-def test_missing_shard(llama: Path) -> None:
-    (llama / "model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}})
-    )
-    refused(llama, "model-00002-of-00002.safetensors, named by")
+def config(**values: Any) -> Damage:
+    return lambda folder: edit(folder / "config.json", **values)
 
 
-def test_weights_without_a_tensor(llama: Path) -> None:
+def without_a_tensor(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    tensors = load_file(llama / "model.safetensors")
+    tensors = load_file(folder / "model.safetensors")
     del tensors["model.norm.weight"]
-    save_file(tensors, llama / "model.safetensors", metadata={"format": "pt"})
-    refused(llama, "lack 1 tensors, model.norm.weight")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_tokenizer_without_an_end(tmp_path: Path) -> None:
-    refused(save_llama(tmp_path / "m", eos=False), "no end-of-text token")
+def without_a_shard(folder: Path) -> None:
+    index = {"weight_map": {"a": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+LFS = r"is a pointer of Git LFS.*Run `git lfs pull`"
+CUT = r"model\.safetensors is truncated or damaged"
+OWN_CODE = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
 
 
 @pytest.mark.parametrize(
-    "sign",
+    ("damage", "match"),
     [
-        {"num_local_experts": 8},
-        {"num_experts": 4, "num_experts_per_tok": 1},
-        {"n_routed_experts": 16},
-        {"text_config": {"num_experts": 4}},
-        {"router_aux_loss_coef": 0.01},
+        (pointer("model.safetensors"), f"model.safetensors {LFS}"),
+        (pointer("tokenizer.json"), f"tokenizer.json {LFS}"),
+        (gone("config.json"), "config.json is missing"),
+        (gone("model.safetensors"), "no weights in the directory"),
+        (gone("tokenizer.json"), "no tokenizer in the directory"),
+        *((cut(size), CUT) for size in (0, 5, 1000, -1)),
+        (without_a_shard, "model-00002-of-00002.safetensors, named by"),
+        (without_a_tensor, "lack 1 tensors, model.norm.weight"),
+        (lambda folder: save_llama(folder, eos=False), "no end-of-text token"),
+        (config(num_local_experts=8), "mixture of experts"),
+        (config(num_experts=4, num_experts_per_tok=1), "mixture of experts"),
+        (config(n_routed_experts=16), "mixture of experts"),
+        (config(text_config={"num_experts": 4}), "mixture of experts"),
+        (config(router_aux_loss_coef=0.01), "mixture of experts"),
+        (config(quantization_config={"quant_method": "fp8"}), "quantized"),
+        (config(model_type="mine", auto_map=OWN_CODE), "contains its own code"),
     ],
 )
-def test_mixture_of_experts(llama: Path, sign: dict[str, Any]) -> None:
-    edit(llama / "config.json", **sign)
-    refused(llama, "mixture of experts")
+def test_a_folder_that_does_not_do_is_refused_in_a_line(
+    llama: Path, damage: Damage, match: str
+) -> None:
+    damage(llama)
+    refused(llama, match)
 
 
 FAMILIES = ["mixtral", "qwen2_moe", "deepseek_v3", "gpt_oss", "switch_transformers", "jamba"]
@@ -221,20 +227,6 @@ def test_experts_that_only_the_layers_show() -> None:
 def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
     edit(llama / "config.json", num_local_experts=0, router_aux_loss_coef=0.01)
     identity(llama)
-
-
-def test_quantized_weights(llama: Path) -> None:
-    edit(llama / "config.json", quantization_config={"quant_method": "fp8"})
-    refused(llama, "quantized")
-
-
-def test_own_code_does_not_run(llama: Path) -> None:
-    edit(
-        llama / "config.json",
-        model_type="mine",
-        auto_map={"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"},
-    )
-    refused(llama, "contains its own code")
 
 
 def test_prompt_file_of_a_folder(llama: Path) -> None:
