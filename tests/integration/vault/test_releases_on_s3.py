@@ -22,10 +22,15 @@ from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import ReleaseStore
 from privsyn.release.workspace import Workspace
-from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import Project, build_project, finish, stand_in
+from tests.integration.e2e.small_project import (
+    Project,
+    build_project,
+    finish,
+    reserve_release,
+    stand_in,
+)
 from tests.integration.vault.s3_server import BUCKET, s3_server
 
 OTHER = "invisible_ink-0123456789abcdef"
@@ -56,8 +61,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Plan]:
     """A release on one machine, stored nowhere."""
     project = build_project(tmp_path_factory.mktemp("drawn") / "first", evaluate={"enabled": False})
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
     return project, planned
 

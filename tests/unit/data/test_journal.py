@@ -17,7 +17,6 @@ from privsyn.data import journal as journals
 from privsyn.data.journal import Journal
 from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationError
 
-ROOT = Path(__file__).parents[3]
 HEADER = {"release": "r1", "part": "shard-0"}
 
 

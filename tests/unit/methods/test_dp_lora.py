@@ -212,9 +212,6 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
     assert template(PLAIN, prompt="Say:").public == "Topic: {label}\nSay:"
 
 
-PLAIN_PROMPT = PromptTemplate("Label: {label}\nText:{reference}", "Label: {label}\nText:")
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 

@@ -89,22 +89,17 @@ def entries(tmp_path, name="journal") -> dict[str, object]:
         return dict(journal._values)
 
 
+def has_drawn(tmp_path, name="journal") -> bool:
+    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+        return journal.has_drawn
+
+
 def points(samples) -> np.ndarray:
     contents = [base64.b64encode(s.content).decode() for s in samples]
     return np.stack([decode(content)[0] for content in contents]).astype(float)
 
 
 # --- the plan -------------------------------------------------------------------------------------
-
-GOLDEN = [
-    (2 * math.sqrt(2), 1, 1.3565),
-    (2 * math.sqrt(2), 2, 1.993),
-    (2 * math.sqrt(2), 3, 2.502),
-    (2 * math.sqrt(2), 4, 2.943),
-    (2 * math.sqrt(2), 5, 3.3414),
-    (10 * math.sqrt(2), 5, 0.5613),
-    (10 * math.sqrt(2), 7, 0.6745),
-]
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 5, 50, 500])
@@ -354,22 +349,9 @@ def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):
 
     cells = METHOD.cells(config(), ())
     odd = [to_content(np.zeros(shape, np.uint8)) for shape in ((1, 2), (7, 3), (4, 4, 3))]
-    Journal.create(tmp_path / "j", {"release": "r"})
-    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
-        made = list(
-            METHOD.run(
-                config(),
-                plan(config(), labels=()),
-                [Bucket(cells[0], Private(odd))],
-                Draw(
-                    Backends({"image": Plane(), "image_embedder": Any()}),
-                    SeededNoise(1),
-                    journal,
-                    PerformanceConfig(),
-                ),
-            )
-        )
-    assert sum(isinstance(part, Sample) for part in made) == 12
+    models = {"image": Plane(), "image_embedder": Any()}
+    samples, _ = run(tmp_path, config(), [Bucket(cells[0], Private(odd))], models=models)
+    assert len(samples) == 12
 
 
 @pytest.mark.parametrize("fault", ["random", "vary"])
@@ -399,23 +381,10 @@ def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_dr
         def embed(self, samples):
             raise RuntimeError
 
-    Journal.create(tmp_path / "j", {"release": "r"})
-    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
-        with pytest.raises(RuntimeError):
-            list(
-                METHOD.run(
-                    config(),
-                    plan(config()),
-                    buckets(),
-                    Draw(
-                        Backends({"image": Plane(), "image_embedder": Broken()}),
-                        SeededNoise(1),
-                        journal,
-                        PerformanceConfig(),
-                    ),
-                )
-            )
-        assert not journal.has_drawn
+    models = {"image": Plane(), "image_embedder": Broken()}
+    with pytest.raises(RuntimeError):
+        run(tmp_path, config(), models=models)
+    assert not has_drawn(tmp_path)
 
 
 @pytest.mark.parametrize("records", [True, False])
@@ -430,13 +399,10 @@ def test_shapes_of_an_embedder_are_probed_before_the_records_whatever_they_are(t
             raise AssertionError("a record was read before the probe")
 
     data = buckets() if records else [Bucket(one.cell, Private([])) for one in buckets()]
-    models = Backends({"image": Plane(), "image_embedder": Mixing()})
-    Journal.create(tmp_path / "j", {"release": "r"})
-    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
-        draw = Draw(models, SeededNoise(1), journal, PerformanceConfig())
-        with pytest.raises(ModelError, match="mixes rows"):
-            list(METHOD.run(config(), plan(config()), data, draw))
-        assert not journal.has_drawn
+    models = {"image": Plane(), "image_embedder": Mixing()}
+    with pytest.raises(ModelError, match="mixes rows"):
+        run(tmp_path, config(), data, models=models)
+    assert not has_drawn(tmp_path)
 
 
 def test_progress_is_asked_before_every_draw(tmp_path):
@@ -447,23 +413,11 @@ def test_progress_is_asked_before_every_draw(tmp_path):
             events.append("draw")
             return values
 
-    cfg = config()
-    Journal.create(tmp_path / "j", {"release": "r"})
-    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
-        list(
-            METHOD.run(
-                cfg,
-                plan(cfg),
-                buckets(),
-                Draw(
-                    Backends({"image": Plane(), "image_embedder": Coordinates()}),
-                    Told(),
-                    journal,
-                    PerformanceConfig(),
-                    lambda done, total: (events.append("progress"), seen.append((done, total))),
-                ),
-            )
-        )
+    def told(done, total):
+        events.append("progress")
+        seen.append((done, total))
+
+    run(tmp_path, config(), noise=Told(), progress=told)
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
     assert before == ["progress"] * 3
     assert_goes_on(seen)
@@ -661,8 +615,7 @@ def test_steps_are_refused_where_the_generator_takes_none(tmp_path):
     assert METHOD.resolve(cfg, unet).image_steps == (3,)
     with pytest.raises(ModelError, match="has no steps"):
         run(tmp_path, cfg)
-    with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
-        assert not journal.has_drawn
+    assert not has_drawn(tmp_path)
 
 
 # --- kills and replays ----------------------------------------------------------------------------

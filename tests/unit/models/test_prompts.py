@@ -216,9 +216,6 @@ def test_empty_prompt_is_refused(encoder: Encoders) -> None:
 
 
 # Shapes of chat templates in use, cut down to what is peculiar to each.
-LOOP = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-)
 SHAPES = {
     "Mistral Small 3": "{%- set today = strftime_now('%Y-%m-%d') %}\n"
     "{%- set default_system = 'Today is ' + today + '.' %}\n{{- bos_token }}\n"
