@@ -21,6 +21,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import epsilon_without_secret, guarantee, mu, rho
 from privsyn.dp.adjacency import Adjacency, Guarantee
+from privsyn.dp.event_tree import is_amplified, scaled, without_secret
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import BudgetExceeded, ConfigError
@@ -242,11 +243,14 @@ def _price(
         secret = ctx.account.terms.amplification and adjacency is not Adjacency.REPLACE_ONE
         marginals = marginals_of(columns, identity, target, adjacency, config.unit)
         mechanism = mechanism_for(marginals, secret=secret)
+        if is_amplified(mechanism.event):
+            quieter = without_secret(scaled(mechanism.event, _WORTH_A_SECRET))
+            if guarantee(mechanism.facts.whole(quieter), target.delta).epsilon <= target.epsilon:
+                plain = mechanism_for(marginals, secret=False)
+                # Noise that is set cannot grow: without the secret it may cost more.
+                if guarantee(plain.whole, target.delta).epsilon <= target.epsilon:
+                    mechanism = plain
         open_epsilon = epsilon_without_secret(mechanism.whole, target.delta)
-        if open_epsilon is not None and open_epsilon <= target.epsilon:
-            # Nothing is to be counted on that is not needed.
-            mechanism = mechanism_for(marginals, secret=False)
-            open_epsilon = None
         cost = guarantee(mechanism.whole, target.delta)
     if mechanism.refusal:
         raise ConfigError(mechanism.refusal)
@@ -258,6 +262,10 @@ def _price(
             "privacy.epsilon.",
         )
     return _Price(mechanism, mechanism.whole, cost, paid, open_epsilon, marginals)
+
+
+_WORTH_A_SECRET = 1.1
+"""Nothing is counted on that is hardly needed: without the secret, noise would be as much larger."""
 
 
 def _warnings(

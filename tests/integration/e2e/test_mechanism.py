@@ -228,12 +228,14 @@ PAID = {"enabled": True, "paid": {"epsilon": 0.2}}
         ({"account": {"adjacency": "replace_null"}}, True),
         ({"account": {"adjacency": "replace_one"}}, False),
         ({"account": {"amplification": False}}, False),
-        ({"privacy": {"epsilon": 8.0}}, False),  # for so few tokens the secret buys nothing
+        ({"privacy": {"epsilon": 3.0}}, True),  # 14% less noise; at 3.5 it would be 9%
+        ({"privacy": {"epsilon": 3.5}}, False),
         ({"evaluate": PAID}, True),
     ],
 )
 def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(tmp_path, changes, amplified):
-    ctx = build_project(tmp_path / "project", **SECRET | changes).context()
+    project = build_project(tmp_path / "project", **SECRET | changes)
+    ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     event = planned.privacy_event()
     assert planned.amplified == amplified == (without_secret(event) != event)
@@ -242,5 +244,9 @@ def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(tmp_path, cha
     assert planned.epsilon <= planned.target_epsilon
     assert planned.epsilon_without_secret == (known if amplified else None)
     assert (known > planned.target_epsilon) == amplified
+    plain = plan(project.context("account.amplification=false"), "invisible_ink")
+    if "adjacency" not in changes.get("account", {}):
+        gain = planned.derived["clip_bound"] / plain.derived["clip_bound"]
+        assert gain > 1.1 if amplified else gain == 1
     reserve(ctx, planned)
     assert ctx.ledger.verify().entries == 1
