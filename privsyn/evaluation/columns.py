@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,14 @@ class CellRecords:
         cells[:, :width] = rng.permuted(cells[:, :width], axis=0)
         return replace(self, cells=cells)
 
+    def evenly(self, sizes: Sequence[int], rng: np.random.Generator) -> CellRecords:
+        """The public rival: every declared cell as often, tied to nothing; the label stays."""
+        cells = self.cells.copy()
+        for place, size in enumerate(sizes[: cells.shape[1] - self.label]):
+            declared = size - 2  # the last two are ``other`` and ``missing``
+            cells[:, place] = rng.permutation(np.arange(len(cells)) % declared)
+        return replace(self, cells=cells)
+
 
 def compare_columns(
     sizes: Mapping[str, int], ours: CellRecords, theirs: CellRecords
@@ -76,10 +85,11 @@ def compare_columns(
         theirs: Held-out real records.
 
     Returns:
-        Total variation, mean over columns and over pairs, beside that of two samples of these sizes
-        and of independent columns; accuracy by which a classifier of real texts finds the column of
-        a text of the release.
-        Empty where one side has fewer than ``FEWEST`` records.
+        Total variation, mean over columns and over pairs, beside that of two samples of these
+        sizes, of rows that take every declared cell as often, and of independent columns; accuracy
+        of the label on real records by columns, text and both; accuracy by which a classifier of
+        real texts finds the column of a text of the release. Empty where one side has fewer than
+        ``FEWEST`` records.
     """
     if min(len(ours), len(theirs)) < FEWEST:
         return []
@@ -90,7 +100,10 @@ def compare_columns(
     )
     metrics = _distances(sizes, ours, alone, theirs, rng)
     read = evenly_spaced(range(len(ours)), _MOST)
-    return metrics + _fit(sizes, ours.at(read), alone.at(read), known, tested)
+    ours, alone = ours.at(read), alone.at(read)
+    if ours.label:
+        metrics += _labels(ours, alone, known, tested)
+    return metrics + _fit(sizes, ours, alone, known, tested)
 
 
 def _distances(
@@ -116,6 +129,7 @@ def _distances(
         draws = (rng.multinomial(len(rows), shares, _DRAWS) for rows in (ours, theirs))
         return float(np.mean([apart(one, other) for one, other in zip(*draws, strict=True)]))
 
+    even = ours.evenly(widths, rng)
     columns = [[place] for place in range(len(names) - ours.label)]
     pairs = [list(pair) for pair in combinations(range(len(names)), 2)]
     metrics = []
@@ -126,6 +140,10 @@ def _distances(
         by: dict[str, tuple[Callable[[Sequence[int]], float], str]] = {
             "": (lambda p: apart(table(ours, p), table(theirs, p)), far),
             "_sampling": (sampling, "the same between two samples of these sizes"),
+            "_public": (
+                lambda p: apart(table(even, p), table(theirs, p)),
+                "the same of rows that take every declared cell as often: free",
+            ),
         }
         if of == "pairs":
             note = "the same of independent columns"
@@ -138,6 +156,25 @@ def _distances(
         note = f"total variation of {name}; sampling alone gives {least:.3f}"
         metrics.append(_metric(f"apart.{slug}", value, note, name))
     return metrics
+
+
+def _labels(
+    ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords
+) -> list[Metric]:
+    """How well the label of real records is found, by what a classifier learned from."""
+    by = {
+        "columns": (ours, "by its columns", (True, False)),
+        "text": (ours, "by its text", (False, True)),
+        "both": (ours, "by both", (True, True)),
+        "independent": (alone, "by text and independent columns", (True, True)),
+        "real": (known, f"by both, learned from {len(known)} real records", (True, True)),
+    }
+    metrics = [
+        _metric(f"label.{name}", _accuracy(train, tested, -1, *parts), f"real label found {how}")
+        for name, (train, how, parts) in by.items()
+    ]
+    commonest = int(np.bincount(tested.cells[:, -1]).max()) / len(tested)
+    return [*metrics, _metric("label.chance", commonest, "share of the commonest label")]
 
 
 def _fit(
@@ -170,18 +207,31 @@ def _fit(
     return [*means, *metrics]
 
 
-def _accuracy(train: CellRecords, test: CellRecords, place: int) -> float:
-    """The share of tested records whose cell at a place is found by their texts."""
+def _accuracy(
+    train: CellRecords, test: CellRecords, place: int, columns: bool = False, texts: bool = True
+) -> float:
+    """The share of tested records whose cell at a place is found by their columns or texts."""
+    from scipy.sparse import hstack
+    from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import ComplementNB
+    from sklearn.preprocessing import OneHotEncoder
     from threadpoolctl import threadpool_limits
 
     truth, learned = test.cells[:, place], train.cells[:, place]
-    if not any(map(has_word, train.texts)) or len(set(learned.tolist())) == 1:
+    parts: list[tuple[Any, Any, Any]] = []
+    if texts and any(map(has_word, train.texts)):
+        parts.append((vectorizer(), train.texts, test.texts))
+    if columns:
+        others = (rows.cells[:, :-1] for rows in (train, test))
+        parts.append((OneHotEncoder(handle_unknown="ignore"), *others))
+    if not parts or len(set(learned.tolist())) == 1:
         return float((truth == np.bincount(learned).argmax()).mean())
-    words = vectorizer()
+    # For the many cells of a column a fast one: three numbers of one classifier are compared.
+    model = LogisticRegression(C=10.0, max_iter=2000) if place < 0 else ComplementNB()
     with threadpool_limits(limits=1):
-        model = ComplementNB().fit(words.fit_transform(train.texts), learned)
-        return float((truth == model.predict(words.transform(test.texts))).mean())
+        model.fit(hstack([one.fit_transform(known) for one, known, _ in parts]).tocsr(), learned)
+        answers = model.predict(hstack([one.transform(new) for one, _, new in parts]).tocsr())
+    return float((truth == answers).mean())
 
 
 def _metric(name: str, value: float, note: str, label: str | None = None) -> Metric:

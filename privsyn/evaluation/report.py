@@ -446,13 +446,17 @@ def _without_ends(metrics: Metrics, prefix: str) -> Iterator[Mapping[str, Any]]:
 
 def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
     """Do the columns follow the records, and do texts fit their rows?"""
-    least, alone = (
+    least, untied = (
         value.get(f"columns.{name}", 0.0) for name in ("fit_independent", "pairs_apart_independent")
     )
     sentences = GRADES.says(
         "columns",
-        kept=alone - value.get("columns.pairs_apart", 0.0),
-        tied=alone - value.get("columns.pairs_apart_sampling", 0.0),
+        apart=value["columns.apart"],
+        even=value["columns.apart_public"],
+        both=value.get("columns.label.both"),
+        alone=max(value.get(f"columns.label.{name}", 0.0) for name in ("columns", "text")),
+        kept=untied - value.get("columns.pairs_apart", 0.0),
+        tied=untied - value.get("columns.pairs_apart_sampling", 0.0),
         told=value["columns.fit_real"] - least,
         fits=value["columns.fit"] - least,
     )

@@ -127,6 +127,7 @@ def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
     internal = evaluate(ctx, planned)
     metrics = json.loads((internal / "evaluation.json").read_text())["metrics"]
     value = {one["name"]: one["value"] for one in metrics}
+    assert value["columns.label.real"] == 1  # the channel is the label's
     assert {"columns.apart.channel", "columns.fit", "columns.pairs_apart_independent"} <= set(value)
     assert not [one for one in metrics if one["class"] != "internal" and "columns" in one["name"]]
     assert (

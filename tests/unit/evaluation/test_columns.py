@@ -49,9 +49,17 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() ->
     assert value["apart"] < 2 * value["apart_sampling"]
     assert value["pairs_apart"] < 1.5 * value["pairs_apart_sampling"]
     assert value["pairs_apart_independent"] > 2 * value["pairs_apart"]
+    assert value["apart_public"] > 2 * value["apart"]
     assert value["fit"] > 0.9
     assert value["fit_real"] > 0.9
     assert value["fit_independent"] < 0.5
+    assert value["label.both"] > value["label.chance"] + 0.2
+    assert value["label.columns"] > value["label.independent"] - 0.05
+    assert abs(value["label.both"] - value["label.real"]) < 0.1
+
+
+def one_cell(rows: CellRecords) -> CellRecords:
+    return CellRecords(rows.cells * [0, 0, 1], rows.texts, label=True)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,8 @@ def test_a_release_like_the_records_is_as_far_as_sampling_and_its_texts_fit() ->
         (shuffled, "hardly nearer to real records than independent", "pairs_apart"),
         (shuffled, "less than half as well", "fit"),
         (other_channel, "", "apart.channel"),
+        (one_cell, "found no better by columns and text together", "label.columns"),
+        (one_cell, "no nearer to real records than rows that take every", "apart"),
     ],
 )
 def test_what_is_wrong_moves_its_number(
@@ -77,6 +87,6 @@ def test_what_is_wrong_moves_its_number(
 def test_few_records_texts_without_words_and_one_cell_are_no_error() -> None:
     assert compare_columns(SIZES, records(10, 1), records(600, 2)) == []
     plain = CellRecords(np.zeros((30, 2), np.int64), ["!"] * 30, label=True)
-    value = {one.name: one.value for one in compare_columns({"a": 2, "label": 2}, plain, plain)}
+    value = {one.name: one.value for one in compare_columns({"a": 3, "label": 2}, plain, plain)}
     assert value["columns.apart"] == 0
     assert value["columns.fit"] == 1
