@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,25 +220,11 @@ class NeverDraws:
 
     kind = "never"
 
-    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
-        """Raises DrawnAgain."""
-        raise DrawnAgain("noisy_max")
+    def noisy_max(self, *_: object) -> NoReturn:
+        """Raises DrawnAgain, as every other draw does."""
+        raise DrawnAgain
 
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """Raises DrawnAgain."""
-        raise DrawnAgain("laplace")
-
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Raises DrawnAgain."""
-        raise DrawnAgain("gaussian")
-
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Raises DrawnAgain."""
-        raise DrawnAgain("fine_gaussian")
-
-    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
-        """Raises DrawnAgain."""
-        raise DrawnAgain("sample")
+    laplace = gaussian = fine_gaussian = sample = noisy_max
 
 
 class NullJournal:

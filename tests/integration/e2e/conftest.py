@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from privsyn import cli
 from privsyn.airflow.project import teaches
 from privsyn.ledger import accounts
 from privsyn.methods.base import Backends
@@ -119,6 +120,23 @@ def driven(
     with ThreadPoolExecutor(len(DRIVERS)) as pool:  # each has a project of its own
         list(pool.map(drive, DRIVERS))
     return found
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Gives a command in a folder, in this process: exit code, standard output and error."""
+
+    def give(where: Path, *arguments: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(where)
+        monkeypatch.setattr("sys.argv", ["privsyn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return give
 
 
 @pytest.fixture

@@ -19,12 +19,10 @@ from pathlib import Path
 
 from privsyn.methods.base import Backends
 from privsyn.methods.dp_lora import method as dp_lora
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate, train
+from privsyn.stages.draw import train
 from privsyn.stages.partition import partition
-from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import Project, stand_ins
+from privsyn.stages.reserve import settle
+from tests.integration.e2e.small_project import Project, finish, reserve_release, stand_ins
 from tests.noise import SeededNoise
 
 
@@ -62,13 +60,10 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     ctx.noise = lambda: noise
     dp_lora.CHECKPOINT_STEPS = 2  # so that a short training has several
     (method,) = ctx.config.methods
-    planned = plan(ctx, method, open_account=True)
-    reserve(ctx, planned)
-    shards = partition(ctx, planned)
+    planned = reserve_release(ctx, method)
+    partition(ctx, planned)
     train(ctx, planned, backends=Backends(stand_ins()))
-    for shard in range(shards):
-        generate(ctx, planned, shard, Backends(stand_ins()))
-    certify(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
     settle(ctx, planned)
 
 

@@ -11,20 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends, Role
 from privsyn.models.loading import describe_role
 from privsyn.models.model_identity import describe
 from privsyn.models.settings import ModelsConfig
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
+from privsyn.report import verification
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
 from privsyn.tracking import NullTracker
 from tests import preloaded
 from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
@@ -217,11 +223,37 @@ class WordCounts:
         return np.array([[text.split().count(word) for word in WORDS] for text in texts], "f4")
 
 
+def reserve_release(ctx: Context, method: str = "invisible_ink") -> Plan:
+    """The plan of a release whose account is open and whose cost is set aside."""
+    planned = plan(ctx, method, open_account=True)
+    reserve(ctx, planned)
+    return planned
+
+
+def begin_release(ctx: Context, method: str = "invisible_ink") -> Plan:
+    """The plan of a release that is partitioned, with nothing drawn."""
+    planned = reserve_release(ctx, method)
+    partition(ctx, planned)
+    return planned
+
+
 def finish(ctx: Context, planned: Plan, backends: Backends | None) -> Path:
     """Draw and certify a release that is reserved."""
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, backends)
     return certify(ctx, planned)
+
+
+def reseal(folder: Path, sealed: dict[str, Any]) -> None:
+    """Write a certificate that agrees with itself, as a forger would."""
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+
+
+def failures(folder: Path, ledger: Ledger | None = None) -> dict[str, str]:
+    """What verify refuses of a folder: each check by name, and what it found."""
+    checks = verification.verify(folder, ledger)
+    return {check.name: check.detail for check in checks if check.passed is False}
 
 
 def times(*folders: Path) -> set[int]:
@@ -236,6 +268,16 @@ def stand_ins() -> dict[Role, object]:
         revision=describe_role(ModelsConfig(language="tiny"), "base").revision
     )
     return {"language": stand_in(), "text": text, "embedder": WordCounts(), "base": base}
+
+
+def breaking(error: Exception) -> Backends:
+    """The toy model, which raises as soon as a text is drawn."""
+
+    class Breaks(FakeLogitModel):
+        def decode(self, tokens: Sequence[int]) -> str:
+            raise error
+
+    return Backends({"language": stand_in(Breaks)})
 
 
 def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:

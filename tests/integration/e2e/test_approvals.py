@@ -9,7 +9,6 @@ import shutil
 import pytest
 import yaml
 
-from privsyn.cli import main
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.errors import (
     AccountMismatch,
@@ -39,7 +38,7 @@ from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
 from privsyn.students.parent import publish_folder
-from tests.integration.e2e.small_project import finish
+from tests.integration.e2e.small_project import finish, reserve_release
 
 POLICIES = {
     "policies": {
@@ -94,14 +93,12 @@ def test_plan_names_every_rule_that_a_release_breaks(governed):
     assert "account letters (policy strict)" in str(caught.value)
 
 
-def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, monkeypatch, capsys):
+def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, cli):
     project = governed("internal")
     wide = ("privacy.delta=0.3", "privacy.epsilon=4.9")
     with pytest.raises(PolicyBroken, match=r"account\.delta=1e-06 .*, is above 10"):
         plan(as_("alice", project, *wide), "invisible_ink")
-    code, said, _ = cli(
-        project, monkeypatch, capsys, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4"
-    )
+    code, said, _ = cli(project, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4")
     assert (code, "its cost is reserved (epsilon above 5)" in said) == (0, True)
 
 
@@ -166,8 +163,7 @@ def test_an_edited_plan_gets_past_no_rule(governed):
 def test_internal_metrics_stay_uncomputed_whatever_the_settings_say(governed, fake):
     project = governed("internal", approval=None)
     ctx = as_("alice", project, "privacy.epsilon=4")
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, fake)
     laxer = project.context("privacy.epsilon=4", "account.policy=null")
     with pytest.raises(PolicyBroken, match=r"policy internal.*evaluate\.enabled=false"):
@@ -175,7 +171,7 @@ def test_internal_metrics_stay_uncomputed_whatever_the_settings_say(governed, fa
     assert not (laxer.workspace.internal(planned.id) / "evaluation.json").exists()
 
 
-def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, capsys):
+def test_two_people_make_and_publish_a_release(governed, fake, cli):
     """Alice asks, Bob approves; nothing that is like it, or edited, passes in its place."""
     project = governed("internal")
     alice, bob = as_("alice", project), as_("bob", project)
@@ -204,24 +200,22 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
         publish_folder(alice, planned, folder)
     plan_file = project.root / "plan.json"
     write_json_atomic(plan_file, planned.model_dump(mode="json"))
-    told = cli(project, monkeypatch, capsys, "stage", "publish", "--plan", str(plan_file))
+    told = cli(project, "stage", "publish", "--plan", str(plan_file))
     assert told[0] == 8
     assert told[1] == ""
     assert "privsyn approve" in told[2]
     assert not alice.workspace.pointer(planned.id).exists()
-    assert cli(project, monkeypatch, capsys, "approve", planned.id, user="alice")[0] == 8
-    code, said, _ = cli(
-        project, monkeypatch, capsys, "approve", planned.id, "--comment", "as agreed", user="bob"
-    )
+    assert cli(project, "approve", planned.id, user="alice")[0] == 8
+    code, said, _ = cli(project, "approve", planned.id, "--comment", "as agreed", user="bob")
     assert (code, "approved to publish by bob" in said) == (0, True)
     assert "format checks" in said
     assert "privsyn run" in said
     rows = len(alice.ledger.approvals.decisions(planned.id))
-    code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")
+    code, said, err = cli(project, "approve", planned.id, user="bob")
     assert (code, said) == (3, "")
     assert "has already approved to" in err
     assert len(alice.ledger.approvals.decisions(planned.id)) == rows
-    code, said, _ = cli(project, monkeypatch, capsys, "ledger", "show")
+    code, said, _ = cli(project, "ledger", "show")
     for fact in ("policy", "spend_above", "as agreed", "approved to spend"):
         assert fact in said, fact
 
@@ -246,18 +240,18 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     assert alice.ledger.verify().entries == 1
 
 
-def cli(project, monkeypatch, capsys, *arguments, user="carol"):
+@pytest.fixture
+def cli(command, monkeypatch):
     """The command line in this process, by a user of the machine; what a scheduler says of itself
     in its environment names nobody."""
-    monkeypatch.setattr(base, "os_user", lambda: user)
-    monkeypatch.chdir(project.root)
     monkeypatch.setenv("PRIVSYN_OVERRIDES", json.dumps(["evaluate.enabled=false"]))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr()
-    return int(ended.value.code or 0), told.out, told.err
+
+    def run(project, *arguments, user="carol"):
+        monkeypatch.setattr(base, "os_user", lambda: user)
+        return command(project.root, *arguments)
+
+    return run
 
 
 def test_what_is_shown_is_of_the_account_that_pays(governed):
@@ -325,53 +319,51 @@ def test_nobody_is_asked_about_what_the_account_cannot_pay(make_project):
     assert second.ledger.approvals.find_request(planned.id) is None
 
 
-def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):
+def test_a_scheduler_s_environment_names_no_approver(governed, cli, monkeypatch):
     project = governed("internal")
     alice = as_("alice", project)
     planned = plan(alice, "invisible_ink", open_account=True)
     with pytest.raises(ApprovalNeeded):
         reserve(alice, planned)
     monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
-    told = cli(project, monkeypatch, capsys, "approve", planned.id, "--by", "bob", user="alice")
+    told = cli(project, "approve", planned.id, "--by", "bob", user="alice")
     assert told[0] == 8
     assert alice.ledger.approvals.decisions(planned.id) == []
 
 
-def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeypatch, capsys):
+def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, cli, monkeypatch):
     project = governed("internal")
     monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
-    assert cli(project, monkeypatch, capsys, "run", user="mallory")[0] == 8
+    assert cli(project, "run", user="mallory")[0] == 8
     anybody = as_("anybody", project)
     asked = anybody.ledger.approvals.find_request(plan(anybody, "invisible_ink").id).body["by"]
     assert asked == {"driver": "airflow", "user": "bob", "os_user": "mallory"}
     assert describe_requester(asked) == "bob (process of mallory) airflow"
 
 
-def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys):
+def test_what_does_not_wait_is_not_approved(governed, fake, cli):
     project = governed("open")
     for words, said in (
         (("approve", "invisible_ink-0000"), "is neither a folder nor a release of this project"),
         (("approve", "invisible_ink-0000", "--publish"), "is not here"),
         (("reject", "x", "--spend", "--publish"), "exclude each other"),
     ):
-        code, _, err = cli(project, monkeypatch, capsys, *words)
+        code, _, err = cli(project, *words)
         assert (code != 0, said in err) == (True, True), err
     ctx = as_("alice", project)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, fake)
     with pytest.raises(BudgetError):
         ctx.ledger.approvals.decide(planned.id, What.SPEND, "a" * 64, approved=True, approver="bob")
     copied = project.copy(project.root.with_name("copied"))
     shutil.rmtree(copied.root / "releases" / planned.id)
-    assert cli(copied, monkeypatch, capsys, "approve", planned.id, "--publish")[0] == 4
+    assert cli(copied, "approve", planned.id, "--publish")[0] == 4
 
 
 def test_a_policy_that_tightens_during_a_run_leaves_no_refusal(make_project, fake):
     project = make_project()
     running = project.context()
-    planned = plan(running, "invisible_ink", open_account=True)
-    reserve(running, planned)
+    planned = reserve_release(running)
     project.context('account.approval={"publish": true}').open_account()
     finish(running, planned, fake)
     assert held_out(running, planned)
@@ -388,8 +380,7 @@ def test_an_approval_that_tightens_during_a_run_is_asked_for_without_a_refusal(m
     """The run began when one person could let it out; now the one who asked may not."""
     project = make_project()
     loose = as_("alice", project, 'account.approval={"publish": true}')
-    planned = plan(loose, "invisible_ink", open_account=True)
-    reserve(loose, planned)
+    planned = reserve_release(loose)
     finish(loose, planned, fake)
     project.context('account.approval={"publish": true, "two_people": true}').open_account()
     folder = loose.workspace.release(planned.id)

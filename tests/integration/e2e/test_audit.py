@@ -17,9 +17,8 @@ from privsyn.export import export
 from privsyn.methods.base import Backends
 from privsyn.stages import audit as stage
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from privsyn.students.more import more
 from privsyn.students.parent import publish_folder
@@ -29,6 +28,7 @@ from tests.integration.e2e.small_project import (
     METHODS,
     build_project,
     finish,
+    reserve_release,
     rows,
     stand_ins,
 )
@@ -45,8 +45,7 @@ def released(root, **changes):
     )
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
     ctx = project.context(*QUIET)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends(stand_ins()))
     settle(ctx, planned)
     validate(ctx, planned)
@@ -148,8 +147,7 @@ def waiting(root):
     )
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends(stand_ins()))
     settle(ctx, planned)
     assert validate(ctx, planned) == ctx.workspace.quarantine(planned.id)

@@ -12,9 +12,8 @@ from privsyn.ledger.entries import State
 from privsyn.release.plan import Plan
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
-from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import Project, finish
+from privsyn.stages.reserve import settle
+from tests.integration.e2e.small_project import Project, finish, reserve_release
 
 
 @pytest.fixture
@@ -38,8 +37,7 @@ def put_back(project: Project, backup: Path) -> None:
 
 def reserved(project: Project, draw: int) -> Plan:
     ctx = project.context(f"privacy.draw={draw}")
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return planned
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from privsyn.cli import main
 from privsyn.display.accounts import BudgetPage, crons_of, file_reports, web_address
 from privsyn.dp.adjacency import Guarantee
 from privsyn.dp.events import Gaussian
@@ -123,22 +121,13 @@ def test_what_a_refusal_says_of_the_private_file_is_not_on_it(
     assert CANARY not in html
 
 
-def run(project: Project, monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.chdir(project.root)
-    monkeypatch.setattr(sys, "argv", ["privsyn", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr()
-    return int(ended.value.code or 0), told.out, told.err
-
-
 def test_an_edited_ledger_is_shown_and_said_to_be(
-    project: Project, tmp_path: Path, monkeypatch, capsys
+    project: Project, tmp_path: Path, command
 ) -> None:
     other = project.copy(tmp_path / "edited")
     with sqlite3.connect(other.root / ".privsyn" / "ledger.db") as edited:
         edited.execute("update ledger_entry set loss = 0")
-    code, _, wrong = run(other, monkeypatch, capsys, "ledger", "page", "budget.html")
+    code, _, wrong = command(other.root, "ledger", "page", "budget.html")
     html = (other.root / "budget.html").read_text()
     assert code == 4
     assert "was edited" in wrong

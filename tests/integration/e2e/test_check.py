@@ -13,8 +13,8 @@ from privsyn.stages.check import check, count, counts_line, lines
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
-from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import CANARY, LABELS, rows, stand_ins
+from privsyn.stages.reserve import settle
+from tests.integration.e2e.small_project import CANARY, LABELS, reserve_release, rows, stand_ins
 
 
 def advised(ctx, method="invisible_ink"):
@@ -23,8 +23,7 @@ def advised(ctx, method="invisible_ink"):
 
 
 def begun(ctx):
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return planned, partition(ctx, planned)
 
 
@@ -185,8 +184,7 @@ def test_a_private_file_under_version_control_is_said_with_the_step(make_project
     said = f"dataset.path={path} is tracked by git: whoever gets the repository gets the records"
     assert said in advised(ctx)
     assert f"git rm -r --cached {path}" in advised(ctx)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     preflight(ctx, planned, Backends(stand_ins()))
     assert said in caplog.text
     subprocess.run([*git, "rm", "-r", "-q", "--cached", path], check=True)

@@ -10,31 +10,14 @@ import sqlite3
 import pytest
 from rich.console import Console
 
-from privsyn import cli
-from privsyn.ledger.ledger import Ledger
 from privsyn.methods.base import Backends
 from tests.integration.e2e.small_project import stand_in
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a command in a project folder; returns exit code, stdout, stderr."""
-
-    def invoke(project, *arguments: str):
-        monkeypatch.chdir(project.root)
-        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return invoke
-
-
-def test_plan_as_json_names_cost_event_and_account(make_project, run):
+def test_plan_as_json_names_cost_event_and_account(make_project, command):
     project = make_project()
     project.data.unlink()
-    code, out, _ = run(project, "plan", "--method", "invisible_ink", "--json")
+    code, out, _ = command(project.root, "plan", "--method", "invisible_ink", "--json")
     answer = json.loads(out)
     assert code == 0
     assert answer["epsilon"] <= 8.0
@@ -42,17 +25,18 @@ def test_plan_as_json_names_cost_event_and_account(make_project, run):
     assert answer["derived"]["clip_bound"] > 0
     assert {"cap", "spent", "left", "fits"} <= answer["account"].keys()
     assert answer["account"]["fits"] is True
+    assert answer["release_id"] is None
     assert not (project.root / ".privsyn").exists()
 
 
 @pytest.mark.parametrize("every", [(), ("--all",)], ids=["one", "all"])
-def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, run, every):
+def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, command, every):
     project = make_project()
-    code, out, err = run(project, "plan", *every, "--json", "-S", "privacy.epsilon=25")
+    code, out, err = command(project.root, "plan", *every, "--json", "-S", "privacy.epsilon=25")
     answer = json.loads(out)
     assert (code, err) == (3, "")
     assert answer.get("together", answer.get("account"))["fits"] is False
-    code, out, _ = run(project, "plan", *every, "-S", "privacy.epsilon=25")
+    code, out, _ = command(project.root, "plan", *every, "-S", "privacy.epsilon=25")
     assert code == 3
     assert "fits" in out
 
@@ -65,12 +49,12 @@ def on_a_terminal(monkeypatch):
     return shown
 
 
-def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, monkeypatch):
+def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, command, monkeypatch):
     project = make_project()
     models = Backends({"language": stand_in()})
     monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: models)
     shown = on_a_terminal(monkeypatch)
-    assert run(project, "run", "--no-publish")[0] == 0
+    assert command(project.root, "run", "--no-publish")[0] == 0
     rows = [row.split()[1:] for row in re.split(r"\x1b\[\w+|[\r\n]", shown.getvalue()) if row]
     seen = list(dict.fromkeys(" ".join(row[:2]) for row in rows if row))
     at = {
@@ -107,9 +91,9 @@ def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, 
         (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "is not in the ledger"),
     ],
 )
-def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, code, message):
+def test_a_mistake_is_one_line_and_an_exit_code(make_project, command, arguments, code, message):
     project = make_project()
-    found, _, err = run(project, *arguments)
+    found, _, err = command(project.root, *arguments)
     assert found == code, err
     assert message in err
     assert len(err.strip().splitlines()) == 1
@@ -119,52 +103,27 @@ def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, co
     assert not list((project.root / ".privsyn").glob("scratch/*"))
 
 
-def test_a_locked_ledger_is_said_and_nothing_is_spent(make_project, run, monkeypatch):
-    project = make_project()
-    assert run(project, "stage", "plan")[0] == 0
-    monkeypatch.setitem(Ledger.__init__.__kwdefaults__, "timeout", 1)
-    holder = sqlite3.connect(project.root / ".privsyn" / "ledger.db", isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    try:
-        code, _, err = run(project, "ledger", "show")
-    finally:
-        holder.rollback()
-        holder.close()
-    assert code == 3
-    assert "locked" in err
-
-
-def test_an_unforeseen_error_shows_no_text(make_project, run, monkeypatch):
+def test_an_unforeseen_error_shows_no_text(make_project, command, monkeypatch):
     def broken(*args, **kwargs):
         raise ValueError("the record said: CANARY")
 
     monkeypatch.delenv("PRIVSYN_DEBUG", raising=False)
     monkeypatch.setattr("privsyn.ledger.accounts.Accounts.preview_all", broken)
-    code, _, err = run(make_project(), "plan")
+    code, _, err = command(make_project().root, "plan")
     assert code == 1
     assert "CANARY" not in err
     assert "ValueError" in err
 
 
-def test_sample_data_is_written_for_its_owner_alone(make_project, run):
+def test_an_edited_partition_key_is_told_before_anything_begins(make_project, command):
     project = make_project()
-    code, out, _ = run(project, "sample-data", "--rows", "50")
-    file = project.root / ".privsyn" / "sample" / "messages.jsonl"
-    assert code == 0
-    assert "50 messages" in out
-    assert len(file.read_text().splitlines()) == 50
-    assert file.stat().st_mode & 0o077 == 0
-
-
-def test_an_edited_partition_key_is_told_before_anything_begins(make_project, run):
-    project = make_project()
-    run(project, "stage", "plan")
+    command(project.root, "stage", "plan")
     file = project.root / ".privsyn" / "ledger.db"
     for key in ("", "00", "zz" * 32, "0" * 63, "00" * 65, "00" * 32, "\u00e9" * 64, b"\x00" * 64):
         with sqlite3.connect(file) as book:
             book.execute("update ledger_account set partition_key = ?", (key,))
-        for command in (("run", "--no-publish"), ("ledger", "verify")):
-            code, _, err = run(project, *command)
+        for words in (("run", "--no-publish"), ("ledger", "verify")):
+            code, _, err = command(project.root, *words)
             assert code in (3, 4), (key, err)
             assert "edited" in err
             assert len(err.splitlines()) == 1

@@ -15,9 +15,8 @@ from privsyn.cli.commands import COMMANDS as NAMES
 from privsyn.cli.commands import loaded
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
-from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import build_project, finish, stand_in
+from privsyn.stages.reserve import settle
+from tests.integration.e2e.small_project import build_project, finish, reserve_release, stand_in
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +25,14 @@ def released(tmp_path_factory):
     root = tmp_path_factory.mktemp("words")
     project = build_project(root / "project", pipeline=["invisible_ink", "private_prediction"])
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
     settle(ctx, planned)
     return project, planned.id
 
 
 @pytest.fixture
-def say(monkeypatch, capsys):
+def say(monkeypatch, command):
     """Runs a command on a terminal of some width; returns exit code, stdout, stderr."""
 
     def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
@@ -42,32 +40,10 @@ def say(monkeypatch, capsys):
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
         for commands in ("ledger", "project", "run", "stage", "releases", "options"):
             monkeypatch.setattr(f"privsyn.cli.{commands}.out", console)
-        monkeypatch.chdir(project.root)
-        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, printed.getvalue() + out, err
+        code, out, err = command(project.root, *arguments)
+        return code, printed.getvalue() + out, err
 
     return invoke
-
-
-COMMANDS = (
-    ("plan",),
-    ("plan", "--all"),
-    ("plan", "-m", "private_prediction"),
-    ("plan", "--json"),
-    ("run", "--no-publish"),
-    ("verify", "releases/{id}"),
-    ("ledger", "show"),
-    ("ledger", "entries"),
-    ("ledger", "verify"),
-    ("stage", "plan"),
-    ("stage", "validate", "--plan", "plans/invisible_ink.json"),
-    ("stage", "evaluate", "--plan", "plans/invisible_ink.json"),
-    ("sample-data", "--rows", "20"),
-    ("sample-data", "--images"),
-)
 
 
 def test_a_stage_takes_the_id_of_a_release_that_is_here(released, say, tmp_path):
@@ -202,8 +178,8 @@ def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, t
     assert "account letters" in err
 
 
-@pytest.mark.parametrize("command", [("models", "list"), ("plan",), ("check",), ("keys", "new")])
-def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatch, command):
+@pytest.mark.parametrize("words", [("models", "list"), ("plan",), ("check",), ("keys", "new")])
+def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatch, words):
     import pwd
 
     def unknown(number: int) -> None:
@@ -213,8 +189,8 @@ def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatc
     for name in ("HOME", "PRIVSYN_MODELS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    code, _, err = say(project, *command)
-    if command == ("check",):
+    code, _, err = say(project, *words)
+    if words == ("check",):
         assert (code, err) == (0, "")
         return
     assert code == 2
@@ -222,8 +198,8 @@ def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatc
     assert "Set HOME" in err
     assert len(err.splitlines()) == 1
     monkeypatch.setenv("PRIVSYN_MODELS", str(project.root / "models"))
-    if command == ("models", "list"):
-        assert say(project, *command)[0] == 0
+    if words == ("models", "list"):
+        assert say(project, *words)[0] == 0
 
 
 def test_every_command_prints_and_names_releases_in_one_way():

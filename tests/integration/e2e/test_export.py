@@ -21,13 +21,18 @@ from privsyn.release import certificate
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
 from privsyn.stages.base import Context
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
-from privsyn.stages.partition import partition
-from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate, write_report
-from tests.integration.e2e.small_project import CANARY, build_project, finish, rows, stand_in, times
+from tests.integration.e2e.small_project import (
+    CANARY,
+    build_project,
+    finish,
+    reseal,
+    reserve_release,
+    rows,
+    stand_in,
+    times,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +44,7 @@ def project(tmp_path_factory):
     made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
     for epsilon, accuracy in ((2, 0.4), (8, 0.7)):
         ctx = made.context(f"privacy.epsilon={epsilon}")
-        planned = plan(ctx, "invisible_ink", open_account=True)
-        reserve(ctx, planned)
+        planned = reserve_release(ctx)
         finish(ctx, planned, Backends({"language": stand_in()}))
         validate(ctx, planned)
         settle(ctx, planned)
@@ -139,11 +143,8 @@ def pictures(tmp_path_factory) -> Path:
         tiny_images.register(patch)
         made = tiny_images.image_project(tmp_path_factory.mktemp("pictures") / "p")
         ctx = made.context()
-        planned = plan(ctx, "tiny_images", open_account=True)
-        reserve(ctx, planned)
-        for shard in range(partition(ctx, planned)):
-            generate(ctx, planned, shard)
-        certify(ctx, planned)
+        planned = reserve_release(ctx, "tiny_images")
+        finish(ctx, planned, None)
         folder = validate(ctx, planned)
         settle(ctx, planned)
     return folder
@@ -210,8 +211,7 @@ def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, fold
         export(copy, "csv", tmp_path / "out")
     fresh()
     sealed = certificate.read(copy)[1] | {"class": "not-private", "noise": "seeded"}
-    sealed["seal"] = certificate.seal_of(sealed)
-    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    reseal(copy, sealed)
     write_report(copy)
     with pytest.raises(VerificationError, match="predictable noise"):
         export(copy, "csv", tmp_path / "out")

@@ -21,8 +21,9 @@ from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
+from tests.integration.e2e.small_project import reserve_release
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
 CANARY = "vermilion-ocelot-90210"
@@ -81,8 +82,7 @@ def project(tmp_path, monkeypatch):
 def test_nothing_private_is_left_after_a_release_of_images(project, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     ctx = open_context(project.params, ["methods.tiny_images.images_per_label=15"])
-    planned = plan(ctx, "tiny_images", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, "tiny_images")
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard)
     scratch = ctx.workspace.scratch(planned.id).relative_to(project.root).as_posix()

@@ -25,6 +25,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from tests.integration.e2e.small_project import failures, finish, reserve_release
 from tests.integration.e2e.test_metadata import read_by_others
 from tests.integration.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 from tests.noise import SeededNoise
@@ -53,15 +54,8 @@ def project(tmp_path):
 
 
 def release(ctx):
-    planned = plan(ctx, "tiny_images", open_account=True)
-    reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard)
-    return planned, certify(ctx, planned)
-
-
-def failed(folder, ledger=None):
-    return {c.name: c.detail for c in verification.verify(folder, ledger) if c.passed is False}
+    planned = reserve_release(ctx, "tiny_images")
+    return planned, finish(ctx, planned, None)
 
 
 def test_rows_name_their_images_and_the_certificate_its_exhibits(project):
@@ -77,7 +71,7 @@ def test_rows_name_their_images_and_the_certificate_its_exhibits(project):
     assert sealed["artifact"]["media_type"] == layout.IMAGE_ROWS
     assert set(sealed["exhibits"]) == {"round-00.png", "rounds.csv"}
     assert sealed["drawn"] == {"drawn": 6}
-    assert failed(folder, ctx.ledger) == {}
+    assert failures(folder, ctx.ledger) == {}
     names = [check.name for check in verification.verify(folder, ctx.ledger)]
     assert {"images are unchanged", "exhibits are unchanged"} <= set(names)
     assert settle(ctx, planned) == "COMMITTED"
@@ -125,7 +119,7 @@ def test_verify_tells_what_happened_to_a_picture(project, file, check, damage):
     ctx = project.context()
     _, folder = release(ctx)
     DAMAGE[damage](folder / file)
-    found = failed(folder, ctx.ledger)
+    found = failures(folder, ctx.ledger)
     assert list(found) == [check]
     assert found[check].startswith(f"1 {damage}: ")
     with pytest.raises(VerificationError, match=damage):
@@ -139,10 +133,10 @@ def test_a_picture_behind_a_link_or_a_folder_is_not_the_picture(project, tmp_pat
     shutil.copy(file, tmp_path / "elsewhere.png")
     file.unlink()
     file.symlink_to(tmp_path / "elsewhere.png")
-    assert "changed" in failed(folder)["images are unchanged"]
+    assert "changed" in failures(folder)["images are unchanged"]
     file.unlink()
     file.mkdir()
-    assert "changed" in failed(folder)["images are unchanged"]
+    assert "changed" in failures(folder)["images are unchanged"]
 
 
 def test_a_folder_of_images_that_is_gone_or_was_never_there(project):
@@ -150,7 +144,7 @@ def test_a_folder_of_images_that_is_gone_or_was_never_there(project):
     _, folder = release(ctx)
     shutil.rmtree(folder / "images")
     shutil.rmtree(folder / "exhibits")
-    assert set(failed(folder)) == {"images are unchanged", "exhibits are unchanged"}
+    assert set(failures(folder)) == {"images are unchanged", "exhibits are unchanged"}
 
 
 def test_a_row_that_names_a_file_elsewhere_is_no_image_of_the_release(project):
@@ -159,7 +153,7 @@ def test_a_row_that_names_a_file_elsewhere_is_no_image_of_the_release(project):
     rows[0]["file"] = "../../private/000000.png"
     rows[1] |= {"file": rows[2]["file"], "sha256": rows[2]["sha256"]}
     (folder / "synthetic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = failed(folder)["images are unchanged"]
+    found = failures(folder)["images are unchanged"]
     assert found.startswith("2 named elsewhere or twice")
 
 
@@ -180,15 +174,14 @@ def test_images_beside_a_release_of_texts_do_not_verify(tmp_path):
 
 def test_a_second_attempt_writes_the_same_folder(project):
     ctx = project.context()
-    planned = plan(ctx, "tiny_images", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, "tiny_images")
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard)
     building = ctx.workspace.release(planned.id).with_name(f".{planned.id}.new")
     (building / "images").mkdir(parents=True)
     (building / "images" / "left-over.png").write_bytes(b"x")
     folder = certify(ctx, planned)
-    assert failed(folder, ctx.ledger) == {}
+    assert failures(folder, ctx.ledger) == {}
     assert certify(project.context(), planned) == folder
 
 
@@ -215,7 +208,7 @@ def test_images_of_another_size_stay_in_quarantine(project):
         validate(ctx, planned)
     quarantine = ctx.workspace.quarantine(planned.id)
     assert (quarantine / "images" / "000000.png").is_file()
-    assert failed(quarantine, ctx.ledger) == {}
+    assert failures(quarantine, ctx.ledger) == {}
 
 
 def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):
@@ -226,28 +219,12 @@ def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):
     assert ctx.ledger.releases.find(planned.id) is None
 
 
-def test_a_private_folder_without_images_reserves_nothing(project):
-    shutil.rmtree(project.root / "private")
-    (project.root / "private").mkdir()
-    ctx = project.context()
-    planned = plan(ctx, "tiny_images", open_account=True)
-    with pytest.raises(DataError, match="holds no image"):
-        reserve(ctx, planned)
-    assert ctx.ledger.releases.find(planned.id) is None
-
-
 def test_the_owner_is_told_when_an_image_changed_under_its_version(project):
     ctx = project.context()
     planned, _ = release(ctx)
     assert not source_changed(ctx, planned)
     (project.root / "private" / "1" / "scan1.png").write_bytes(encode(private_image(77)) + b" ")
     assert source_changed(project.context(), planned)
-
-
-def test_a_label_without_a_private_image_still_runs(project):
-    shutil.rmtree(project.root / "private" / "1")
-    _, folder = release(project.context())
-    assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
 
 
 def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
@@ -294,13 +271,13 @@ def test_published_exported_and_restored_byte_for_byte(project):
         if name.name not in ("validation.json", "report.html", "report.json", "quality.json")
     }
     # dvc.yaml has the reports in another folder.
-    assert set(failed(synthetic, ctx.ledger)) == {"validation reports"}
+    assert set(failures(synthetic, ctx.ledger)) == {"validation reports"}
     shutil.rmtree(folder)
     shutil.rmtree(project.root / ".dvc" / "cache")
     assert restore(ctx, planned.id) == folder
     after = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert after == before
-    assert failed(folder, ctx.ledger) == {}
+    assert failures(folder, ctx.ledger) == {}
 
 
 @pytest.mark.parametrize("place", ["images/notes.txt", "images/deep/a.png", "more/a.png"])

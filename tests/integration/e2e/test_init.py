@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from privsyn import cli
 from privsyn.api import new_project
 from privsyn.cli import project
 from privsyn.config import load_config
@@ -26,12 +25,10 @@ TICKETS = ("--data", "My tickets.csv", "--rows-are-units")
 
 
 @pytest.fixture
-def init(monkeypatch, capsys, tmp_path):
+def init(monkeypatch, command, tmp_path):
     """Runs `privsyn init` in an empty folder; a person answers if there are answers."""
 
     def run(*arguments: str, answers: dict[str, str] | None = None):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", ["privsyn", "init", *arguments])
         monkeypatch.setattr("sys.stdin.isatty", lambda: answers is not None, raising=False)
         asked: list[str] = []
 
@@ -48,10 +45,7 @@ def init(monkeypatch, capsys, tmp_path):
                     shown = f"{wrong} {question}"
 
         monkeypatch.setattr(project, "_ask", ask)
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err, asked
+        return (*command(tmp_path, "init", *arguments), asked)
 
     return run
 

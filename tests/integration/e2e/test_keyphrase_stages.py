@@ -14,13 +14,12 @@ from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError
 from privsyn.release import certificate
 from privsyn.report import verification
-from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
+from tests.integration.e2e.small_project import begin_release, finish, reserve_release
 from tests.integration.e2e.test_kills import attempt
 from tests.noise import Constant
 
@@ -37,11 +36,8 @@ def project(make_project):
 
 
 def release(ctx):
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard)
-    return planned, certify(ctx, planned)
+    planned = reserve_release(ctx, NAME)
+    return planned, finish(ctx, planned, None)
 
 
 def test_phrases_become_a_release(project):
@@ -91,14 +87,11 @@ def test_terms_that_moved_are_found_where_the_config_says(project):
     first.write_text("\n".join(f"term{i}" for i in range(30)))
     pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(first.read_bytes()).hexdigest()}"
     ctx = project.context(f"methods.{NAME}.vocabulary=first.txt", pin)
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, NAME)
     first.rename(second)
     ctx = project.context(f"methods.{NAME}.vocabulary=second.txt", pin)
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard)
-    folder = certify(ctx, planned)
+    folder = finish(ctx, planned, None)
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     assert "first.txt" not in (folder / "certificate.json").read_text()
 
@@ -108,9 +101,7 @@ def test_planned_terms_that_the_config_names_no_more_are_asked_for(project):
     terms.write_text("\n".join(f"term{i}" for i in range(30)))
     pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(terms.read_bytes()).hexdigest()}"
     ctx = project.context(f"methods.{NAME}.vocabulary=terms.txt", pin)
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx, NAME)
     with pytest.raises(ConfigError, match=r"vocabulary=builtin has the digest .*, not "):
         generate(project.context(), planned, 0)
 

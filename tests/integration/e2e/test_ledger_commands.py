@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
 
-from privsyn.cli import main
 from privsyn.errors import BudgetExceeded
 from privsyn.layout import held_back
 from privsyn.methods.invisible_ink import method
 from privsyn.methods.shared.prompts import Prompt
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from tests.integration.e2e.small_project import Project, finish
+from tests.integration.e2e.small_project import Project, finish, reserve_release
 
 Told = tuple[int, str, str]
 Run = Callable[..., Told]
@@ -29,24 +28,14 @@ def project(make_project) -> Project:
 
 
 @pytest.fixture
-def run(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
-    """The command line in this process: exit code, standard output, standard error."""
-    monkeypatch.chdir(project.root)
-
-    def call(*arguments: str) -> Told:
-        monkeypatch.setattr(sys, "argv", ["privsyn", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return call
+def run(project: Project, command: Run) -> Run:
+    """The command line in the project's folder."""
+    return partial(command, project.root)
 
 
 def released(project: Project, fake):
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return planned, finish(ctx, planned, fake)
 
 
@@ -143,8 +132,7 @@ def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
 
 def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run) -> None:
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     _, said, _ = run("ledger", "show")
     assert f"charged and not finished: {planned.id} (RESERVED since" in " ".join(said.split())
     code, said, _ = run("ledger", "lose", planned.id)
@@ -156,8 +144,7 @@ def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run)
 def test_metrics_are_what_the_ledger_holds(project: Project, run: Run, fake) -> None:
     planned, _ = released(project, fake)
     ctx = project.context("privacy.draw=1", "privacy.epsilon=0.5")
-    half = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, half)
+    reserve_release(ctx)
     ctx = project.context("privacy.draw=2", "privacy.epsilon=19")
     with pytest.raises(BudgetExceeded):
         reserve(ctx, plan(ctx, "invisible_ink", open_account=True))

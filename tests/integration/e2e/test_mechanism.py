@@ -22,7 +22,13 @@ from privsyn.stages.draw import open_begun, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import METHODS, build_project, finish, stand_ins
+from tests.integration.e2e.small_project import (
+    METHODS,
+    begin_release,
+    finish,
+    reserve_release,
+    stand_ins,
+)
 
 SOLVED = {
     "invisible_ink": "clip_bound",
@@ -34,9 +40,8 @@ SOLVED = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkeypatch, name):
-    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
-    ctx = project.context("performance.shards=3")
+def test_a_release_is_solved_for_once_and_again_by_verify_alone(make_project, monkeypatch, name):
+    ctx = make_project(methods={name: METHODS[name]}).context("performance.shards=3")
     method, calls = type(load_method(name)), []
     solve = method.calibrate
 
@@ -46,9 +51,7 @@ def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkey
 
     monkeypatch.setattr(method, "calibrate", staticmethod(counted))
     backends = Backends(stand_ins())
-    planned = plan(ctx, name, open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx, name)
     train(ctx, planned, backends=backends)
     folder = finish(ctx, planned, backends)
     settle(ctx, planned)
@@ -62,10 +65,9 @@ def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkey
 
 @pytest.mark.parametrize(("name", "key"), SOLVED.items())
 @pytest.mark.parametrize("factor", [0.01, 0.5, 2.0, 100.0])
-def test_an_edited_number_is_priced_as_it_would_draw(tmp_path, name, key, factor):
+def test_an_edited_number_is_priced_as_it_would_draw(make_project, name, key, factor):
     """Whoever edits the solved number draws what the edited event costs, or draws nothing."""
-    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
-    ctx = project.context()
+    ctx = make_project(methods={name: METHODS[name]}).context()
     honest = plan(ctx, name, open_account=True)
     said = json.loads(honest.model_dump_json())
     said["derived"][key] *= factor
@@ -93,10 +95,9 @@ def test_an_edited_number_is_priced_as_it_would_draw(tmp_path, name, key, factor
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_last_digits_of_a_plan_are_the_processor_s(tmp_path, name):
+def test_the_last_digits_of_a_plan_are_the_processor_s(make_project, name):
     """A plan made elsewhere may be reserved here; the event that is charged is the plan's own."""
-    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
-    ctx = project.context()
+    ctx = make_project(methods={name: METHODS[name]}).context()
     planned = plan(ctx, name, open_account=True)
     solved = {*SOLVED.values(), "private_tokens"}
     nudged = {k: v if k in solved else v * (1 + 1e-12) for k, v in planned.derived.items()}
@@ -122,11 +123,8 @@ def test_the_last_digits_of_a_plan_are_the_processor_s(tmp_path, name):
     ],
     ids=["less epsilon", "more epsilon", "rho", "event", "derived", "one more"],
 )
-def test_more_than_the_last_digits_of_a_plan_is_refused(tmp_path, change):
-    project = build_project(
-        tmp_path / "project", methods={"invisible_ink": METHODS["invisible_ink"]}
-    )
-    ctx = project.context()
+def test_more_than_the_last_digits_of_a_plan_is_refused(make_project, change):
+    ctx = make_project().context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     edited = planned.model_copy(update=change(planned))
     assert edited != planned
@@ -151,10 +149,10 @@ LINEAR = {"ensemble": "linear", "sequence_length": 3}
 @pytest.mark.parametrize(
     ("name", "key"), [*SOLVED.items(), ("private_prediction", "private_tokens")]
 )
-def test_only_the_solved_number_is_taken_from_a_plan(tmp_path, name, key):
+def test_only_the_solved_number_is_taken_from_a_plan(make_project, name, key):
     """Counts, scales and costs that stand beside it in the file are computed, not believed."""
     settings = METHODS[name] | (LINEAR if name == "keyphrase_seeding" else {})
-    project = build_project(tmp_path / "project", methods={name: settings})
+    project = make_project(methods={name: settings})
     honest = plan(project.context(), name, open_account=True)
     for factor in (0.0, 0.5, 3.0):
         lied = {k: v if k == key else v * factor for k, v in honest.derived.items()}
@@ -165,22 +163,17 @@ def test_only_the_solved_number_is_taken_from_a_plan(tmp_path, name, key):
 
 
 @pytest.mark.parametrize("name", ["private_evolution", "dp_lora"])
-def test_noise_that_is_set_too_small_for_the_target_is_refused(tmp_path, name):
-    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
+def test_noise_that_is_set_too_small_for_the_target_is_refused(make_project, name):
+    project = make_project(methods={name: METHODS[name]})
     with pytest.raises(ConfigError, match="would cost epsilon"):
         plan(project.context(f"methods.{name}.noise_multiplier=0.1"), name)
 
 
 @pytest.mark.parametrize("where", ["ledger", "plan", "version"])
-def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, where):
+def test_another_event_than_the_charged_one_is_not_drawn(make_project, monkeypatch, where):
     """Before a draw the ledger, the plan and what this version would run say the same."""
-    project = build_project(
-        tmp_path / "project", methods={"invisible_ink": METHODS["invisible_ink"]}
-    )
-    ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    ctx = make_project().context()
+    planned = begin_release(ctx)
     assert open_begun(ctx, planned) is not None
     other = dump(Pure(epsilon=0.01))
     if where == "ledger":
@@ -198,14 +191,12 @@ def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, 
         open_begun(ctx, planned)
 
 
-def test_verify_holds_a_release_to_its_target(tmp_path):
+def test_verify_holds_a_release_to_its_target(make_project):
     """With noise that is set, not solved for, the event does not follow the target."""
     name = "private_evolution"
     settings = METHODS[name] | {"noise_multiplier": 5.0}
-    project = build_project(tmp_path / "project", methods={name: settings})
-    ctx, backends = project.context(), Backends(stand_ins())
-    planned = plan(ctx, name, open_account=True)
-    reserve(ctx, planned)
+    ctx, backends = make_project(methods={name: settings}).context(), Backends(stand_ins())
+    planned = reserve_release(ctx, name)
     folder = finish(ctx, planned, backends)
     _, sealed = certificate.read(folder)
 
@@ -233,8 +224,10 @@ PAID = {"enabled": True, "paid": {"epsilon": 0.2}}
         ({"evaluate": PAID}, True),
     ],
 )
-def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(tmp_path, changes, amplified):
-    project = build_project(tmp_path / "project", **SECRET | changes)
+def test_a_plan_counts_on_secret_buckets_where_it_may_and_needs_to(
+    make_project, changes, amplified
+):
+    project = make_project(**SECRET | changes)
     ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     event = planned.privacy_event()

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privsyn import cli as command
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.release import certificate
@@ -23,7 +22,7 @@ from privsyn.release.plan import release_id
 from privsyn.release.settings import Stated
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import record
-from tests.integration.e2e.small_project import build_project
+from tests.integration.e2e.small_project import build_project, reseal
 from tests.integration.e2e.test_golden_releases import GOLDEN, RELEASES
 
 SCHEMA = os.environ.get("PRIVSYN_TEST_REGISTRY_SCHEMA")
@@ -73,19 +72,14 @@ def hostile(folder: Path) -> Path:
 
 
 def write(folder: Path, sealed: dict) -> None:
-    sealed["seal"] = certificate.seal_of(sealed)
-    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    reseal(folder, sealed)
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
+def cli(command, tmp_path):
     def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.argv", ["privsyn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            command.main()
-        shown = capsys.readouterr()
-        return ended.value.code, " ".join((shown.out + shown.err).split())
+        code, out, err = command(tmp_path, *arguments)
+        return code, " ".join((out + err).split())
 
     return run
 

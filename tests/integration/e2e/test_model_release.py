@@ -22,21 +22,19 @@ from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.folder import export, seal, write_model
 from privsyn.stages.partition import partition
-from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.students.cleanup import sync
 from privsyn.tracking import MlflowTracker
-from tests.integration.e2e.small_project import build_project, stand_in
+from tests.integration.e2e.small_project import build_project, failures, reserve_release, stand_in
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
 
 
 def release(ctx, files=FILES):
     """A release whose scratch holds a model, as the stage train leaves it."""
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return planned, finish(ctx, planned, files)
 
 
@@ -76,10 +74,6 @@ def finished(tmp_path_factory):
     return ctx, planned, {"release": folder, "student": student(ctx, planned)}
 
 
-def failed(folder, ledger=None):
-    return {c.name: c.detail for c in verification.verify(folder, ledger) if c.passed is False}
-
-
 def contents(folder):
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
@@ -96,19 +90,19 @@ def test_the_model_is_copied_certified_and_exported(finished):
     assert {name: (folder / "model" / name).read_bytes() for name in FILES} == FILES
     for name in FILES:
         assert stat.S_IMODE((folder / "model" / name).stat().st_mode) == 0o644
-    assert failed(folder, ctx.ledger) == {}
+    assert failures(folder, ctx.ledger) == {}
     assert "model is unchanged" in {check.name for check in verification.verify(folder, None)}
     assert {"peft", "opacus", "diffusers", "faiss-cpu", "openai"} <= sealed["software"].keys()
     target = export(ctx, planned)
     assert contents(target) == contents(folder)
-    assert failed(target, ctx.ledger) == {}
+    assert failures(target, ctx.ledger) == {}
 
 
 def test_what_a_killed_run_was_writing_stays_behind(make_project):
     ctx = make_project().context()
     planned, folder = release(ctx, {"adapter.bin": b"whole", ".adapter.bin.1a2b.tmp": b"hal"})
     assert [file.name for file in (folder / "model").iterdir()] == ["adapter.bin"]
-    assert failed(folder, ctx.ledger) == {}
+    assert failures(folder, ctx.ledger) == {}
     assert settle(ctx, planned) == "COMMITTED"
     assert not (ctx.workspace.scratch(planned.id) / MODEL).exists()
 
@@ -119,9 +113,9 @@ def test_a_release_without_a_model_says_nothing_of_one(make_project):
     assert "model" not in certificate.read(folder)[1]
     assert "model is unchanged" not in {c.name for c in verification.verify(folder, None)}
     (folder / "model").mkdir()
-    assert failed(folder) == {"model is unchanged": "1 not of the release: model"}
+    assert failures(folder) == {"model is unchanged": "1 not of the release: model"}
     (folder / "model" / "adapter.bin").write_bytes(b"x")
-    assert failed(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
+    assert failures(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
     with pytest.raises(VerificationError, match="model is unchanged"):
         verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))
 
@@ -177,10 +171,10 @@ def test_every_change_to_a_model_is_found(finished, tmp_path, kind, damage):
     ctx, _, folders = finished
     copy = tmp_path / "copy"
     shutil.copytree(folders[kind], copy)
-    assert failed(copy, ctx.ledger) == {}
+    assert failures(copy, ctx.ledger) == {}
     DAMAGE[damage](copy / "model")
     linked = {"nothing else is in the folder"} if damage == "linked" else set()
-    assert set(failed(copy, ctx.ledger)) == {"model is unchanged"} | linked
+    assert set(failures(copy, ctx.ledger)) == {"model is unchanged"} | linked
 
 
 def test_a_changed_list_of_a_students_files_is_found(finished, tmp_path):
@@ -189,14 +183,14 @@ def test_a_changed_list_of_a_students_files_is_found(finished, tmp_path):
     shutil.copytree(folders["student"], copy)
     lines = (copy / "model.jsonl").read_text().splitlines(keepends=True)
     (copy / "model.jsonl").write_text(lines[0])
-    assert set(failed(copy, ctx.ledger)) == {"artifact is unchanged", "model is unchanged"}
+    assert set(failures(copy, ctx.ledger)) == {"artifact is unchanged", "model is unchanged"}
     (copy / "model.jsonl").write_text(lines[0] + lines[1] + lines[1])
-    assert "twice" in failed(copy)["model is unchanged"]
+    assert "twice" in failures(copy)["model is unchanged"]
     row = json.loads(lines[1]) | {"file": f"../release/model/{WEIGHTS}"}
     (copy / "model.jsonl").write_text(lines[0] + json.dumps(row) + "\n")
-    assert "named elsewhere" in failed(copy)["model is unchanged"]
+    assert "named elsewhere" in failures(copy)["model is unchanged"]
     (copy / "model.jsonl").unlink()
-    assert failed(copy) == {"artifact is unchanged": "model.jsonl is missing or no plain file"}
+    assert failures(copy) == {"artifact is unchanged": "model.jsonl is missing or no plain file"}
 
 
 def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
@@ -208,7 +202,7 @@ def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
     body = {key: value for key, value in sealed.items() if key != "seal"}
     body["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
     write_json_atomic(copy / "certificate.json", body | {"seal": certificate.seal_of(body)})
-    assert list(failed(copy, ctx.ledger)) == ["ledger digests"]
+    assert list(failures(copy, ctx.ledger)) == ["ledger digests"]
 
 
 class Switched(MlflowTracker):
@@ -240,8 +234,7 @@ def lineage_of(tracker, name):
 def test_lineage_lost_in_an_outage_is_written_when_the_stages_run_again(make_project, tracker):
     project = make_project()
     ctx = project.context(tracker=tracker)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     tracker.down = True
     with pytest.raises(TrackingUnavailable):  # nothing is spent yet
         reserve(ctx, planned)
@@ -324,7 +317,7 @@ def test_models_are_published_and_restored_byte_for_byte(make_project):
     validate(ctx, planned)
     publish(ctx, planned)
     # The copy of DVC's stage has no reports, and the ledger knows of some.
-    assert failed(ctx.workspace.synthetic(planned.method), ctx.ledger).keys() == {
+    assert failures(ctx.workspace.synthetic(planned.method), ctx.ledger).keys() == {
         "validation reports"
     }
     made = student(ctx, planned)
@@ -339,4 +332,4 @@ def test_models_are_published_and_restored_byte_for_byte(make_project):
         shutil.rmtree(one)
         assert restore(ctx, one.name) == one
         assert contents(one) == before
-        assert failed(one, ctx.ledger) == {}
+        assert failures(one, ctx.ledger) == {}

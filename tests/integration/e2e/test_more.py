@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -112,15 +111,6 @@ def test_killed_at_the_ledger_it_leaves_no_folder_and_no_name_taken(grown, monke
     assert folder not in before
     assert all(check.passed is not False for check in verification.verify(folder, ctx.ledger))
     assert not any(file.exists() for file in left)
-
-
-def test_more_is_restored_byte_for_byte(grown):
-    project, parent, *_ = grown
-    folder = parent.with_name(f"{parent.name}.more-1")
-    before = sha256_file(folder / "synthetic.jsonl")
-    shutil.rmtree(folder)
-    project.cli("restore", folder.name)
-    assert sha256_file(folder / "synthetic.jsonl") == before
 
 
 def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):

@@ -32,10 +32,18 @@ from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, report
 from privsyn.stages.plan import preview as previewed
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
-from tests.integration.e2e.small_project import CANARY, LABELS, Project, finish, rows
+from tests.integration.e2e.small_project import (
+    CANARY,
+    LABELS,
+    Project,
+    finish,
+    reseal,
+    reserve_release,
+    rows,
+)
 from tests.noise import Constant, NeverDraws, NoNoise
 
 PAID = {"enabled": False, "paid": {"epsilon": 1.0}}
@@ -46,8 +54,7 @@ def begun(project: Project, fake, **noise):
     ctx = project.context()
     for name, source in noise.items():
         setattr(ctx, name, source)
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, NAME)
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, fake)
     return ctx, planned
@@ -134,8 +141,7 @@ def test_an_edited_accuracy_does_not_verify(make_project, fake):
         other = sealed | {"accuracy": sealed["accuracy"] | changes}
         if not changes:
             del other["accuracy"]
-        other["seal"] = certificate.seal_of(other)
-        (folder / "certificate.json").write_bytes(certificate.canonical(other))
+        reseal(folder, other)
         checks = {check.name: check.passed for check in verification.verify(folder, None)}
         assert checks["certificate is sealed"]
         return checks.get("accuracy", checks.get("privsyn reads it")) is False
@@ -158,8 +164,7 @@ def test_an_accuracy_that_nobody_paid_for_does_not_verify(make_project, fake):
     _, sealed = certificate.read(folder)
     assert "accuracy" not in sealed
     sealed["accuracy"] = {"value": 0.9}
-    sealed["seal"] = certificate.seal_of(sealed)
-    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    reseal(folder, sealed)
     assert not {c.name: c.passed for c in verification.verify(folder, None)}["accuracy"]
 
 
@@ -169,8 +174,7 @@ def test_held_out_units_alone_are_counted_once_each_whatever_test_path_says(make
     noise = NoNoise()
     ctx = project.context("dataset.test_path=others.jsonl")
     ctx.noise = lambda: noise
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, NAME)
     finish(ctx, planned, fake)
     key = ctx.open_account().partition_key.reveal()
     held = {f"u{i}" for i in range(20) if UnitKey(key).name(f"u{i}")[1] < 0.25}
@@ -309,8 +313,7 @@ def test_neighbors_publish_the_same_with_a_constant_mechanism(make_project, fake
     """Also those that differ in who is held out: of these nothing else than the draw is said."""
 
     def release(ctx):
-        planned = plan(ctx, NAME, open_account=True)
-        reserve(ctx, planned)
+        planned = reserve_release(ctx, NAME)
         return planned, finish(ctx, planned, fake)
 
     found = published_by_neighbors(make_project(evaluate=PAID), NAME, Constant, release)

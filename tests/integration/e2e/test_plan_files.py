@@ -47,11 +47,6 @@ def test_what_is_not_an_object_of_json_is_not_a_plan(content):
         read_plan(content)
 
 
-def test_a_students_plan_file_is_as_it_was(student):
-    assert list(student.model_dump()) == ["plan_schema", "method", "parent", "settings", "models"]
-    assert student.plan_schema == "privsyn-student/1"
-
-
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_none_is_a_method(name):
     with pytest.raises(ConfigError, match="is not a method: it works on a finished") as refused:

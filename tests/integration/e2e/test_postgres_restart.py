@@ -23,14 +23,20 @@ from privsyn.release.plan import Plan
 from privsyn.report import verification
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
-from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from privsyn.vault import VARIABLE
 from tests import preloaded
-from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
+from tests.integration.e2e.small_project import (
+    CANARY,
+    METHODS,
+    Project,
+    environment,
+    finish,
+    reserve_release,
+    rows,
+)
 from tests.integration.ledger.postgres_server import Server, postgres_server, severed
 
 PART = "shard-0"
@@ -104,8 +110,7 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     server: Server, project: Project, tmp_path: Path
 ) -> None:
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     assert partition(ctx, planned) == 1
     write_json_atomic(project.root / "plan.json", planned.model_dump(mode="json"))
     spent = ctx.ledger.accounts.balance("letters").spent
@@ -184,11 +189,8 @@ def test_any_commit_may_be_lost_or_its_answer(
             ctx = project.context()
             day = ctx.clock()
             ctx.clock = lambda: day + timedelta(minutes=2 * runs)  # leases have run out
-            planned = plan(ctx, "invisible_ink", open_account=True)
-            reserve(ctx, planned)
-            for shard in range(partition(ctx, planned)):
-                generate(ctx, planned, shard, fake)
-            certify(ctx, planned)
+            planned = reserve_release(ctx)
+            finish(ctx, planned, fake)
             folder = validate(ctx, planned)
             settle(ctx, planned)
             return folder

@@ -18,13 +18,12 @@ from privsyn.report import verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.draw import generate, public_file
 from privsyn.stages.measure import public_alone
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from tests.fakes import FakeTextModel
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
-from tests.integration.e2e.small_project import finish, stand_ins
+from tests.integration.e2e.small_project import begin_release, finish, reserve_release, stand_ins
 from tests.integration.e2e.test_kills import attempt, journalled
 from tests.noise import Constant
 
@@ -44,8 +43,7 @@ def project(make_project):
 
 
 def release(ctx, models=None):
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, NAME)
     assert planned.shards == 1
     return planned, finish(ctx, planned, Backends(models or stand_ins()))
 
@@ -179,9 +177,7 @@ def test_its_first_population_is_the_baseline_of_its_evaluation(project):
 
 def test_a_resumed_run_says_that_reading_again_is_free_and_of_what_the_parts_are(project):
     ctx = project.context()
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx, NAME)
     told: list[tuple[str, str]] = []
 
     def stop(stage, done, total, things=""):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
@@ -24,20 +23,17 @@ from privsyn.report import verification
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
-from privsyn.stages.partition import partition, source_changed
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
-from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.fakes import FakeLogitModel
-from tests.integration.e2e.small_project import finish, rows, stand_in
+from tests.integration.e2e.small_project import (
+    begin_release,
+    reserve_release,
+    rows,
+)
 from tests.noise import Dies
-
-
-def begun(ctx):
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    return planned
 
 
 def kept_records(project, planned) -> int:
@@ -48,7 +44,7 @@ def kept_records(project, planned) -> int:
 def test_the_bound_on_records_is_the_plans_even_if_params_change_meanwhile(make_project):
     project = make_project(dataset={"max_records_per_unit": 1, "holdout": 0.0})
     project.write([row | {"label": "Billing"} for row in rows(60, 10)])
-    planned = begun(project.context())
+    planned = reserve_release(project.context())
     partition(project.context("dataset.max_records_per_unit=6"), planned)
     assert kept_records(project, planned) == 10
 
@@ -58,7 +54,7 @@ def test_another_unit_meanwhile_is_refused_before_a_record_is_opened(make_projec
     project.write(
         [row | {"label": "Billing", "message": f"m{i}"} for i, row in enumerate(rows(60, 10))]
     )
-    planned = begun(project.context())
+    planned = reserve_release(project.context())
     with pytest.raises(BudgetError, match="fixed for its life"):
         partition(project.context("dataset.unit=message"), planned)
     assert project.context().ledger.releases.get(planned.id).state == "RESERVED"
@@ -66,54 +62,22 @@ def test_another_unit_meanwhile_is_refused_before_a_record_is_opened(make_projec
 
 def test_another_unit_column_is_another_account(make_project):
     project = make_project()
-    begun(project.context())
+    reserve_release(project.context())
     with pytest.raises(BudgetError, match="label"):
         plan(project.context("dataset.unit=label"), "invisible_ink", open_account=True)
 
 
-def test_a_plan_with_a_cheaper_event_is_refused(make_project):
-    ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    event = json.loads(json.dumps(planned.event))
-    event["events"][0]["range"] = 1e-12
-    with pytest.raises(ConfigError, match="another version"):
-        reserve(ctx, planned.model_copy(update={"event": event}))
-    assert ctx.ledger.accounts.balance("letters").spent == 0
-
-
-def test_a_release_charged_for_another_event_is_not_drawn(make_project, fake):
-    ctx = make_project().context()
-    planned = begun(ctx)
-    partition(ctx, planned)
-    event = json.loads(json.dumps(planned.event))
-    event["events"][0]["range"] *= 2
-    with pytest.raises(VerificationError, match="another event"):
-        generate(ctx, planned.model_copy(update={"event": event}), 0, fake)
-
-
 def test_another_model_than_planned_draws_nothing(make_project):
     ctx = make_project().context()
-    planned = begun(ctx)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     with pytest.raises(ModelError, match="its files changed"):
         generate(ctx, planned, 0, Backends({"language": FakeLogitModel()}))
     assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
-def test_a_lost_ledger_is_no_fresh_budget(make_project, fake):
-    project = make_project()
-    ctx = project.context()
-    planned = begun(ctx)
-    finish(ctx, planned, fake)
-    (project.root / ".privsyn" / "ledger.db").rename(project.root / "elsewhere.db")
-    with pytest.raises(BudgetError, match=planned.id):
-        plan(project.context(), "invisible_ink", open_account=True)
-
-
 def test_a_missing_journal_is_not_a_new_one(make_project, fake):
     ctx = make_project().context()
-    planned = begun(ctx)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     generate(ctx, planned, 0, fake)
     scratch = ctx.workspace.scratch(planned.id)
     journal_file(scratch, 1).unlink()
@@ -126,8 +90,7 @@ def test_seeded_draws_cannot_be_finished_as_private_ones(make_project, fake):
     project = make_project()
     ctx = project.context()
     ctx.noise = lambda: Dies(1, at=9)
-    planned = begun(ctx)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     with pytest.raises(MemoryError):
         generate(ctx, planned, 0, fake)
     honest = project.context()
@@ -141,8 +104,7 @@ def test_a_worker_elsewhere_waits_and_destroys_nothing(make_project, fake, tmp_p
     project = make_project()
     shared = f"services.ledger=sqlite:///{tmp_path / 'shared.db'}"
     ctx = project.context(shared)
-    planned = begun(ctx)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     other = project.copy(tmp_path / "other")
     (tmp_path / "other" / ".privsyn").rename(tmp_path / "other" / "gone")
     stranger = other.context(shared)
@@ -166,24 +128,13 @@ def test_a_label_too_long_for_the_prompt_is_refused_before_it_costs(make_project
     )
     ctx = project.context()
     with pytest.raises(PrivsynError):
-        begun(ctx)
+        reserve_release(ctx)
     assert ctx.ledger.accounts.balance("letters").spent == 0
-
-
-def test_settling_a_void_release_leaves_the_scratch_of_another_run(make_project):
-    project = make_project()
-    ctx = project.context()
-    planned = begun(ctx)
-    ctx.ledger.releases.void(planned.id, "another driver gave up")
-    again = begun(project.context())
-    partition(project.context(), again)
-    assert settle(ctx, planned) == "BEGUN"
-    assert (ctx.workspace.scratch(planned.id) / BUCKETS).is_dir()
 
 
 def finished(project, fake):
     ctx = project.context()
-    planned = begun(ctx)
+    planned = reserve_release(ctx)
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, fake)
     return ctx, planned, certify(ctx, planned)
@@ -208,7 +159,7 @@ def test_nothing_unproved_is_published(make_project, fake, kind):
 def test_a_lost_release_is_not_published(make_project, fake):
     project = make_project()
     ctx = project.context()
-    planned = begun(ctx)
+    planned = reserve_release(ctx)
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, fake)
     commit = ctx.ledger.releases.commit
@@ -235,19 +186,3 @@ def test_a_copy_made_by_dvc_for_experiments_has_no_ledger_of_its_own(make_projec
     temporary = project.copy(copy / "standalone")
     with pytest.raises(ConfigError, match="forget what is spent"):
         plan(temporary.context(), "invisible_ink", open_account=True)
-
-
-def test_the_state_folder_is_its_owners_alone(make_project):
-    project = make_project()
-    plan(project.context(), "invisible_ink", open_account=True)
-    assert (project.root / ".privsyn").stat().st_mode & 0o077 == 0
-    assert yaml.safe_load(project.params.read_text())["dataset"]["name"] == "letters"
-    assert stand_in().revision
-
-
-def test_the_owner_is_told_when_the_file_changed_under_its_version(make_project, fake):
-    project = make_project()
-    ctx, planned, _ = finished(project, fake)
-    assert not source_changed(ctx, planned)
-    project.write(rows(50, 20))
-    assert source_changed(project.context(), planned)

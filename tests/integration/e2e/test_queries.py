@@ -23,7 +23,14 @@ from privsyn.stages.partition import READ, partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from tests import preloaded
-from tests.integration.e2e.small_project import CANARY, Project, environment, finish, rows
+from tests.integration.e2e.small_project import (
+    CANARY,
+    Project,
+    environment,
+    finish,
+    reserve_release,
+    rows,
+)
 
 SQL = "select * from notes"
 SECRET = "hunter2-kestrel"
@@ -74,30 +81,24 @@ def project(make_project: Callable[..., Project], clinic: sa.Engine) -> Project:
     return made
 
 
-def reserved(ctx):
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    return planned
-
-
 def test_a_query_is_charged_once_for_its_content(project, clinic, fake, caplog):
     """Order is no content; other rows under a version are refused, the same under another too."""
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     folder = finish(ctx, planned, fake)
     assert settle(ctx, planned) == "COMMITTED"
     (counts,) = count(ctx).values()
     assert (counts["rows"], counts["units"]) == (48, 20)
     turned = ("dataset.query.sql='select * from notes order by text desc'", "privacy.draw=1")
-    assert reserved(project.context(*turned)).id != planned.id
+    assert reserve_release(project.context(*turned)).id != planned.id
     with pytest.raises(DataError, match="same content as version v1"):
-        reserved(project.context("dataset.version=v2"))
+        reserve_release(project.context("dataset.version=v2"))
     write(clinic, rows(50, 20))
     with pytest.raises(DataError, match=r"version=v1: .*made from under this"):
-        reserved(project.context())
+        reserve_release(project.context())
     with pytest.MonkeyPatch.context() as away:
         away.delenv("CLINIC_DB")
-        assert reserved(project.context()).id == planned.id  # it is finished
+        assert reserve_release(project.context()).id == planned.id  # it is finished
     left = [file for file in folder.rglob("*") if file.is_file()]
     said = b"".join(file.read_bytes() for file in left) + json.dumps(planned.model_dump()).encode()
     said += (project.root / ".privsyn" / "ledger.db").read_bytes() + caplog.text.encode()
@@ -161,7 +162,7 @@ def test_one_killed_before_it_began_leaves_nothing_and_asks_again(project, clini
         partition(ctx, planned)
     assert [*ctx.workspace.scratch(planned.id).rglob("*")] == []
     assert settle(ctx, planned) == "VOID"
-    assert partition(ctx, reserved(ctx)) == 2
+    assert partition(ctx, reserve_release(ctx)) == 2
 
 
 def test_a_table_is_released_by_its_own_version(make_project, fake):
@@ -169,22 +170,22 @@ def test_a_table_is_released_by_its_own_version(make_project, fake):
     project = make_project(dataset={"path": "lake", "version": "{table}"})
     write_deltalake(project.root / "lake", pa.Table.from_pylist(rows(48, 20)))
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     assert (planned.dataset.version, open_plan(ctx, planned).source.snapshot) == ("0", "0")
     DeltaTable(project.root / "lake").delete("unit = 'u3'")
     finish(project.context(), planned, fake)
     later = project.context("privacy.epsilon=2")
-    assert reserved(later).dataset.version == "1"
+    assert reserve_release(later).dataset.version == "1"
     with pytest.raises(DataError, match=r"version=0: .*not the one"):
-        reserved(project.context("dataset.version='0'", "privacy.draw=1"))
+        reserve_release(project.context("dataset.version='0'", "privacy.draw=1"))
     pinned = ("dataset.snapshot='0'", "privacy.draw=1")
     (then,), (now,) = (count(project.context(*one)).values() for one in (pinned, ()))
     assert (then["units"], now["units"]) == (20, 19)
-    assert reserved(project.context(*pinned)).dataset.version == "0"
+    assert reserve_release(project.context(*pinned)).dataset.version == "0"
     DeltaTable(project.root / "lake").optimize.compact()
     write_deltalake(project.root / "lake", pa.Table.from_pylist(rows(48, 20)), mode="overwrite")
     with pytest.raises(DataError, match="same content as version 0"):
-        reserved(project.context("privacy.epsilon=1"))
+        reserve_release(project.context("privacy.epsilon=1"))
 
 
 BAD = {

@@ -16,7 +16,6 @@ from privsyn.api.project import Project as ApiProject
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import (
     AccountMismatch,
-    ConfigError,
     DataError,
     StorageError,
     ValidationFailed,
@@ -30,9 +29,15 @@ from privsyn.stages.certify import certify
 from privsyn.stages.folder import find
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
-from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import Project, build_project, finish, stand_in, times
+from tests.integration.e2e.small_project import (
+    Project,
+    build_project,
+    finish,
+    reserve_release,
+    stand_in,
+    times,
+)
 
 
 @dataclass
@@ -68,8 +73,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     base = tmp_path_factory.mktemp("homes")
     first = build_project(base / "first", services=services(base), evaluate={"enabled": False})
     ctx = first.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
     return Homes(base, first, planned)
 
@@ -195,8 +199,7 @@ def test_nothing_is_committed_that_only_one_disk_holds(
     ctx = project.context()
 
     def release() -> tuple[Plan, Path]:
-        planned = plan(ctx, "invisible_ink", open_account=True)
-        reserve(ctx, planned)
+        planned = reserve_release(ctx)
         return planned, finish(ctx, planned, fake)
 
     with pytest.raises(StorageError):
@@ -308,18 +311,3 @@ def test_a_fresh_ledger_beside_stored_releases_is_refused(homes: Homes) -> None:
     fresh = second.context(f"services.ledger=sqlite:///{homes.base / 'fresh.db'}")
     with pytest.raises(AccountMismatch, match="does not know release"):
         plan(fresh, "invisible_ink", open_account=True)
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("s3://key:secret@bucket/releases", "holds a user"),
-        ("s3://bucket/releases?token=1", "holds a user"),
-        ("ftp://host/releases", "must begin with one of"),
-        ("file://relative/folder", "has no bucket or folder"),
-    ],
-)
-def test_urls_that_are_refused(make_project: Callable[..., Project], url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as refused:
-        make_project(services={"releases": url}).context()
-    assert "secret" not in str(refused.value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 
-from privsyn import cli
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
 from privsyn.methods.base import Backends
@@ -16,17 +16,18 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import open_plan
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.measure import Failures, beside
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.report import _levers, report
-from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.reserve import settle
 from privsyn.stages.validate import validate
 from tests.integration.e2e.small_project import (
     CANARY,
     EMBEDDED,
     METHODS,
+    begin_release,
     build_project,
     finish,
+    reserve_release,
     rows,
     stand_ins,
 )
@@ -41,25 +42,14 @@ def released(root, **changes):
     project = build_project(root, methods=INK, **({"dataset": {"holdout": 0.4}} | changes))
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     ctx, backends = project.context(), Backends(stand_ins())
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, backends)
     settle(ctx, planned)
     validate(ctx, planned)
     return project, ctx, planned, evaluate(ctx, planned, backends=backends)
 
 
-def command(monkeypatch, *arguments):
-    """Give a command; its exit code."""
-    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
-
-
-def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
-    tmp_path, monkeypatch, capsys
-):
+def test_evaluate_leaves_a_report_and_the_command_names_both_documents(tmp_path, command):
     project, ctx, planned, folder = released(tmp_path / "project")
     page, numbers = folder / "report.html", folder / "report.json"
     said = json.loads(numbers.read_text())
@@ -82,29 +72,22 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     inside = {s["key"]: s for s in said["sections"] if s["class"] == "dp-release"}
     assert inside == {s["key"]: s for s in outward["sections"] if s["key"] != "short"}
     first = page.read_bytes()
-    monkeypatch.chdir(project.root)
-    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out = capsys.readouterr().out
-    assert ended.value.code == 0
+    give = partial(command, project.root, "report", planned.id)
+    code, out, _ = give()
+    assert code == 0
     assert str(page.relative_to(project.root)) in out
     assert f"releases/{planned.id}/report.html" in out
     assert "UNAVAILABLE:" not in out  # what is measured and not graded is not called so
     assert page.read_bytes() == first  # from the same numbers the same page
-    assert command(monkeypatch, "report", planned.id, "--out", "handed_out.html") == 0
+    assert give("--out", "handed_out.html")[0] == 0
     own = ctx.workspace.release(planned.id) / "report.html"
     assert (project.root / "handed_out.html").read_text() == own.read_text()
     inside_it = f"releases/{planned.id}/page.html"
-    assert command(monkeypatch, "report", planned.id, "--out", inside_it) == 2
-    capsys.readouterr()
-    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert json.loads(capsys.readouterr().out) == said
+    assert give("--out", inside_it)[0] == 2
+    assert json.loads(give("--json")[1]) == said
 
 
-def test_every_number_that_may_leave_follows_from_the_release_folder_alone(tmp_path, monkeypatch):
+def test_every_number_that_may_leave_follows_from_the_release_folder_alone(tmp_path, command):
     """The folder lies elsewhere, without its project, ledger, settings and real records."""
     project, ctx, planned, _ = released(tmp_path / "project")
     alone = tmp_path / "elsewhere" / planned.id
@@ -119,12 +102,12 @@ def test_every_number_that_may_leave_follows_from_the_release_folder_alone(tmp_p
         "10"
     }  # of powers of ten
     shutil.copytree(alone, tmp_path / "received")
-    monkeypatch.chdir(tmp_path)
-    assert command(monkeypatch, "report", "received", "--out", "page.html") == 0
+    give = partial(command, tmp_path, "report", "received", "--out")
+    assert give("page.html")[0] == 0
     assert (tmp_path / "page.html").read_text() == (alone / "report.html").read_text()
-    assert command(monkeypatch, "report", "received", "--out", "received/page.html") == 2
+    assert give("received/page.html")[0] == 2
     (tmp_path / "received" / "exhibits").symlink_to(tmp_path)
-    assert command(monkeypatch, "report", "received", "--out", "page.html") == 4
+    assert give("page.html")[0] == 4
     rows = (alone / "synthetic.jsonl").read_text().splitlines()
     (alone / "synthetic.jsonl").write_text("".join(f"{row}\n" for row in rows[:-3]))
     with pytest.raises(AssertionError):  # the search is not blind
@@ -226,9 +209,7 @@ def test_advice_names_no_count_that_a_public_setting_would_follow(tmp_path, unit
     project = build_project(tmp_path / "project", methods={"private_evolution": changed})
     project.write(rows(units, units))
     ctx = project.context()
-    planned = plan(ctx, "private_evolution", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx, "private_evolution")
     said = _levers(open_plan(ctx, planned))
     assert said.startswith("the number of records (fewer train than the ")
     assert "set these by public numbers alone" in said

@@ -35,8 +35,14 @@ from privsyn.stages.reserve import leftovers, reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.validate import validate
 from privsyn.students.cleanup import sweep
-from tests.fakes import FakeLogitModel
-from tests.integration.e2e.small_project import METHODS, Project, stand_in, stand_ins
+from tests.integration.e2e.small_project import (
+    METHODS,
+    Project,
+    begin_release,
+    breaking,
+    reserve_release,
+    stand_ins,
+)
 from tests.noise import NeverDraws
 
 Edit = Callable[[Context], object]
@@ -68,9 +74,7 @@ def begun(project: Project, noise: type = OpenDPNoise, **changes: object):
     ctx = project.context()
     ctx.noise = noise
     (method,) = ctx.config.methods
-    planned = plan(ctx, method, open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx, method)
     return ctx, planned
 
 
@@ -110,14 +114,23 @@ def test_a_release_that_another_process_draws_is_refused_before_models_are_loade
     assert ctx.ledger.releases.get(planned.id).state == "BEGUN"
 
 
+@pytest.mark.parametrize(
+    "stage",
+    [
+        partition,
+        lambda ctx, planned: generate(ctx, planned, 0, models()),
+        lambda ctx, planned: carry_out(ctx, planned, published=False),
+    ],
+    ids=["partition", "generate", "run"],
+)
 def test_a_release_whose_scratch_is_gone_is_lost_before_models_are_loaded(
-    make_project, monkeypatch
+    make_project, monkeypatch, stage
 ):
     unloaded(monkeypatch)
     ctx, planned = begun(make_project())
     shutil.rmtree(ctx.workspace.scratch(planned.id))
     with pytest.raises(ReleaseLost, match="its draws are gone"):
-        carry_out(ctx, planned, published=False)
+        stage(ctx, planned)
     assert ctx.ledger.releases.get(planned.id).state == "LOST"
 
 
@@ -250,8 +263,7 @@ def allocation(
 ) -> tuple[str, set[tuple]]:
     """Seed and texts with their buckets, of the release of a draw; with the run file of another."""
     ctx = project.context(f"privacy.draw={name}", "privacy.epsilon=1", "performance.shards=1")
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     scratch = ctx.workspace.scratch(planned.id)
     if seed_of is not None:
         scratch.mkdir(parents=True)
@@ -313,9 +325,7 @@ def test_a_moved_project_goes_on_and_a_copied_one_does_not(make_project, tmp_pat
     shared = f"services.ledger=sqlite:///{tmp_path / 'shared.db'}"
     project = make_project()
     ctx = project.context(shared)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     copy = project.copy(tmp_path / "copy").context(shared)
     copy.noise = Fails
     for stage in (lambda: generate(copy, planned, 0, models()), lambda: partition(copy, planned)):
@@ -331,14 +341,9 @@ def test_a_moved_project_goes_on_and_a_copied_one_does_not(make_project, tmp_pat
 # Given up while the ledger is away
 
 
-class Breaks(FakeLogitModel):
-    def decode(self, tokens):
-        raise RuntimeError("the text was: CANARY")
-
-
 def broken(ctx: Context, planned) -> None:
     """An exception of ours after a draw."""
-    generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
+    generate(ctx, planned, 0, breaking(RuntimeError("the text was: CANARY")))
 
 
 @pytest.mark.parametrize("next_step", ["generate", "partition", "certify", "settle", "sweep"])
@@ -381,14 +386,10 @@ def test_a_release_the_ledger_could_not_be_told_of_is_lost_by_whoever_comes_next
 
 @pytest.mark.parametrize("error", [ModelError, LedgerUnavailable])
 def test_an_error_after_a_draw_loses_the_release_unless_it_may_be_tried_again(make_project, error):
-    class Refuses(FakeLogitModel):
-        def decode(self, tokens):
-            raise error("why.")
-
     ctx, planned = begun(make_project())
     expected, state = (error, "BEGUN") if error.retryable else (ReleaseLost, "LOST")
     with pytest.raises(expected):
-        generate(ctx, planned, 0, Backends({"language": stand_in(Refuses)}))
+        generate(ctx, planned, 0, breaking(error("why.")))
     assert ctx.ledger.releases.get(planned.id).state == state
 
 
@@ -529,29 +530,22 @@ def test_a_sweep_takes_what_a_killed_student_left_but_not_one_at_work(make_proje
     ctx, planned, _ = committed(make_project())
     name = f"{planned.id}.student-00000000"
     stranger = "of-another-ledger.student-00000000"
+    mine = ctx.workspace.scratch("readme.txt")
     for left in (name, stranger):
         (ctx.workspace.scratch(left) / "model").mkdir(parents=True)
+    mine.write_text("mine")
     with lock_student(ctx, name):
         assert sweep(ctx) == []
     assert sweep(ctx) == [name]
-    assert ctx.workspace.scratches() == [stranger]
+    assert sorted(path.name for path in mine.parent.iterdir()) == [stranger, "readme.txt"]
 
 
 def test_a_void_release_that_another_run_takes_up_is_not_swept_from_under_it(make_project):
     ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     ctx.ledger.releases.void(planned.id, "another run ended")
     reserve(ctx, planned)
     partition(ctx, planned)
     assert sweep(ctx) == []
+    assert settle(ctx, planned) == "BEGUN"  # nor by the run that had given it up
     generate(ctx, planned, 0, models())
-
-
-def test_folders_of_other_things_are_left_alone(make_project, tmp_path: Path):
-    ctx = make_project().context()
-    plan(ctx, "invisible_ink", open_account=True)
-    (ctx.workspace.scratch("readme.txt")).parent.mkdir(parents=True)
-    ctx.workspace.scratch("readme.txt").write_text("mine")
-    assert sweep(ctx) == []
-    assert ctx.workspace.scratch("readme.txt").exists()

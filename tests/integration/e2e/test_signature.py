@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from privsyn import cli as command
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends
 from privsyn.release import signature
@@ -24,7 +23,13 @@ from privsyn.stages.preflight import preflight
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
-from tests.integration.e2e.small_project import build_project, finish, stand_in, times
+from tests.integration.e2e.small_project import (
+    build_project,
+    finish,
+    reserve_release,
+    stand_in,
+    times,
+)
 
 SIGNATURE = "signature.dsse.json"
 
@@ -42,8 +47,7 @@ def made(tmp_path_factory):
     public, _ = new(root / "keys" / "signing.pem")
     project = build_project(root / "project", signing={"key": str(root / "keys" / "signing.pem")})
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
     return project, planned, validate(ctx, planned), public
 
@@ -56,18 +60,14 @@ def copy(made, tmp_path):
 
 
 @pytest.fixture
-def verify(made, monkeypatch, capsys, tmp_path):
+def verify(made, command, tmp_path):
     """Verify as a stranger does: the folder and the public key, and nothing of the project."""
 
     def run(folder, *arguments, key=made[3]):
-        monkeypatch.chdir(tmp_path)
-        asked = [] if key is None else ["--key", str(key)]
-        monkeypatch.setattr("sys.argv", ["privsyn", "verify", str(folder), *asked, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            command.main()
-        shown = capsys.readouterr()
-        assert len(shown.err.splitlines()) <= 1
-        return ended.value.code, " ".join((shown.out + shown.err).split())
+        asked = [] if key is None else ["--key", key]
+        code, out, err = command(tmp_path, "verify", folder, *asked, *arguments)
+        assert len(err.splitlines()) <= 1
+        return code, " ".join((out + err).split())
 
     return run
 
@@ -411,14 +411,10 @@ def test_settings_cannot_name_the_key_as_a_public_file(made, tmp_path):
 
 
 @pytest.fixture
-def keys(monkeypatch, capsys, tmp_path):
+def keys(command, tmp_path):
     def run(*arguments, where=tmp_path):
-        monkeypatch.chdir(where)
-        monkeypatch.setattr("sys.argv", ["privsyn", "keys", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            command.main()
-        shown = capsys.readouterr()
-        return ended.value.code, " ".join((shown.out + shown.err).split())
+        code, out, err = command(where, "keys", *arguments)
+        return code, " ".join((out + err).split())
 
     return run
 

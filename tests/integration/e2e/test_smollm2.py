@@ -6,12 +6,9 @@ from pathlib import Path
 
 from privsyn.release import certificate
 from privsyn.report import verification
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from tests.integration.e2e.small_project import METHODS, Project, build_project
+from tests.integration.e2e.small_project import METHODS, Project, build_project, finish
 
 
 def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
@@ -25,9 +22,7 @@ def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
     planned = plan(ctx, "invisible_ink", open_account=True)
     assert planned.models["language"].source == "smollm2"
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard)
-    folder = certify(ctx, planned)
+    folder = finish(ctx, planned, None)
     _, sealed = certificate.read(folder)
     assert sealed["plan"]["models"]["language"]["source"] == "smollm2"
     verification.raise_on_failure(folder, verification.verify(folder, ctx.ledger))

@@ -10,69 +10,52 @@ import pytest
 
 from privsyn.errors import DataError
 from privsyn.stages.base import find_workdir, open_plan
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from tests.integration.e2e.small_project import finish, rows
-
-
-def reserved(ctx):
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    return planned
+from tests.integration.e2e.small_project import finish, reserve_release, rows
 
 
 def test_a_file_that_changed_under_its_version_fails_in_reserve(make_project, fake):
     project = make_project()
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     finish(ctx, planned, fake)
-    assert reserved(project.context()).id == planned.id  # the same again is found, at no cost
+    assert reserve_release(project.context()).id == planned.id  # found again, at no cost
     spent = ctx.ledger.accounts.balance("letters").spent
+    project.data.unlink()
+    assert reserve_release(project.context()).id == planned.id  # finished: it needs no file
     project.write(rows(50, 20))
     for change in ("privacy.draw=0", "privacy.draw=1"):
         with pytest.raises(DataError, match=r"dataset\.version=v1: .*made from under this") as told:
-            reserved(project.context(change))
+            reserve_release(project.context(change))
         assert told.value.exit_code == 2
     assert ctx.ledger.accounts.balance("letters").spent == spent
     assert [refusal.error for refusal in ctx.ledger.releases.refusals()] == ["DataError"] * 2
-    reserved(project.context("dataset.version=v2", "privacy.epsilon=1"))
-
-
-def test_a_finished_release_needs_its_file_no_more(make_project, fake):
-    project = make_project()
-    ctx = project.context()
-    planned = reserved(ctx)
-    finish(ctx, planned, fake)
-    project.data.unlink()
-    assert reserved(project.context()).id == planned.id
+    reserve_release(project.context("dataset.version=v2", "privacy.epsilon=1"))
 
 
 def test_a_begun_release_is_resumed_whatever_became_of_its_file(make_project, fake):
     project = make_project()
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     partition(ctx, planned)
     project.write(rows(50, 20))
     again = project.context()
     assert reserve(again, planned).state == "BEGUN"
     assert source_changed(again, planned)
-    for shard in range(partition(again, planned)):
-        generate(again, planned, shard, fake)
-    assert certify(again, planned).is_dir()
+    assert finish(again, planned, fake).is_dir()
 
 
 def test_the_same_file_under_a_new_version_is_not_paid_for_twice_unasked(make_project):
     project = make_project()
-    reserved(project.context("privacy.epsilon=1"))
+    reserve_release(project.context("privacy.epsilon=1"))
     copy = shutil.copy(project.data, project.root / "export-2.jsonl")
     new = ("dataset.version=v2", f"dataset.path={copy}", "privacy.epsilon=1")
     with pytest.raises(DataError, match=r"same content as version v1.*same_source=true"):
-        reserved(project.context(*new))
+        reserve_release(project.context(*new))
     assert project.context().ledger.accounts.balance("letters").entries == 1
-    asked = reserved(project.context(*new, "dataset.same_source=true"))
+    asked = reserve_release(project.context(*new, "dataset.same_source=true"))
     plain = plan(project.context(*new), "invisible_ink", open_account=True)
     assert asked.id == plain.id  # whether it was asked for shapes no output
     assert project.context().ledger.accounts.balance("letters").entries == 2
@@ -81,19 +64,19 @@ def test_the_same_file_under_a_new_version_is_not_paid_for_twice_unasked(make_pr
 def test_a_file_that_changes_between_reserve_and_partition_is_not_opened(make_project):
     project = make_project()
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     project.write(rows(50, 20))
     with pytest.raises(DataError, match=r"changed since release .* was reserved"):
         partition(project.context(), planned)
     assert ctx.ledger.releases.get(planned.id).state == "RESERVED"
     assert settle(ctx, planned) == "VOID"
-    partition(project.context(), reserved(project.context()))
+    partition(project.context(), reserve_release(project.context()))
 
 
 def test_a_file_that_changes_after_a_release_began_is_no_part_of_it(make_project, fake):
     project = make_project()
     ctx = project.context()
-    planned = reserved(ctx)
+    planned = reserve_release(ctx)
     work = find_workdir(ctx, ctx.ledger.releases.get(planned.id))
     work.begin(planned.shards)  # and killed before it read a record
     kept = project.data.read_bytes()
@@ -118,7 +101,7 @@ def test_the_date_of_a_run_chooses_its_file(make_project):
     for month in (9, 10):
         ctx = replace(project.context(*dated, "privacy.epsilon=1"), day=date(2026, month, 15))
         ctx.__dict__["tracker"] = project.context().tracker
-        planned = reserved(ctx)
+        planned = reserve_release(ctx)
         partition(ctx, planned)
         assert planned.dataset.version == f"2026-{month:02d}"
         assert not source_changed(ctx, planned)
@@ -134,4 +117,4 @@ def test_the_date_of_a_run_chooses_its_file(make_project):
     late = replace(project.context(*dated), day=date(2026, 11, 15))
     late.__dict__["tracker"] = project.context().tracker
     with pytest.raises(DataError, match=r"in/2026/11\{x\}\.jsonl does not exist"):
-        reserved(late)  # an export that is late spends nothing on the last one
+        reserve_release(late)  # an export that is late spends nothing on the last one

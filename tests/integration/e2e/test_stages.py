@@ -51,22 +51,19 @@ from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
-from privsyn.stages.validate import copy_reports, place, validate
+from privsyn.stages.validate import copy_reports, validate
 from privsyn.students.parent import open_parent
 from privsyn.tracking import NullTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
-from tests.integration.e2e.small_project import CANARY, finish, stand_in, times
+from tests.integration.e2e.small_project import (
+    CANARY,
+    begin_release,
+    breaking,
+    finish,
+    reserve_release,
+    times,
+)
 from tests.noise import Constant, SeededNoise
-
-
-class Recording(NullTracker):
-    """Keeps what would be attached to runs."""
-
-    def __init__(self):
-        self.files = []
-
-    def log_artifact(self, run_id, path, folder=""):
-        self.files.append(path)
 
 
 class Runs(NullTracker):
@@ -89,8 +86,7 @@ class Runs(NullTracker):
 
 
 def release(ctx, backends):
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return planned, finish(ctx, planned, backends)
 
 
@@ -106,6 +102,9 @@ def test_a_release_is_whole_certified_and_settled(make_project, fake):
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
     assert ctx.ledger.verify().entries == 1
+    account = certificate.read(folder)[1]["account"]
+    assert account["share"] == ctx.ledger.accounts.balance(account["name"]).share > 0
+    assert ctx.workspace.state.stat().st_mode & 0o077 == 0
 
 
 TIME = re.compile(r"\d{2}:\d{2}:\d{2}")
@@ -127,8 +126,7 @@ def test_a_release_tells_the_day_its_cost_was_set_aside_and_no_time(make_project
     ctx = project.context()
     start, passed = ctx.clock(), count()
     ctx.clock = lambda: start + timedelta(seconds=next(passed))
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     base = project.copy(project.root.parent / "slow")
     files, at = released(ctx, planned, fake)
     _, sealed = certificate.read(ctx.workspace.release(planned.id))
@@ -174,17 +172,6 @@ def test_who_finishes_first_shows_on_no_certificate(make_project, fake):
     assert found[0] == found[1]
 
 
-def test_planning_writes_nothing_and_needs_no_data(make_project):
-    project = make_project()
-    project.data.unlink()
-    ctx = project.context()
-    planned = plan(ctx, "invisible_ink")
-    answer = report(planned, preview(ctx, planned))
-    assert answer["account"]["fits"] is True
-    assert answer["release_id"] is None
-    assert not (project.root / ".privsyn" / "ledger.db").exists()
-
-
 def test_the_same_config_is_the_same_release_at_no_cost(make_project, fake):
     project = make_project()
     first, folder = release(project.context(), fake)
@@ -201,32 +188,24 @@ def test_the_same_config_is_the_same_release_at_no_cost(make_project, fake):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "same"),
     [
-        "dataset.version=v2",
-        "privacy.draw=1",
-        "privacy.epsilon=7.9",
-        "methods.invisible_ink.top_k=50",
-        "methods.invisible_ink.prompt={private: 'Hm {reference} so', public: 'Hm so'}",
-        "models.dtype=bfloat16",
-        "dataset.max_records_per_unit=1",
-        "dataset.holdout=0.3",
+        ("dataset.version=v2", False),
+        ("privacy.draw=1", False),
+        ("privacy.epsilon=7.9", False),
+        ("methods.invisible_ink.top_k=50", False),
+        ("methods.invisible_ink.prompt={private: 'Hm {reference} so', public: 'Hm so'}", False),
+        ("models.dtype=bfloat16", False),
+        ("dataset.max_records_per_unit=1", False),
+        ("dataset.holdout=0.3", False),
+        ("performance.shards=1", True),
+        ("performance.rows_per_pass=4", True),
     ],
 )
-def test_what_shapes_the_output_changes_the_release_id(make_project, change):
+def test_what_shapes_the_output_alone_changes_the_release_id(make_project, change, same):
     project = make_project()
     one = plan(project.context(), "invisible_ink", open_account=True)
-    assert plan(project.context(change), "invisible_ink", open_account=True).id != one.id
-
-
-@pytest.mark.parametrize(
-    "change",
-    ["performance.shards=1", "performance.rows_per_pass=4"],
-)
-def test_what_changes_no_output_keeps_the_release_id(make_project, change):
-    project = make_project()
-    one = plan(project.context(), "invisible_ink", open_account=True)
-    assert plan(project.context(change), "invisible_ink", open_account=True).id == one.id
+    assert (plan(project.context(change), "invisible_ink").id == one.id) is same
 
 
 def test_a_model_is_what_its_folder_holds_and_not_what_it_is_called(make_project):
@@ -270,19 +249,13 @@ def test_a_seeded_source_taints_the_certificate(make_project, fake):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ModelError])
-def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake, error):
+def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, error):
     """One that says what is wrong, too: it may do so by what was drawn, which is not drawn anew."""
 
-    class Breaks(type(fake.language)):
-        def decode(self, tokens):
-            raise error("the text was: CANARY")
-
     ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     with pytest.raises(ReleaseLost) as lost:
-        generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
+        generate(ctx, planned, 0, breaking(error("the text was: CANARY")))
     assert "CANARY" not in str(lost.value)
     assert error.__name__ in str(lost.value)
     assert ctx.ledger.releases.get(planned.id).state == "LOST"
@@ -305,9 +278,7 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     project = make_project()
     ctx = project.context()
     ctx.noise = Dies
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     with pytest.raises(MemoryError):
         generate(ctx, planned, 0, fake)
     assert settle(ctx, planned) == "BEGUN"
@@ -315,8 +286,7 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     kept = (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes()
 
     resumed = project.context("performance.shards=1")
-    again = plan(resumed, "invisible_ink", open_account=True)
-    reserve(resumed, again)
+    again = reserve_release(resumed)
     for shard in range(partition(resumed, again)):
         generate(resumed, again, shard, fake)
     assert again.id == planned.id
@@ -339,8 +309,7 @@ def test_a_release_is_certified_by_one_process_at_a_time(make_project, fake, mon
         return merged(*arguments)
 
     monkeypatch.setattr(certify_stage, "_merge", at_once)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     folder = finish(ctx, planned, fake)
     assert refused == [True]
     checks = verification.verify(folder, ctx.ledger)
@@ -362,8 +331,7 @@ def test_a_stage_of_a_release_that_another_run_finishes_meanwhile_finds_it(
     """It has looked, and before it goes on the other run commits and wipes what it looked at."""
     project = make_project()
     ctx, real = project.context(), getattr(kind, call)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     parts = partition(ctx, planned)
     for shard in range(parts):
         generate(ctx, planned, shard, fake)
@@ -386,28 +354,6 @@ def test_a_stage_of_a_release_that_another_run_finishes_meanwhile_finds_it(
     assert ctx.workspace.scratches() == []
 
 
-def test_scratch_that_is_gone_loses_the_release(make_project, fake):
-    ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
-    shutil.rmtree(ctx.workspace.scratch(planned.id))
-    with pytest.raises(ReleaseLost):
-        generate(ctx, planned, 0, fake)
-    assert ctx.ledger.releases.get(planned.id).state == "LOST"
-
-
-def test_scratch_that_is_gone_loses_the_release_at_the_next_run(make_project):
-    ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
-    shutil.rmtree(ctx.workspace.scratch(planned.id))
-    with pytest.raises(ReleaseLost):
-        partition(ctx, planned)
-    assert ctx.ledger.releases.get(planned.id).state == "LOST"
-
-
 def test_what_runs_before_the_release_is_finished_names_its_state(make_project):
     """As where a task of Airflow is marked as successful: those after it do not wait for it."""
     ctx = make_project().context()
@@ -418,14 +364,6 @@ def test_what_runs_before_the_release_is_finished_names_its_state(make_project):
     for stage in (validate, publish):
         with pytest.raises(DataError, match="is RESERVED: it is not finished, and has no folder"):
             stage(ctx, planned)
-
-
-def test_an_untouched_reservation_is_given_back(make_project):
-    ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    assert settle(ctx, planned) == "VOID"
-    assert ctx.ledger.accounts.balance("letters").spent == 0
 
 
 @pytest.mark.parametrize(
@@ -470,9 +408,7 @@ def test_a_plan_of_other_settings_is_refused(make_project):
 def test_a_plan_that_is_edited_after_it_is_paid_is_not_drawn(make_project, fake, change):
     """Its event is what was charged, but what is drawn would not be what the name says."""
     ctx = make_project().context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
+    planned = begin_release(ctx)
     ctx.noise = lambda: pytest.fail("drew")
     said = planned.model_dump(mode="json")
     for name, value in change.items():
@@ -490,12 +426,13 @@ def merged(held, change):
 
 def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     project = make_project()
-    logged = Recording()
+    logged = Runs()
     strict = ("validation.max_chars=1", "validation.min_share=1.0")
     ctx = project.context(*strict, tracker=logged)
     ctx.as_filed = True
     planned, folder = release(ctx, fake)
     logged.files.clear()
+    (folder / layout.SIGNATURE).write_text("{}")
     for _ in range(2):  # a second look leaves it as closed as the first
         with pytest.raises(ValidationFailed) as failed:
             validate(ctx, planned)
@@ -505,17 +442,19 @@ def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     quarantine = ctx.workspace.quarantine(planned.id)
     assert not folder.exists()
     assert (quarantine / "report.html").is_file()
+    assert not (quarantine / layout.SIGNATURE).exists()
     assert quarantine.parent.stat().st_mode & 0o777 == 0o700
     for path in (quarantine, *quarantine.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
-    assert logged.files == [], "what failed went to MLflow"
+    assert not logged.files, "what failed went to MLflow"
     assert not ctx.workspace.reports(planned.method).exists(), "what failed went to DVC's folder"
     assert ctx.ledger.releases.get(planned.id).state == "COMMITTED"
     # A mended suite lets the same artifact out, at no cost.
     mended = project.context(tracker=logged)
     assert validate(mended, planned) == folder
     assert not quarantine.exists()
-    assert {file.name for file in logged.files} == {"report.html", "report.json", "validation.json"}
+    attached = {name for files in logged.files.values() for name, _ in files}
+    assert attached == {"report.html", "report.json", "validation.json"}
     assert folder.stat().st_mode & 0o777 == 0o755
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
 
@@ -538,17 +477,6 @@ def test_no_invented_address_or_number_is_in_the_released_file(make_project, fak
     assert not spoken.strip(), "something of an address or a number stayed"
 
 
-def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, fake):
-    ctx = make_project().context()
-    planned, folder = release(ctx, fake)
-    internal = evaluate(ctx, planned)
-    assert internal == ctx.workspace.internal(planned.id)
-    metrics = json.loads((internal / "evaluation.json").read_text())["metrics"]
-    assert {metric["class"] for metric in metrics} == {"internal"}
-    assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
-    assert not (folder / "evaluation.json").exists()
-
-
 @pytest.mark.parametrize("holdout", [1e-12, 0.25])
 def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, holdout):
     """By 1e-12 of the units none is: what is told is the same, and of the same file."""
@@ -566,12 +494,15 @@ def test_private_numbers_reach_no_public_run(make_project, fake):
 
     ctx = make_project().context()
     ctx.tracker = tracker = Runs()
-    planned, _ = release(ctx, fake)
+    planned, folder = release(ctx, fake)
     internal = evaluate(ctx, planned)
+    assert internal == ctx.workspace.internal(planned.id)
+    assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
+    assert not (folder / "evaluation.json").exists()
     validate(ctx, planned)
     listed = json.loads((internal / "evaluation.json").read_text())["metrics"]
     private = {metric["name"] for metric in listed}
-    assert private
+    assert {metric["class"] for metric in listed} == {"internal"}
     assert not private & tracker.metrics["public"]
     assert private <= tracker.metrics["internal/evaluate"]
     shown = {(path.name, path.read_bytes()) for path in internal.glob("report.*")}
@@ -857,23 +788,6 @@ def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
             verification.raise_on_failure(folder, verification.verify(folder, None))
         assert len(str(caught.value).splitlines()) == 1, what
         assert set(ctx.workspace.known_releases("letters")) <= {folder.name}
-
-
-def test_what_goes_into_quarantine_loses_its_signature(make_project, fake):
-    ctx = make_project().context()
-    planned, _ = release(ctx, fake)
-    folder = validate(ctx, planned)
-    (folder / layout.SIGNATURE).write_text("{}")
-    lies = place(ctx, planned.id, folder, released=False)
-    assert layout.in_quarantine(lies)
-    assert not (lies / layout.SIGNATURE).exists()
-
-
-def test_a_certificate_says_how_full_its_account_is_with_it(make_project, fake):
-    ctx = make_project().context()
-    _, folder = release(ctx, fake)
-    account = certificate.read(folder)[1]["account"]
-    assert account["share"] == ctx.ledger.accounts.balance(account["name"]).share > 0
 
 
 def test_an_edited_release_is_no_parent(make_project, fake):

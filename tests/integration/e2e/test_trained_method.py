@@ -19,12 +19,12 @@ from privsyn.errors import ModelError
 from privsyn.files import OnDisk, Sha256
 from privsyn.methods import base, registry
 from privsyn.methods.base import Backends, Mechanism, Method, Sample
-from privsyn.stages.certify import certify
-from privsyn.stages.draw import generate, train
+from privsyn.stages.draw import train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.reserve import reserve
+from tests.integration.e2e.small_project import finish, reserve_release
 
 NAME = "toy_trainer"
 WORDS = b"a word\n"
@@ -115,14 +115,11 @@ def project(make_project, monkeypatch):
 def test_it_goes_through_all_stages_and_reads_files_through_the_door_alone(project, monkeypatch):
     monkeypatch.chdir(project.root)
     ctx = project.context()
-    planned = plan(ctx, NAME, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, NAME)
     preflight(ctx, planned, Backends({}))
-    shards = partition(ctx, planned)
+    partition(ctx, planned)
     train(ctx, planned, backends=Backends({}))
-    for shard in range(shards):
-        generate(ctx, planned, shard, Backends({}))
-    folder = certify(ctx, planned)
+    folder = finish(ctx, planned, Backends({}))
 
     lines = (folder / "synthetic.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["a word", "a word"]

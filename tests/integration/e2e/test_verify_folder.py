@@ -20,7 +20,14 @@ from privsyn.report import verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate, write_report
-from tests.integration.e2e.small_project import build_project, finish, stand_in
+from tests.integration.e2e.small_project import (
+    build_project,
+    failures,
+    finish,
+    reseal,
+    reserve_release,
+    stand_in,
+)
 
 REPORTS = ("validation.json", "report.html", "report.json", "quality.json")
 COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)
@@ -31,8 +38,7 @@ def made(tmp_path_factory):
     """A validated release, its project and its plan."""
     project = build_project(tmp_path_factory.mktemp("verify") / "project")
     ctx = project.context()
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     finish(ctx, planned, Backends({"language": stand_in()}))
     return project, planned, validate(ctx, planned)
 
@@ -42,10 +48,6 @@ def copy(made, tmp_path):
     target = tmp_path / made[2].name
     shutil.copytree(made[2], target)
     return target
-
-
-def failed(folder, ledger):
-    return [check.name for check in verification.verify(folder, ledger) if check.passed is False]
 
 
 def test_a_validated_release_is_covered_whole(made, copy):
@@ -78,7 +80,7 @@ def test_reports_that_the_ledger_noted_are_missed(made, copy):
 @pytest.mark.parametrize("name", REPORTS)
 def test_one_report_that_the_ledger_noted_is_missed(made, copy, name):
     without_reports(copy, [name])
-    assert "validation reports" in failed(copy, made[0].context().ledger)
+    assert "validation reports" in failures(copy, made[0].context().ledger)
 
 
 def test_without_a_note_missing_reports_are_named_as_not_checked(made, copy, monkeypatch):
@@ -90,7 +92,7 @@ def test_without_a_note_missing_reports_are_named_as_not_checked(made, copy, mon
         checks = {check.name: check for check in verification.verify(copy, book)}
         assert checks["report"].passed is None
         assert "not checked" in checks["report"].detail
-        assert failed(copy, book) == []
+        assert failures(copy, book) == {}
 
 
 @pytest.mark.parametrize("name", COVERED)
@@ -110,7 +112,7 @@ def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
         else:
             file.mkdir()
     try:
-        found = failed(copy, made[0].context().ledger)
+        found = failures(copy, made[0].context().ledger)
     except VerificationError:
         assert name == "certificate.json"
     else:
@@ -132,7 +134,7 @@ def test_without_a_ledger_a_changed_report_is_seen(copy, name, how):
     elif how == "link":
         (copy.parent / name).write_bytes(kept)
         file.symlink_to(copy.parent / name)
-    assert "report" in failed(copy, None)
+    assert "report" in failures(copy, None)
 
 
 def sealed_again(folder, **changes):
@@ -148,28 +150,27 @@ def test_a_page_that_says_another_thing_than_the_certificate_is_seen(copy, name,
     """Its digest was put right: it is made again from certificate, records and checks."""
     sealed_again(copy, signer=signer)
     write_report(copy)
-    assert failed(copy, None) == []
+    assert failures(copy, None) == {}
     kept = (copy / name).read_text()
     (copy / name).write_text(kept.replace(" protection", " and perfect protection", 1))
     assert (copy / name).read_text() != kept
     sealed_again(copy)
-    assert failed(copy, None) == ["report"]
+    assert list(failures(copy, None)) == ["report"]
 
 
 @pytest.mark.parametrize("changes", [{"success": False}, {"cautions": []}, {"deployment": {}}])
 def test_a_page_and_its_checks_are_of_one_validation(copy, changes):
     sealed_again(copy, deployment={"curators": "City council"}, cautions=["a"], success=True)
     write_report(copy)
-    assert failed(copy, None) == []
+    assert failures(copy, None) == {}
     sealed_again(copy, **changes)
-    assert failed(copy, None) == ["report"]
+    assert list(failures(copy, None)) == ["report"]
 
 
 def test_reports_of_another_certificate_are_seen(copy):
     _, sealed = certificate.read(copy)
     sealed["software"]["privsyn"] = "0.0.1"
-    sealed["seal"] = certificate.seal_of(sealed)
-    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    reseal(copy, sealed)
     (check,) = [one for one in verification.verify(copy, None) if one.passed is False]
     assert (check.name, check.detail) == ("report", "of another certificate")
 
@@ -182,13 +183,12 @@ def test_a_page_in_other_words_is_covered_by_its_digest_and_not_made_again(copy,
     assert checks["page"].passed is None
     assert "this privsyn has 0.1.0+other" in checks["page"].detail
     (copy / "report.html").write_bytes((copy / "report.html").read_bytes() + b" ")
-    assert failed(copy, None) == ["report"]
+    assert list(failures(copy, None)) == ["report"]
 
 
-def test_the_command_refuses_a_changed_page_without_a_ledger(copy, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_refuses_a_changed_page_without_a_ledger(copy, cli):
     (copy / "report.html").write_bytes((copy / "report.html").read_bytes().replace(b"10", b"1", 1))
-    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    code, shown = cli("verify", str(copy), "--params", "none.yaml")
     assert code == 4
     assert "report.html" in shown
 
@@ -208,7 +208,7 @@ def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
     else:
         os.mkfifo(extra)
     for ledger in (None, made[0].context().ledger):
-        assert failed(copy, ledger)
+        assert failures(copy, ledger)
         for check in verification.verify(copy, ledger):
             assert "\n" not in check.detail
 
@@ -234,7 +234,7 @@ def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
     sealed.pop("seal")
     sealed["seal"] = certificate.seal_of(sealed)
     file.write_bytes(certificate.canonical(sealed))
-    assert "event" in failed(copy, None)
+    assert "event" in failures(copy, None)
 
 
 def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
@@ -246,13 +246,13 @@ def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
     sealed.pop("seal")
     sealed["seal"] = certificate.seal_of(sealed)
     file.write_bytes(certificate.canonical(sealed))
-    assert "event" not in failed(copy, None)
+    assert "event" not in failures(copy, None)
 
 
 def test_a_page_of_another_release_or_time_is_seen(made, copy):
     project, _, folder = made
     (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
-    assert failed(copy, project.context().ledger) == ["report", "validation reports"]
+    assert list(failures(copy, project.context().ledger)) == ["report", "validation reports"]
     with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
         verification.raise_on_failure(copy, verification.verify(copy, project.context().ledger))
 
@@ -295,47 +295,42 @@ def forge(folder):
     import hashlib
 
     sealed["artifact"]["sha256"] = hashlib.sha256(data).hexdigest()
-    sealed["seal"] = certificate.seal_of(sealed)
-    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    reseal(folder, sealed)
     write_report(folder)
 
 
-def cli(monkeypatch, capsys, *arguments):
-    from privsyn import cli as command
+@pytest.fixture
+def cli(command, tmp_path):
+    def run(*arguments):
+        code, out, err = command(tmp_path, *arguments)
+        return code, " ".join((out + err).split())
 
-    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    shown = capsys.readouterr()
-    return ended.value.code, " ".join((shown.out + shown.err).split())
+    return run
 
 
-def test_without_a_ledger_a_release_is_consistent_and_no_more(
-    made, copy, monkeypatch, capsys, tmp_path
-):
+def test_without_a_ledger_a_release_is_consistent_and_no_more(made, copy, cli):
     forge(copy)
-    monkeypatch.chdir(tmp_path)
-    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    code, shown = cli("verify", str(copy), "--params", "none.yaml")
     assert code == 0
     assert "Consistent, but not authenticated" in shown
     arguments = ("verify", str(copy), "--params", "none.yaml", "--require-ledger")
-    code, shown = cli(monkeypatch, capsys, *arguments)
+    code, shown = cli(*arguments)
     assert code == 6
     assert "no ledger here confirms who made it" in shown
-    code, shown = cli(monkeypatch, capsys, *arguments, "--json")
+    code, shown = cli(*arguments, "--json")
     assert code == 6
-    code, shown = cli(monkeypatch, capsys, "verify", "--help")
+    code, shown = cli("verify", "--help")
     assert "6: not authenticated (--require-ledger: no ledger confirms it" in shown
 
 
-def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, monkeypatch, capsys):
+def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, cli):
     project, _, folder = made
     params = ("--params", str(project.params), "--require-ledger")
-    code, shown = cli(monkeypatch, capsys, "verify", str(folder), *params)
+    code, shown = cli("verify", str(folder), *params)
     assert code == 0
     assert "Authentic: confirmed by the ledger" in shown
     forge(copy)
-    code, shown = cli(monkeypatch, capsys, "verify", str(copy), *params)
+    code, shown = cli("verify", str(copy), *params)
     assert code == 4
 
 
@@ -406,6 +401,5 @@ def test_what_a_release_says_of_its_secret_buckets_is_checked(counted, tmp_path,
     shutil.copytree(counted, folder)
     _, sealed = certificate.read(folder)
     edit(sealed)
-    sealed["seal"] = certificate.seal_of(sealed)
-    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
-    assert check <= set(failed(folder, None))
+    reseal(folder, sealed)
+    assert check <= set(failures(folder, None))
