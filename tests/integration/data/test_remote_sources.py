@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
-import subprocess
-import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,63 +14,24 @@ from privsyn.address import Address
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.streams import fingerprint, open_object
 from privsyn.errors import DataError, StorageError
+from tests.integration.vault.s3_server import reached_at, s3_server
 from tests.unit.data.test_remote_sources import KEY, ROWS, as_lines, config, shards, texts
 
 
-class Bucket:
-    """A bucket of a server of our own."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def make(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("PUT", "/records")
-        assert connection.getresponse().status == 200
-        connection.close()
-
-    def put(self, name: str, content: bytes) -> None:
-        store = S3Store(
-            "records",
-            endpoint=f"http://127.0.0.1:{self.port}",
-            access_key_id="none",
-            secret_access_key="none",
-            region="us-east-1",
-            client_options={"allow_http": True},
-        )
-        store.put(name, content)
-
-
 @pytest.fixture(scope="module")
-def server():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as process:
-        bucket = Bucket(port)
-        while True:
-            try:
-                bucket.make()
-                break
-            except OSError:
-                assert process.poll() is None, "the S3 server did not start"
-                time.sleep(0.1)
-        yield bucket
-        process.kill()
+def server() -> Iterator[str]:
+    with s3_server(bucket="records") as url:
+        yield url
 
 
 @pytest.fixture
-def bucket(server, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "none")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    return server
+def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    for name, value in reached_at(server, "secret").items():
+        monkeypatch.setenv(name, value)
+    return S3Store("records", client_options={"allow_http": True})
 
 
-def test_a_fingerprint_follows_the_content_of_objects(bucket: Bucket) -> None:
+def test_a_fingerprint_follows_the_content_of_objects(bucket: S3Store) -> None:
     address = Address("s3://records/moving/a.jsonl")
     bucket.put("moving/a.jsonl", as_lines(ROWS[:3]))
     first = fingerprint(address, KEY)
@@ -85,7 +42,7 @@ def test_a_fingerprint_follows_the_content_of_objects(bucket: Bucket) -> None:
 
 
 def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for address in ("s3://records/none.jsonl", "s3://records/none/part-*.jsonl"):
         with pytest.raises(DataError, match=r"s3://records/none.* holds no file"):
@@ -100,7 +57,7 @@ def test_what_is_not_there_or_not_allowed_is_told_without_a_secret(
 
 
 def test_objects_are_read_as_the_files_they_are_copies_of(
-    bucket: Bucket, folder: Path, tmp_path: Path
+    bucket: S3Store, folder: Path, tmp_path: Path
 ) -> None:
     for file in folder.rglob("*"):
         if file.is_file():
@@ -122,7 +79,7 @@ def test_objects_are_read_as_the_files_they_are_copies_of(
 
 @pytest.mark.parametrize("mark", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
 def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
-    bucket: Bucket, tmp_path: Path, mark: str
+    bucket: S3Store, tmp_path: Path, mark: str
 ) -> None:
     parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     lake, key = f"lake{mark[:3]}", "patients/user=Heliotrope/part-0.parquet"
@@ -139,7 +96,7 @@ def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
             check_source(config(f"s3://records/{lake}{place}"))
 
 
-def test_no_message_names_an_object_of_a_source(bucket: Bucket) -> None:
+def test_no_message_names_an_object_of_a_source(bucket: S3Store) -> None:
     for name, content in {
         "csv": b"user\n1\n",
         "jsonl": b"no\n",

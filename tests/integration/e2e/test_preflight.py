@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out, draw
 from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from tests.integration.e2e.small_project import METHODS, stand_in, stand_ins
-from tests.unit.models.completion_server import Server, chat, status
+from tests.unit.models.completion_server import chat, running, status
 
 
 def planned_for(ctx, method="invisible_ink"):
@@ -244,13 +243,8 @@ def server(monkeypatch):
 
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     openai_http._used.clear()
-    running = Server()
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield running
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    with running() as server:
+        yield server
 
 
 TEXTS = [f"My bill of {day} May has not come, please send it." for day in range(10, 30)]
@@ -313,22 +307,16 @@ def test_one_text_for_all_prompts_is_told(make_project, server, caplog):
     assert TEXTS[0] not in caplog.text
 
 
-def test_the_models_of_the_evaluation_are_tried_where_it_is_on(make_project, tmp_path):
+def test_the_models_of_the_evaluation_are_tried_where_it_is_on(make_project, damaged):
     """A method that needs no language model, and an evaluation that does: nothing is spent."""
-    model = tmp_path / "model"
-    shutil.copytree(BUILTIN, model)
-    weights = load_file(model / "model.safetensors")
-    save_file(
-        {name: np.full_like(array, np.nan) for name, array in weights.items()},
-        model / "model.safetensors",
-        {"format": "pt"},
-    )
     settings = METHODS["keyphrase_seeding"] | {"use_llm": False}
-    project = make_project(methods={"keyphrase_seeding": settings}, models={"language": str(model)})
+    project = make_project(
+        methods={"keyphrase_seeding": settings}, models={"language": str(damaged)}
+    )
     ctx = project.context()
     planned = planned_for(ctx, "keyphrase_seeding")
     with pytest.raises(ModelError, match="evaluate"):
         draw(ctx, planned)
     assert_nothing_was_spent(ctx, planned)
-    off = project.context("evaluate.enabled=false")
+    off = project.context(f"models.language={damaged}", "evaluate.enabled=false")
     preflight(off, planned_for(off, "keyphrase_seeding"))

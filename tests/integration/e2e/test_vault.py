@@ -52,12 +52,16 @@ from tests.integration.e2e.small_project import (
     METHODS,
     ROOT,
     Project,
+    begin_release,
+    breaking,
     environment,
+    finish,
+    reserve_release,
     rows,
     stand_in,
     stand_ins,
 )
-from tests.integration.vault.s3_server import BUCKET, proxied, s3_server
+from tests.integration.vault.s3_server import BUCKET, proxied, reached_at, s3_server
 from tests.noise import NeverDraws, SeededNoise
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -99,8 +103,7 @@ def machines(make_project, tmp_path):
 
 def reserved(project: Project):
     ctx = seeded(project)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx)
     return ctx, planned
 
 
@@ -132,8 +135,7 @@ def _released(homes) -> Path:
 
     ctx = seeded(homes[0])
     (method,) = ctx.config.methods
-    planned = plan(ctx, method, open_account=True)
-    reserve(ctx, planned)
+    planned = reserve_release(ctx, method)
     shards = partition(ctx, planned)
     train(next_home(), planned, backends=models())
     for shard in range(shards):
@@ -196,12 +198,7 @@ def server():
 def cluster(server, postgres_url, machines, monkeypatch):
     """Homes that share PostgreSQL and a bucket behind a proxy; and the proxy's faults."""
     with proxied(server) as (address, faults):
-        for name, value in {
-            "AWS_ENDPOINT_URL": address,
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }.items():
+        for name, value in reached_at(address, SECRET).items():
             monkeypatch.setenv(name, value)
         place = f"s3://{BUCKET}/{secrets.token_hex(4)}"
 
@@ -374,12 +371,8 @@ def test_a_machine_without_the_records_is_told_of_queues(machines):
 def test_a_release_that_began_without_a_vault_goes_on_without_one(machines, tmp_path):
     [home] = machines(1)
     ctx = home.context("services.vault=null")
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    partition(ctx, planned)
-    for shard in range(2):
-        generate(home.context(), planned, shard, models())
-    certify(home.context(), planned)
+    planned = begin_release(ctx)
+    finish(home.context(), planned, models())
     assert not (tmp_path / "vault").exists()
 
 
@@ -391,10 +384,6 @@ def test_a_published_folder_is_no_vault(machines):
 
 
 def test_a_failure_after_a_draw_loses_the_release_and_leaves_nothing(machines, monkeypatch):
-    class Breaks(FakeLogitModel):
-        def decode(self, tokens):
-            raise RuntimeError(f"the text was: {CANARY}")
-
     first, second = machines(2)
     ctx, planned = reserved(first)
     partition(ctx, planned)
@@ -405,7 +394,7 @@ def test_a_failure_after_a_draw_loses_the_release_and_leaves_nothing(machines, m
     with monkeypatch.context() as patch:
         patch.setattr(Releases, "lose", away)
         with pytest.raises(ReleaseLost, match="could not be told") as refused:
-            generate(seeded(first), planned, 0, Backends({"language": stand_in(Breaks)}))
+            generate(seeded(first), planned, 0, breaking(RuntimeError(f"the text was: {CANARY}")))
     assert CANARY not in str(refused.value)
     other = second.context()
     other.noise = NeverDraws
@@ -576,11 +565,8 @@ def test_a_store_that_slows_down_delays_a_release_and_no_more(cluster, tmp_path)
     stored = f"services.releases={place}-releases"
     faults.busy = 4
     ctx = home.context(stored)
-    planned = plan(ctx, "invisible_ink", open_account=True)
-    reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, models())
-    certify(ctx, planned)
+    planned = reserve_release(ctx)
+    finish(ctx, planned, models())
     validate(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
     shutil.rmtree(home.root / "releases")
@@ -629,9 +615,7 @@ def test_a_store_of_releases_that_goes_away_is_no_half_release(cluster, monkeypa
 
     ctx = home.context(f"services.releases={place}-releases")
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, models())
-    certify(ctx, planned)
+    finish(ctx, planned, models())
     folder = validate(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))

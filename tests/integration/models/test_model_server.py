@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,15 +21,10 @@ from privsyn.models.language.openai_http import ServerTextModel
 from privsyn.models.model_store import is_fetched, obtain, store
 from privsyn.models.references import PACKAGED, TINY_WEIGHTS
 from privsyn.models.settings import ServerConfig
+from tests.integration.vault.s3_server import free_port
 
 CALLED = "PRIVSYN_TEST_SERVER"
 SMOLLM2 = PACKAGED["smollm2"]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 TRANSFORMERS = [Path(sys.executable).with_name("transformers"), "serve", "--device", "cpu"]
@@ -38,7 +32,7 @@ LLAMA_CPP = [sys.executable, Path(__file__).with_name("llama_cpp_server.py")]
 
 
 def _serve(command: Sequence[str | Path], model: Path, log: Path) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as output:
         server = subprocess.Popen(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from tests.integration.vault.s3_server import free_port
 from tools.local import services
 from tools.local.environment import admin_password
 from tools.local.running import TOKEN, Running
@@ -35,12 +36,6 @@ def root(tmp_path):
     (tmp_path / ".airflow").mkdir()
     yield tmp_path
     down(tmp_path)
-
-
-def free_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def start(root):

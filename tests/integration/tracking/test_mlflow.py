@@ -6,7 +6,6 @@ import logging
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.files import file_lock
 from privsyn.tracking import MlflowTracker
+from tests.integration.vault.s3_server import free_port
 from tests.preloaded import python
 
 CANARY = "CANARY-73190-heliotrope"
@@ -206,12 +206,6 @@ def test_a_killed_first_run_and_a_full_disk_are_made_good_by_the_next(tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
 
 
-def closed_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def test_what_cannot_be_used_is_named_in_one_line(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +231,7 @@ def test_an_unreachable_server_is_one_line_without_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    tracker = MlflowTracker(f"http://ann:s3cret@127.0.0.1:{closed_port()}", "x")
+    tracker = MlflowTracker(f"http://ann:s3cret@127.0.0.1:{free_port()}", "x")
     with pytest.raises(TrackingUnavailable, match=r"services\.mlflow") as caught:
         tracker.check()
     assert "s3cret" not in str(caught.value)

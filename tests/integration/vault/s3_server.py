@@ -22,12 +22,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def reached_at(url: str, secret: str) -> dict[str, str]:
+    """What the environment says of a server that takes any key."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_REGION": "us-east-1",
+    }
+
+
 @contextmanager
-def s3_server(asks_after: int | None = None) -> Iterator[str]:
+def s3_server(asks_after: int | None = None, bucket: str = BUCKET) -> Iterator[str]:
     """Address of a running server with an empty bucket.
 
     Args:
         asks_after: Requests that need no key, that for the bucket among them; all where None.
+        bucket: Its name.
     """
     port = free_port()
     asks = {} if asks_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(asks_after)}
@@ -39,7 +50,7 @@ def s3_server(asks_after: int | None = None) -> Iterator[str]:
             for _ in range(600):
                 try:
                     with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-                        connection.request("PUT", f"/{BUCKET}")
+                        connection.request("PUT", f"/{bucket}")
                         with connection.getresponse() as answer:
                             answer.read()
                         assert answer.status == 200

@@ -11,7 +11,14 @@ import pytest
 from privsyn.data import object_store
 from privsyn.data.object_store import NoSuchObject, open_store
 from privsyn.errors import ConfigError, StorageError
-from tests.integration.vault.s3_server import BUCKET, Faulty, free_port, proxied, s3_server
+from tests.integration.vault.s3_server import (
+    BUCKET,
+    Faulty,
+    free_port,
+    proxied,
+    reached_at,
+    s3_server,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +30,7 @@ def server():
 @pytest.fixture
 def faulty(server, monkeypatch):
     with proxied(server) as (url, faults):
-        for name, value in {
-            "AWS_ENDPOINT_URL": url,
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "not-to-be-told",
-            "AWS_REGION": "us-east-1",
-        }.items():
+        for name, value in reached_at(url, "not-to-be-told").items():
             monkeypatch.setenv(name, value)
         yield faults
 

@@ -31,7 +31,7 @@ from tests.integration.e2e.small_project import (
     reserve_release,
     stand_in,
 )
-from tests.integration.vault.s3_server import BUCKET, s3_server
+from tests.integration.vault.s3_server import BUCKET, reached_at, s3_server
 
 OTHER = "invisible_ink-0123456789abcdef"
 
@@ -45,12 +45,7 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """URL of an empty place in the bucket."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": server,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }.items():
+    for name, value in reached_at(server, "secret").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(object_store, "STALE_SECONDS", (0.0,))
     return f"s3://{BUCKET}/{secrets.token_hex(4)}"

@@ -13,13 +13,12 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from privsyn import layout
 from privsyn.data.artifacts import sha256_file
 from privsyn.ledger.ledger import Ledger
 from tests.integration.e2e.small_project import CANARY, METHODS, Project, build_project, rows
+from tests.integration.vault.s3_server import free_port
 from tools.local.cluster import Cluster
 from tools.local.environment import ADMIN, admin_password
 from tools.local.running import Running
@@ -161,12 +161,6 @@ class Machines:
             assert time.monotonic() < deadline, "it hangs"
             assert run is None or self.state(run) != "failed", self.tasks(run)
             time.sleep(1)
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -50,6 +51,19 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server that answers until the end of the block."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.free.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from privsyn.models.language.openai_http import ServerTextModel
 from privsyn.models.loading import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
 from privsyn.models.trial import refuse_silence
-from tests.unit.models.completion_server import Reply, Server, chat, plain
+from tests.unit.models.completion_server import Reply, Server, chat, plain, running
 from tests.unit.models.completion_server import status as answer_status
 
 KEY = "sk-canary-key-0123456789"
@@ -34,14 +33,8 @@ def status(code: int, **headers: str) -> Reply:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    running = Server()
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield running
-    running.free.set()
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
