@@ -31,7 +31,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
-from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
+from tests.noise import Dies, NoNoise, SeededNoise
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()
@@ -120,17 +120,6 @@ def test_an_epsilon_below_the_grid_is_refused():
         )
 
 
-def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
-    cfg = config()
-    first = run(tmp_path, cfg, buckets(cfg), SeededNoise(1))
-
-    class Unread(FakeLogitModel):
-        def private_rows(self, *args, **kwargs):
-            raise AssertionError("read the references again")
-
-    assert run(tmp_path, cfg, buckets(cfg), NeverDraws(), model=Unread()) == first
-
-
 def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
     cfg = config()
 
@@ -146,24 +135,6 @@ def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
     assert (tmp_path / "journal").read_bytes().splitlines()[: kept + 1] == lines
     total = len((tmp_path / "journal").read_bytes().splitlines()) - 1
     assert counted.calls == total - kept
-
-
-@pytest.mark.parametrize("change", ["nulled", "doubled", "added", "a hundred times longer"])
-def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
-    cfg = config(guidance=3.0)
-    before = buckets(cfg)
-    texts = list(before[5].contents.reveal())
-    changed = {
-        "nulled": texts[1:],
-        "doubled": [texts[0], *texts],
-        "added": [*texts, "please please help"],
-        "a hundred times longer": [" ".join([texts[0]] * 100), *texts[1:]],
-    }[change]
-    after = [*before[:5], Bucket(before[5].cell, Private(changed)), *before[6:]]
-    one = run(tmp_path, cfg, before, NoNoise(), name="one")
-    two = run(tmp_path, cfg, after, NoNoise(), name="two")
-    differing = {a.cell.index for a, b in zip(one, two, strict=True) if a != b}
-    assert differing <= {before[5].cell.index}
 
 
 def test_performance_settings_change_no_output(tmp_path):
@@ -318,25 +289,6 @@ def test_the_template_reaches_the_model(tmp_path):
     run(tmp_path, cfg, buckets(cfg), SeededNoise(1), model=Watched())
     assert seen[0][0] == PromptTemplate(PROMPT.private, PROMPT.public)
     assert seen[0][2:] == (12, 12, {"x", "y"})
-
-
-def test_labels_without_records_are_declared_too(tmp_path):
-    """The width of all rows follows from them: which labels have records must not decide it."""
-    declared = []
-
-    class Watched(FakeLogitModel):
-        def private_rows(self, *args, **known):
-            declared.append(known["declared"])
-            return super().private_rows(*args, **known)
-
-    cfg = config()
-    data = [
-        bucket if bucket.cell.label == "x" else Bucket(bucket.cell, Private([]))
-        for bucket in buckets(cfg)
-    ]
-    run(tmp_path, cfg, data, SeededNoise(1), model=Watched())
-    assert declared
-    assert all(labels == {"x", "y"} for labels in declared)
 
 
 # --- where a text ends ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from tests.fakes import FakeLogitModel
-from tests.noise import Dies, NeverDraws, NoNoise, SeededNoise
+from tests.noise import Dies, NoNoise, SeededNoise
 
 METHOD = PrivatePrediction()
 PROMPT = Prompt(private="Like {reference}:", public="Like:")
@@ -332,34 +332,6 @@ def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
     assert words == {"a", "b"}
 
 
-def test_labels_without_records_are_declared_too(tmp_path):
-    """The width of all rows follows from them: which labels have records must not decide it."""
-    declared = []
-
-    class Watched(FakeLogitModel):
-        def private_rows(self, *args, **known):
-            declared.append(known["declared"])
-            return super().private_rows(*args, **known)
-
-    data = [
-        bucket if bucket.cell.label == "x" else Bucket(bucket.cell, Private([]))
-        for bucket in buckets(config())
-    ]
-    run(tmp_path, config(), data, model=Watched())
-    assert declared
-    assert all(labels == {"x", "y"} for labels in declared)
-
-
-def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
-    first = run(tmp_path, config())
-
-    class Unread(FakeLogitModel):
-        def private_rows(self, *args, **kwargs):
-            raise AssertionError("read the references again")
-
-    assert run(tmp_path, config(), noise=NeverDraws(), model=Unread()) == first
-
-
 @pytest.mark.parametrize("death", [5, 17, 40])
 def test_resumes_in_the_middle_with_the_same_prefix_and_threshold(tmp_path, death):
     with pytest.raises(MemoryError):
@@ -370,27 +342,6 @@ def test_resumes_in_the_middle_with_the_same_prefix_and_threshold(tmp_path, deat
     assert samples
     assert {key: after[key] for key in kept} == kept
     assert len([k for k in after if k.startswith("0/threshold/")]) <= 12
-
-
-@pytest.mark.parametrize("change", ["nulled", "doubled", "added", "a hundred times longer"])
-def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
-    cfg = config()
-    before = buckets(cfg)
-    texts = list(before[2].contents.reveal())
-    changed = {
-        "nulled": texts[1:],
-        "doubled": [texts[0], *texts],
-        "added": [*texts, "please please help"],
-        "a hundred times longer": [" ".join([texts[0]] * 100), *texts[1:]],
-    }[change]
-    after = [*before[:2], Bucket(before[2].cell, Private(changed)), *before[3:]]
-    one = run(tmp_path, cfg, before, NoNoise(), name="one")
-    two = run(tmp_path, cfg, after, NoNoise(), name="two")
-
-    def of(samples, cell):
-        return [sample.content for sample in samples if sample.cell.index == cell]
-
-    assert {cell for cell in range(4) if of(one, cell) != of(two, cell)} <= {2}
 
 
 def test_overfull_and_empty_buckets_run_and_passes_change_nothing(tmp_path):
