@@ -200,7 +200,7 @@ class BucketStore:
             try:
                 self._made = from_url(
                     self.where,
-                    client_options=CLIENT | _plain_http(),
+                    client_options=CLIENT | plain_http(),
                     retry_config=RETRIES,
                 )
             except (BaseError, ValueError) as error:
@@ -351,7 +351,7 @@ def missing(where: str, name: str) -> NoSuchObject:
     )
 
 
-def _plain_http() -> dict[str, Any]:
+def plain_http() -> dict[str, Any]:
     """Allow plain HTTP if the environment names such an endpoint, as for a local store."""
     named = (os.environ.get(key, "") for key in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
     # Refused otherwise: records and credentials would travel in the clear.

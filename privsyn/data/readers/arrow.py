@@ -171,7 +171,8 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
     total = count = 0
     with open_batches(source) as (schema, batches):
         for batch in batches:
-            for values in zip(*map(_plain, batch.columns), strict=True):
+            exact = [column.cast(_exact(column.type)).to_pylist() for column in batch.columns]
+            for values in zip(*exact, strict=True):
                 cells = [
                     cell for cell in zip(schema.names, values, strict=True) if cell[1] is not None
                 ]
@@ -180,6 +181,27 @@ def fingerprint_rows(source: Stream, key: bytes) -> str:
                 total, count = total + int.from_bytes(digest), count + 1
     whole = f"{count} {total % 2**512}".encode()
     return hashlib.blake2b(whole, key=key, person=b"privsyn rows", digest_size=20).hexdigest()
+
+
+def _exact(kind: Any) -> Any:
+    """The type that values are compared in: Python's texts and times are coarser than Arrow's."""
+    import pyarrow as pa
+    from pyarrow import types as t
+
+    kind = _storage_type(kind)
+    if t.is_dictionary(kind):
+        return _exact(kind.value_type)
+    if _is_text(kind):
+        return pa.large_binary()
+    if t.is_temporal(kind) and not t.is_interval(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if t.is_map(kind):
+        return pa.map_(_exact(kind.key_type), _exact(kind.item_type))
+    if t.is_list(kind) or t.is_large_list(kind):
+        return pa.large_list(_exact(kind.value_type))
+    if t.is_struct(kind):
+        return pa.struct([field.with_type(_exact(field.type)) for field in kind])
+    return kind
 
 
 @contextmanager

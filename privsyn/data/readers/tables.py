@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from privsyn.address import Address, Origin, Source, Stream
+from privsyn.data.object_store import plain_http
 from privsyn.data.readers.streams import there
 from privsyn.data.settings import Query
 from privsyn.errors import (
@@ -114,13 +115,26 @@ def _open_table(table: LakeTable) -> Any:
     if table.library == "deltalake":
         from deltalake import DeltaTable
 
-        return DeltaTable(place, version=None if snapshot is None else int(snapshot))
+        options = {key: str(value).lower() for key, value in plain_http().items()}
+        version = None if snapshot is None else int(snapshot)
+        return DeltaTable(place, version=version, storage_options=options)
     from pyiceberg.catalog import load_catalog
     from pyiceberg.table import StaticTable
 
     if isinstance(table.place, Address) and table.place.parts[0] == "iceberg:":
         return load_catalog(table.place.parts[1]).load_table(table.place.key)
-    return StaticTable.from_metadata(place)
+    known = {name: os.environ.get(variable) for variable, name in _PYICEBERG.items()}
+    return StaticTable.from_metadata(place, {name: at for name, at in known.items() if at})
+
+
+_PYICEBERG = {
+    "AWS_ENDPOINT_URL": "s3.endpoint",
+    "AWS_ACCESS_KEY_ID": "s3.access-key-id",
+    "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key",
+    "AWS_SESSION_TOKEN": "s3.session-token",
+    "AWS_REGION": "s3.region",
+}
+"""Variables that other readers of stores look for -> what pyiceberg calls it outside a catalog."""
 
 
 def _scan_table(table: LakeTable, most: int | None) -> Any:
@@ -227,16 +241,28 @@ def refusal(source: Origin, error: Exception) -> PrivsynError | MemoryError:
     if isinstance(source, LakeTable):
         at = "" if source.snapshot is None else f" at dataset.snapshot={source.snapshot}"
         kind = StorageError if isinstance(source.place, Address) else DataError
+        if "equality deletes" in f"{error}":
+            return DataError(
+                f"{source} has equality deletes{at}, which {source.library} does not apply.",
+                hint="Have its writer compact it (Spark: rewrite_data_files), or name a snapshot "
+                "without them.",
+            )
+        hint = (
+            "Files of an old snapshot go with a vacuum, and a table may ask of its reader what "
+            "this one cannot do. Nothing was left out in silence."
+        )
         if f"{source}".startswith("iceberg:"):
-            return kind(
-                f"{source} cannot be read{at} ({type(error).__name__} of {source.library}).",
-                hint="Name the catalog in .pyiceberg.yaml, or by PYICEBERG_CATALOG__NAME__URI, and "
-                "check that it has the table.",
+            hint = (
+                "Name the catalog in .pyiceberg.yaml, or by PYICEBERG_CATALOG__NAME__URI, and "
+                "check that it has the table."
+            )
+        elif kind is StorageError:
+            hint = (
+                "Check region, endpoint and credentials in the environment (AWS_REGION, ...); or "
+                f"name the table in a catalog. {hint}"
             )
         return kind(
-            f"{source} cannot be read{at} ({type(error).__name__} of {source.library}).",
-            hint="Files of an old snapshot go with a vacuum, and a table may ask of its reader "
-            "what this one cannot do. Nothing was left out in silence.",
+            f"{source} cannot be read{at} ({type(error).__name__} of {source.library}).", hint=hint
         )
     if not isinstance(source, Query):
         return DataError(f"{source} is damaged.", hint="Export the file again.")

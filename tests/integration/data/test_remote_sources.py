@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from obstore.store import S3Store
 from pyarrow import parquet
+from pyiceberg.catalog.sql import SqlCatalog
 
 from privsyn.address import Address
 from privsyn.data.readers.formats import check_source
@@ -94,6 +97,39 @@ def test_a_table_with_a_log_is_refused_in_a_store_and_no_key_is_named(
         said = "cannot be read" if is_table else "its log says which of the files count"
         with pytest.raises((DataError, StorageError), match=said):
             check_source(config(f"s3://records/{lake}{place}"))
+
+
+def test_tables_are_read_in_a_store(bucket: S3Store, tmp_path: Path) -> None:
+    """Delta by its folder; Iceberg by catalog, metadata file and folder; their deletes applied."""
+    here, kept = pa.Table.from_pylist(ROWS), [row["text"] for row in ROWS if row["user"] != "u1"]
+    plain = {"AWS_ALLOW_HTTP": "true", "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
+    write_deltalake("s3://records/delta/notes", here, storage_options=plain)
+    DeltaTable("s3://records/delta/notes", storage_options=plain).delete("\"user\" = 'u1'")
+    catalog = SqlCatalog(
+        "store",
+        **{
+            "uri": f"sqlite:///{tmp_path}/lake.db",
+            "warehouse": "s3://records/iceberg",
+            "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+            "s3.access-key-id": "none",
+            "s3.secret-access-key": "none",
+            "s3.region": "us-east-1",
+        },
+    )
+    catalog.create_namespace("clinic")
+    table = catalog.create_table("clinic.notes", here.schema)
+    table.append(here)
+    table.delete("user == 'u1'")
+    metadata = table.metadata_location
+    folder, _, name = metadata.rpartition("/metadata/")
+    hint = name.removesuffix(".metadata.json").encode()
+    bucket.put(f"{Address(folder).key}/metadata/version-hint.text", hint)
+    for place in ("s3://records/delta/notes", metadata, folder):
+        assert sorted(texts(config(place))) == sorted(kept)
+        check_source(config(place))
+    bucket.put("delta/empty/_delta_log/0.json", b"{}")
+    with pytest.raises(StorageError, match="Check region, endpoint and credentials"):
+        check_source(config("s3://records/delta/empty"))
 
 
 def test_no_message_names_an_object_of_a_source(bucket: S3Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,27 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 from pyroaring import BitMap
 
-from privsyn.data.readers.arrow import PrivateCopy, copy_batches
+from privsyn.data.readers.arrow import PrivateCopy, copy_batches, fingerprint_rows
 from privsyn.data.readers.formats import (
     check_rows,
     check_source,
     fingerprint_of,
+    has_come,
     read_records,
     source_of,
 )
@@ -53,20 +65,31 @@ def deleted(at: Path) -> None:
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-def masked(at: Path) -> None:
-    """Rows of u1 by a deletion vector: the file still holds them."""
+def masked(at: Path, *, inline: bool = True) -> None:
+    """Rows of u1 by a deletion vector, in the log or in a file: the data still holds them."""
     write_deltalake(at, HERE, configuration={"delta.enableDeletionVectors": "true"})
     rows = BitMap(n for n, row in enumerate(ROWS) if row["user"] == "u1")
     raw = struct.pack("<iqi", 1681511377, 1, 0) + rows.serialize()
+    if not inline:  # as Spark writes: version, size, vector, its checksum
+        whole = b"\x01" + struct.pack(">I", len(raw)) + raw + struct.pack(">I", zlib.crc32(raw))
+        (at / "deletion_vector_gone.bin").write_bytes(whole)
+    size = len(raw)
     raw += bytes(-len(raw) % 4)
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     words = struct.unpack(f">{len(raw) // 4}I", raw)
-    inline = "".join(digits[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))
-    vector = {"storageType": "i", "pathOrInlineDv": inline, "sizeInBytes": len(raw)}
+    text = "".join(digits[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))
+    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(raw)}
+    if not inline:
+        place = f"file://{at}/deletion_vector_gone.bin"
+        vector = {"storageType": "p", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": size}
     whole = logged(at, "add")
     gone = {"path": whole["path"], "dataChange": True, "deletionTimestamp": 1}
     added = whole | {"deletionVector": vector | {"cardinality": len(rows)}}
     commit(at, {"remove": gone}, {"add": added})
+
+
+def masked_by_file(at: Path) -> None:
+    masked(at, inline=False)
 
 
 def compacted(at: Path) -> None:
@@ -83,21 +106,29 @@ def evolved(at: Path) -> None:
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-def renamed(at: Path) -> None:
+def renamed(at: Path, by: str = "name") -> None:
     """By column mapping: in the files the column has another name."""
     named = HERE.rename_columns(["user", "words"])
-    write_deltalake(at, named, configuration={"delta.columnMapping.mode": "name"})
+    write_deltalake(at, named, configuration={"delta.columnMapping.mode": by})
     meta = logged(at, "metaData")
     commit(at, {"metaData": meta | {"schemaString": meta["schemaString"].replace("words", "text")}})
     DeltaTable(at).delete("\"user\" = 'u1'")
 
 
-@pytest.mark.parametrize("make", [deleted, masked, compacted, evolved, renamed])
+def renamed_by_id(at: Path) -> None:
+    renamed(at, "id")
+
+
+MAKERS = [deleted, masked, masked_by_file, compacted, evolved, renamed, renamed_by_id]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_a_delta_table_is_its_snapshot(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "notes")
     cfg = config(tmp_path / "notes")
     assert sorted(texts(cfg)) == sorted(row["text"] for row in ROWS if row["user"] != "u1")
     check_rows(cfg)
+    assert has_come(cfg)
 
 
 def test_the_content_of_a_table_is_its_rows(tmp_path: Path) -> None:
@@ -129,6 +160,31 @@ def test_the_content_of_a_table_is_its_rows(tmp_path: Path) -> None:
     (tmp_path / "kept").write_bytes((tmp_path / "kept").read_bytes()[:-60])
     with pytest.raises(DataError, match="order is damaged"):
         texts(again)
+
+
+FINE = (pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns"), pa.timestamp("s"), pa.date64())
+
+
+@pytest.mark.parametrize("kind", [*FINE, *map(pa.list_, FINE), pa.list_(pa.string())], ids=str)
+def test_content_is_compared_as_fine_and_as_far_as_it_is(tmp_path: Path, kind: pa.DataType) -> None:
+    """Python's times end at microseconds and at the year 9999, and its texts at UTF-8."""
+
+    def content(number: int) -> str:
+        inner = kind.value_type if pa.types.is_list(kind) else kind
+        if pa.types.is_string(inner):
+            buffers = [None, pa.py_buffer(struct.pack("<ii", 0, 1)), pa.py_buffer(bytes([number]))]
+            array = pa.Array.from_buffers(inner, 1, buffers)
+        else:
+            array = pa.array([number * (86400000 if inner == pa.date64() else 1)]).cast(inner)
+        if inner != kind:
+            array = pa.ListArray.from_arrays([0, 1], array)
+        with pa.ipc.new_stream(tmp_path / "kept", pa.schema({"seen": kind})) as writer:
+            writer.write_batch(pa.record_batch([array], ["seen"]))
+        return fingerprint_rows(PrivateCopy(tmp_path / "kept", "kept"), KEY)
+
+    far = 10**12 if kind in (pa.timestamp("s"), pa.list_(pa.timestamp("s"))) else 10**7
+    far = 200 if kind == pa.list_(pa.string()) else far
+    assert len({content(far), content(far + 1), content(far)}) == 2
 
 
 def test_a_snapshot_is_read_as_it_was(tmp_path: Path) -> None:
@@ -191,6 +247,78 @@ def test_an_iceberg_table_is_its_snapshot(tmp_path: Path, catalog: SqlCatalog) -
         texts(config("iceberg://lake/clinic.none"))
 
 
+class Deletes(ManifestWriterV2):
+    """A manifest of delete files: pyiceberg itself writes none."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return super()._meta | {"content": "deletes"}
+
+
+def delete_by_file(table: Any, kind: DataFileContent) -> Path:
+    """The metadata of a table after another writer has deleted the rows of u1 by a file of them."""
+    place = Path(table.location().removeprefix("file://"))
+    (whole,) = table.inspect.data_files()["file_path"].to_pylist()
+    rows = [n for n, row in enumerate(ROWS) if row["user"] == "u1"]
+    if kind is DataFileContent.EQUALITY_DELETES:
+        held = pa.table({"user": ["u1"]})
+    else:
+        held = pa.table({"file_path": [whole] * len(rows), "pos": rows})
+    number = table.schema().find_field("user").field_id
+    numbers = {"user": number, "file_path": 2147483546, "pos": 2147483545}
+    held = held.cast(
+        pa.schema(
+            one.with_metadata({"PARQUET:field_id": str(numbers[one.name])}) for one in held.schema
+        )
+    )
+    parquet.write_table(held, place / "gone.parquet")
+    deleting = DataFile.from_args(
+        content=kind,
+        file_path=f"{place}/gone.parquet",
+        file_format="PARQUET",
+        partition=Record(),
+        record_count=len(held),
+        file_size_in_bytes=(place / "gone.parquet").stat().st_size,
+        equality_ids=[number] if kind is DataFileContent.EQUALITY_DELETES else None,
+    )
+    before, new = table.current_snapshot(), 77
+    to = {name: table.io.new_output(f"{place}/metadata/{name}.avro") for name in ("gone", "all")}
+    with Deletes(table.spec(), table.schema(), to["gone"], new, "null") as manifest:
+        manifest.add(ManifestEntry.from_args(snapshot_id=new, data_file=deleting))
+    with write_manifest_list(2, to["all"], new, before.snapshot_id, 2, "null") as whole_list:
+        whole_list.add_manifests([manifest.to_manifest_file(), *before.manifests(table.io)])
+    metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    added = metadata["snapshots"][-1] | {
+        "snapshot-id": new, "sequence-number": 2, "manifest-list": f"{place}/metadata/all.avro"
+    }  # fmt: skip
+    metadata |= {"snapshots": [*metadata["snapshots"], added], "current-snapshot-id": new}
+    metadata |= {"last-sequence-number": 2, "refs": {}}
+    (place / "metadata" / "2.metadata.json").write_text(json.dumps(metadata))
+    return place / "metadata" / "2.metadata.json"
+
+
+def test_rows_that_a_file_deletes_are_never_read(catalog: SqlCatalog) -> None:
+    """Positions are applied; equality deletes, which pyiceberg cannot apply, refuse the table."""
+    positions, values = (catalog.create_table(f"clinic.{name}", HERE.schema) for name in "pv")
+    positions.append(HERE)
+    values.append(HERE)
+    kept = [row["text"] for row in ROWS if row["user"] != "u1"]
+    assert len(kept) < len(ROWS)
+    place = delete_by_file(positions, DataFileContent.POSITION_DELETES)
+    assert sorted(texts(config(place))) == sorted(kept)
+    place = delete_by_file(values, DataFileContent.EQUALITY_DELETES)
+    first = str(values.current_snapshot().snapshot_id)
+    for reads in (check_source, texts, lambda one: fingerprint_of(one, KEY)):
+        with pytest.raises(
+            DataError, match=r"has equality deletes, which pyiceberg does not apply"
+        ):
+            reads(config(place))
+    assert sorted(texts(config(place, snapshot=first))) == sorted(TEXTS)
+
+
 def test_a_table_names_its_units_and_needs_its_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +357,8 @@ def test_a_value_of_another_type_drops_its_own_record(notes: str) -> None:
     used = {record.reveal().unit for record in read_records(cfg, row_counts=counts)}
     assert (counts.rows, len(used)) == (1500, 1497)
     assert {"0", "1399", "1404", "ann"} <= used
+    assert has_come(cfg)
+    assert not has_come(query(notes, "select * from notes where false"))
     turned = query(notes, "select * from notes order by 2")
     assert fingerprint_of(turned, KEY) == fingerprint_of(cfg, KEY)
 
