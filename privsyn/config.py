@@ -152,8 +152,8 @@ class ScheduleConfig(Section):
     wait: float | None = Field(
         default=None,
         gt=0,
-        description="Hours that a run waits for the file of dataset.path, before it fails. "
-        "Null: it does not wait.",
+        description="Hours that a run waits for the file, or for a row of the query or table, "
+        "before it fails. Null: it does not wait.",
     )
     dag: dict[DagArgument, Any] = Field(
         default={},
@@ -261,8 +261,6 @@ class Config(Section):
         for name, schedule in self.schedule.items():
             if "deadline" in schedule.dag and not self.alerts:
                 raise ValueError(f"schedule.{name}.dag.deadline needs alerts to tell of it")
-            if schedule.wait is not None and self.dataset.path is None:
-                raise ValueError(f"schedule.{name}.wait needs dataset.path, a file to wait for")
         return self
 
     @model_validator(mode="after")

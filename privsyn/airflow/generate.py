@@ -43,7 +43,7 @@ if privsyn.__version__ != {__version__!r}:
 
 
 class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
-    """Waits until the private file is there, in a try every few minutes.
+    """Waits until the file is there, or the query or table has a row, in a try every few minutes.
 
     It holds no slot between tries. They run where the task's queue says, and not in the triggerer,
     which need not see private data.
@@ -52,7 +52,7 @@ class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
         hours: How long, before it fails.
     """
 
-    stage: ClassVar[str] = "wait"
+    stage = "wait"
 
     def __init__(self, *, hours: float, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", timeout=hours * 3600, poke_interval=LOOK, **kwargs)
@@ -65,8 +65,8 @@ class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
             return
         except AirflowSensorTimeout:
             late = StageFailed(
-                f"the file of dataset.path has not come in {self.hours:g} hours.",
-                advice="Clear this task when it is there. Nothing is spent.",
+                f"no record has come in {self.hours:g} hours.",
+                advice="Clear this task when they are there. Nothing is spent.",
                 final=True,
             )
         raise end_of(late)
@@ -77,12 +77,12 @@ class WaitOperator(StageOperator, BaseSensorOperator):  # type: ignore[misc]
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.data.readers.streams import there
+        from privsyn.data.readers.formats import has_come
         from privsyn.stages.base import open_plan
 
-        path = open_plan(ctx, self.read_plan()).source.path
-        is_there = path is not None and there(path)  # the config asks for a path
-        return is_there, f"{path} is {'' if is_there else 'not '}there"
+        dataset = open_plan(ctx, self.read_plan()).source
+        is_there = has_come(dataset)
+        return is_there, f"{dataset.source} is {'' if is_there else 'not '}there"
 
 
 class PartitionOperator(StageOperator):
@@ -93,7 +93,7 @@ class PartitionOperator(StageOperator):
     takes away the mapped tasks that a run has no longer.
     """
 
-    stage: ClassVar[str] = "partition"
+    stage = "partition"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -223,7 +223,7 @@ class ChildOperator(StageOperator):
 class PreflightOperator(ChildOperator):
     """Tries models, grammar and folders on public inputs, before the budget is spent."""
 
-    stage: ClassVar[str] = "preflight"
+    stage = "preflight"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -239,7 +239,7 @@ class PreflightOperator(ChildOperator):
 class TrainOperator(ChildOperator):
     """Trains the model of a release on the records; a killed try resumes from its checkpoint."""
 
-    stage: ClassVar[str] = "train"
+    stage = "train"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -257,7 +257,7 @@ class GenerateShardOperator(ChildOperator):
     """
 
     template_fields: Sequence[str] = ("plan", "shard")
-    stage: ClassVar[str] = "generate"
+    stage = "generate"
 
     def __init__(self, *, shard: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -275,7 +275,7 @@ class GenerateShardOperator(ChildOperator):
 class CertifyOperator(StageOperator):
     """Merges the shards, writes the certificate and commits both digests to the ledger."""
 
-    stage: ClassVar[str] = "certify"
+    stage = "certify"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

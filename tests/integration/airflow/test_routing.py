@@ -125,7 +125,7 @@ def test_a_late_export_is_waited_for_and_is_no_failure_until_the_time_is_up(tmp_
     with pytest.raises(SystemExit) as late:
         wait.execute(context)
     assert late.value.final
-    assert "has not come in 0.5 hours. Clear this task when it is there" in late.value.text
+    assert "no record has come in 0.5 hours. Clear this task when they are there" in late.value.text
 
 
 def test_a_task_that_no_dag_has_is_refused(tmp_path):
