@@ -8,10 +8,9 @@ import resource
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -46,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def public_randomness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def public_randomness(request, monkeypatch):
     """Public randomness that nobody seeds goes by the test's name: the same in any folder and run.
 
     The randomness of a private draw is the operating system's here as everywhere.
@@ -62,7 +61,7 @@ def public_randomness(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> Path:
+def smollm2():
     """SmolLM2's folder: fetched once, into the user's own cache of models."""
     from privsyn.errors import ModelError, StorageError
     from privsyn.models.model_store import fetch
@@ -87,13 +86,13 @@ def _full_disk(limit: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+def full_disk():
     """A block in which no file grows beyond so many bytes: a full disk without being root."""
     return _full_disk
 
 
 @pytest.fixture
-def postgres_url() -> Iterator[str]:
+def postgres_url():
     """A schema of its own in the test server's database, dropped afterwards."""
     import sqlalchemy as sa
 
@@ -116,7 +115,7 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def docs_site(monkeypatch: pytest.MonkeyPatch) -> Any:
+def docs_site(monkeypatch):
     """The hook that adds pages and leads links to them."""
     if not os.environ.get("CI"):
         pytest.importorskip("mkdocs", reason="mkdocs is not installed: make setup")

@@ -27,7 +27,7 @@ TOLD = "import json, os, sys; print(json.dumps([os.path.basename(sys.argv[0]), *
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Path:
+def programs(tmp_path):
     """A folder with programs that say how they were called, and do nothing."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -56,13 +56,13 @@ def called(programs: Path, *command: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in airflow(COMPOSE) if name != "setup"])
-def test_a_service_starts_what_its_command_says(programs: Path, name: str) -> None:
+def test_a_service_starts_what_its_command_says(programs, name):
     service = COMPOSE["services"][name]
     assert "entrypoint" not in service
     assert called(programs, *service["command"]) == [["airflow", *service["command"]]]
 
 
-def test_mlflow_starts_once_its_databases_are_whole(programs: Path) -> None:
+def test_mlflow_starts_once_its_databases_are_whole(programs):
     made, started = called(programs, *COMPOSE["services"]["mlflow"]["command"])
     assert made == ["python", "-m", "privsyn.tracking", "/mlflow/mlflow.db", "/mlflow/auth.db"]
     assert started[:4] == ["python", "-m", "mlflow", "server"]
@@ -70,7 +70,7 @@ def test_mlflow_starts_once_its_databases_are_whole(programs: Path) -> None:
     assert "sqlite:////mlflow/auth.db" in COMPOSE["configs"]["mlflow_auth"]["content"]
 
 
-def test_the_workers_of_the_chart_start(programs: Path) -> None:
+def test_the_workers_of_the_chart_start(programs):
     assert VALUES["workers"]["command"] is None  # else the image's own is left out
     copied, started = called(programs, *VALUES["workers"]["args"])
     assert copied == ["cp", VALUES["env"][0]["value"], "/opt/project/"]
@@ -93,7 +93,7 @@ for command in yaml.safe_load(open(sys.argv[1]))["probes"]:
 
 
 @pytest.mark.slow
-def test_the_image_has_what_the_chart_names(tmp_path: Path) -> None:
+def test_the_image_has_what_the_chart_names(tmp_path):
     """Its login, its metrics and both executors are there, and each of its jobs does its work."""
     file = Path(__file__).with_name("airflow_chart.yaml")
     chart = yaml.safe_load(file.read_text())
@@ -140,7 +140,7 @@ def test_a_command_is_airflows_but_bash_and_python(
     assert called(programs, *command) == [wanted]
 
 
-def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs: Path) -> None:
+def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs):
     if shutil.which("psql") is None:
         pytest.skip("needs psql")
     (programs / "python").unlink()
@@ -174,7 +174,7 @@ def test_setup_keeps_the_ledgers_history_from_the_tasks_role(programs: Path) -> 
             other.connect()
 
 
-def test_the_image_gets_the_whole_wheel(tmp_path: Path) -> None:
+def test_the_image_gets_the_whole_wheel(tmp_path):
     source = tmp_path / "src"
     for name in context(ROOT):
         (source / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """The site of the documents builds."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,11 +1,8 @@
 """A lock between processes: whom it keeps out, what frees it, what it leaves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ HOLD = (
 )
 
 
-def test_the_file_stays_and_is_for_this_user_alone(tmp_path: Path) -> None:
+def test_the_file_stays_and_is_for_this_user_alone(tmp_path):
     lock = tmp_path / "folder" / "one.lock"
     for _ in range(2):
         with file_lock(lock, timeout=0):
@@ -31,7 +28,7 @@ def test_the_file_stays_and_is_for_this_user_alone(tmp_path: Path) -> None:
     assert lock.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_lock_that_is_held_is_a_timeout_and_free_afterwards(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_is_a_timeout_and_free_afterwards(tmp_path):
     lock = tmp_path / "one.lock"
     with file_lock(lock, timeout=0):
         for patience in (0, 0.1):
@@ -43,7 +40,7 @@ def test_a_lock_that_is_held_is_a_timeout_and_free_afterwards(tmp_path: Path) ->
         pass
 
 
-def test_it_dies_with_its_holder(tmp_path: Path) -> None:
+def test_it_dies_with_its_holder(tmp_path):
     lock = tmp_path / "one.lock"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lock)],
@@ -62,7 +59,7 @@ def test_it_dies_with_its_holder(tmp_path: Path) -> None:
         pass
 
 
-def test_another_thread_may_let_go(tmp_path: Path) -> None:
+def test_another_thread_may_let_go(tmp_path):
     lock = tmp_path / "one.lock"
     held = file_lock(lock, timeout=0)
     held.acquire()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -87,12 +86,12 @@ def loaded(code: str, heavy: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_heavy_is_loaded_and_nothing_is_said(case: str, monkeypatch) -> None:
+def test_nothing_heavy_is_loaded_and_nothing_is_said(case, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert loaded(*CASES[case]) == ""
 
 
-def test_describing_images_loads_neither_torch_nor_diffusers(tmp_path: Path) -> None:
+def test_describing_images_loads_neither_torch_nor_diffusers(tmp_path):
     image = save_unet(tmp_path, classes=3, own=LABELED)
     code = (
         f"{DESCRIBE}describe_role(ModelsConfig(image={str(image)!r}), 'image')\n"
@@ -101,13 +100,13 @@ def test_describing_images_loads_neither_torch_nor_diffusers(tmp_path: Path) -> 
     assert loaded(code, "torch diffusers PIL transformers") == ""
 
 
-def test_tiny_is_one_model_with_and_without_torch() -> None:
+def test_tiny_is_one_model_with_and_without_torch():
     code = f"{DESCRIBE}print(describe_role(ModelsConfig(language='tiny'), 'language').revision)"
     assert loaded(code, HEAVY) == identity("tiny").revision
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
-def test_the_version_and_the_help_import_no_command(option: str) -> None:
+def test_the_version_and_the_help_import_no_command(option):
     code = (
         f"import sys; sys.argv = ['privsyn', {option!r}]\n"
         "from privsyn.cli import main\n"

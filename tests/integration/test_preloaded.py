@@ -1,7 +1,5 @@
 """A fork (preloaded.py) ends as a real interpreter does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -25,7 +23,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_a_fork_ends_with_the_status_of_a_real_interpreter(program: str) -> None:
+def test_a_fork_ends_with_the_status_of_a_real_interpreter(program):
     real, fork = (
         subprocess.run([python, "-c", program], capture_output=True, text=True, check=False)
         for python in (sys.executable, preloaded.python())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -30,7 +29,7 @@ sys.addaudithook(_refuse)
 
 
 @pytest.fixture(autouse=True)
-def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_processes(monkeypatch):
     """A process, or an import of Airflow or DVC, fails the test that asks for it."""
     import multiprocessing.util
 

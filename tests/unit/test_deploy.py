@@ -31,8 +31,8 @@ SERVICE = {
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+def compose():
+    loaded = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     return loaded
 
 
@@ -49,7 +49,7 @@ def airflow(compose: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_services_are_what_compose_knows(compose: dict[str, Any]) -> None:
+def test_services_are_what_compose_knows(compose):
     services = compose["services"]
     for name, service in services.items():
         assert service.keys() <= SERVICE, name
@@ -65,7 +65,7 @@ def test_services_are_what_compose_knows(compose: dict[str, Any]) -> None:
     assert (ROOT / services["api-server"]["build"]["dockerfile"]).is_file()
 
 
-def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
+def test_every_service_is_bounded_and_watched(compose):
     for name, service in compose["services"].items():
         assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
@@ -83,7 +83,7 @@ def test_every_service_is_bounded_and_watched(compose: dict[str, Any]) -> None:
             assert int(service["stop_grace_period"].removesuffix("m")) * 60 > LEASE_TTL
 
 
-def test_the_logs_of_tasks_are_deleted_some_day(compose: dict[str, Any]) -> None:
+def test_the_logs_of_tasks_are_deleted_some_day(compose):
     """Those of Airflow lie in its home, in volumes that the groomer mounts, too."""
     groomed = {one.split(":")[0] for one in compose["services"]["log-groomer"]["volumes"]}
     homes = {
@@ -95,7 +95,7 @@ def test_the_logs_of_tasks_are_deleted_some_day(compose: dict[str, Any]) -> None
     assert set().union(*homes.values()) == groomed
 
 
-def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
+def test_every_image_is_pinned(compose):
     images = [service["image"] for service in compose["services"].values()]
     images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     images += [f"{one['repository']}:{one['tag']}" for one in values()["images"].values()]
@@ -109,9 +109,9 @@ def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
             assert tag == __version__, image
 
 
-def test_each_password_is_where_it_is_used(compose: dict[str, Any]) -> None:
+def test_each_password_is_where_it_is_used(compose):
     """The tasks' role adds to the ledger, and has no password of those that may rewrite it."""
-    holders: dict[str, set[str]] = {}
+    holders = {}
     for name, service in compose["services"].items():
         for secret in re.findall(r"\$\{(\w+):", str(service)):
             holders.setdefault(secret, set()).add(name)
@@ -140,7 +140,7 @@ def context(root: Path) -> set[str]:
     return {name for name in found if (root / name).is_file()} - sent
 
 
-def test_the_build_sees_no_secret_no_record_and_no_state(tmp_path: Path) -> None:
+def test_the_build_sees_no_secret_no_record_and_no_state(tmp_path):
     private = (
         "deploy/.env", ".env", "deploy/example.env", ".privsyn/ledger.db", ".privsyn/records.jsonl",
         ".airflow/passwords.json", ".airflow/jwt_secret", ".cluster/control/params.yaml",
@@ -161,13 +161,13 @@ def test_the_build_sees_no_secret_no_record_and_no_state(tmp_path: Path) -> None
     assert context(tmp_path) == wanted
 
 
-def test_every_server_of_airflow_is_there(compose: dict[str, Any]) -> None:
+def test_every_server_of_airflow_is_there(compose):
     commands = {" ".join(service.get("command", ())[:2]) for service in airflow(compose).values()}
     wanted = {"api-server", "scheduler", "dag-processor", "triggerer", "celery worker"}
     assert wanted <= commands
 
 
-def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
+def test_its_overrides_are_settings(compose):
     """A misspelled one would keep the whole deployment from starting."""
     for name, service in airflow(compose).items():
         said = json.loads(re.sub(r"\$\{\w+:\?\}", "x", service["environment"]["PRIVSYN_OVERRIDES"]))
@@ -181,7 +181,7 @@ def test_its_overrides_are_settings(compose: dict[str, Any]) -> None:
             assert {task: routed["queue"] for task, routed in tasks} == ROUTES, (name, method)
 
 
-def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
+def test_secrets_come_from_the_environment(compose):
     text = (DEPLOY / "compose.yaml").read_text()
     named = set(re.findall(r"\$\{(\w+)", text))
     example = dict(
@@ -198,7 +198,7 @@ def test_secrets_come_from_the_environment(compose: dict[str, Any]) -> None:
     assert "PRIVSYN_VAULT_KEY" not in str(airflow(compose)["scheduler"]["environment"])
 
 
-def test_one_worker_sees_the_records(compose: dict[str, Any]) -> None:
+def test_one_worker_sees_the_records(compose):
     """The other mounts params.yaml and the DAGs of the project alone."""
     mounts = {
         name: [v for v in service["volumes"] if v.startswith("${PROJECT")]
@@ -214,7 +214,7 @@ def test_one_worker_sees_the_records(compose: dict[str, Any]) -> None:
     assert queues == {name: found.split(",") for name, found in WORKERS.items()}
 
 
-def test_routes_name_tasks() -> None:
+def test_routes_name_tasks():
     assert set(ROUTES) <= set(get_args(Task))
     assert {q for found in WORKERS.values() for q in found.split(",")} >= set(ROUTES.values())
 
@@ -230,13 +230,13 @@ def names_twice(node: yaml.Node) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.yaml")), ids=lambda file: file.name)
-def test_no_file_names_a_key_twice(file: Path) -> None:
+def test_no_file_names_a_key_twice(file):
     """A parser takes the last."""
     assert [name for node in yaml.compose_all(file.read_text()) for name in names_twice(node)] == []
 
 
 @pytest.mark.parametrize("file", ["gpu-pod.yaml", "private-pod.yaml", "network.yaml"])
-def test_kubernetes_knows_every_field(file: str) -> None:
+def test_kubernetes_knows_every_field(file):
     """Read as the executor of Airflow reads a pod template: what it does not know is left out."""
     client = ApiClient()
     for found in yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text()):
@@ -244,7 +244,7 @@ def test_kubernetes_knows_every_field(file: str) -> None:
         assert client.sanitize_for_serialization(read) == found
 
 
-def test_private_pods_alone_reach_what_serves_the_records() -> None:
+def test_private_pods_alone_reach_what_serves_the_records():
     text = (DEPLOY / "kubernetes" / "network.yaml").read_text()
     policies = {one["metadata"]["name"]: one["spec"] for one in yaml.safe_load_all(text)}
     labels = {
@@ -259,7 +259,7 @@ def test_private_pods_alone_reach_what_serves_the_records() -> None:
 
 
 @pytest.mark.parametrize("file", ["gpu-pod.yaml", "private-pod.yaml"])
-def test_pod_templates_are_pods_of_one_task(file: str) -> None:
+def test_pod_templates_are_pods_of_one_task(file):
     pod = yaml.safe_load((DEPLOY / "kubernetes" / file).read_text())
     assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")
     spec = pod["spec"]
@@ -279,14 +279,14 @@ def test_pod_templates_are_pods_of_one_task(file: str) -> None:
     assert holds_records == (file == "private-pod.yaml")
 
 
-def test_the_image_has_the_executors_of_the_chart() -> None:
+def test_the_image_has_the_executors_of_the_chart():
     extras = {"CeleryExecutor": "celery", "KubernetesExecutor": "kubernetes"}
     (installed,) = re.findall(r"\.whl\)\[([\w,]+)\]", (DEPLOY / "Dockerfile").read_text())
     wanted = {extras[executor] for executor in values()["executor"].split(",")}
     assert wanted <= set(installed.split(","))
 
 
-def test_what_writes_outside_the_home_has_a_folder_under_a_read_only_root() -> None:
+def test_what_writes_outside_the_home_has_a_folder_under_a_read_only_root():
     """DVC keeps an index in /var/tmp; caches go to the user's home."""
     given = re.findall(r"DVC_SITE_CACHE_DIR=(\S+)", (DEPLOY / "Dockerfile").read_text())
     given += [one["value"] for one in values()["env"] if one["name"] == "HOME"]
@@ -295,7 +295,7 @@ def test_what_writes_outside_the_home_has_a_folder_under_a_read_only_root() -> N
     assert "/tmp" in mounts
 
 
-def test_values_put_no_secret_into_the_chart() -> None:
+def test_values_put_no_secret_into_the_chart():
     assert values()["data"].keys() == {"metadataSecretName", "brokerUrlSecretName"}
     assert values()["workers"]["persistence"] == {"enabled": False}
     given = {one["name"]: one for one in values()["workers"]["env"]}

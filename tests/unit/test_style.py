@@ -1,7 +1,5 @@
 """The checks of names and phrases, and of the ceilings."""
 
-from __future__ import annotations
-
 from tools import ceilings, style
 
 

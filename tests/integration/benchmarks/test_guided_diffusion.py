@@ -192,7 +192,7 @@ def saved(tmp_path: Path, state: Any) -> Path:
 
 
 @pytest.mark.parametrize("improved", [True, False])
-def test_the_converted_network_is_the_checkpoint_s(tmp_path: Path, improved: bool) -> None:
+def test_the_converted_network_is_the_checkpoint_s(tmp_path, improved):
     state = checkpoint(improved=improved)
     # Half precision, as some are saved: numbers that are exact in both.
     state = {name: value.half().float() for name, value in state.items()}
@@ -217,7 +217,7 @@ def test_the_converted_network_is_the_checkpoint_s(tmp_path: Path, improved: boo
     assert model.random_of(["3", "9"], None)[0].shape == (SIDE, SIDE, 3)
 
 
-def test_classes_may_have_names(tmp_path: Path) -> None:
+def test_classes_may_have_names(tmp_path):
     file = saved(tmp_path, checkpoint(improved=True))
     names = [f"class {number}" for number in range(CLASSES)]
     convert(file, tmp_path / "unet", labels=names, side=SIDE)
@@ -283,9 +283,7 @@ def _wrong(what: str, tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_what_is_no_checkpoint_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, says: str
-) -> None:
+def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path, monkeypatch, what, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=says) as refused:
         convert(_wrong(what, tmp_path), tmp_path / "unet", side=SIDE)

@@ -36,7 +36,7 @@ def values(ours: Side, theirs: Side) -> dict[str, float]:
     return {metric.name: metric.value for metric in metrics}
 
 
-def test_useful_vectors_teach_the_labels() -> None:
+def test_useful_vectors_teach_the_labels():
     found = values(side(300, 1), side(400, 2))
     assert set(found) == {"mlp.accuracy", "mlp_coral.accuracy", "mlp.records"}
     assert found["mlp.records"] == 400 - 150
@@ -44,18 +44,18 @@ def test_useful_vectors_teach_the_labels() -> None:
     assert found == values(side(300, 1), side(400, 2))
 
 
-def test_shuffled_labels_teach_nothing() -> None:
+def test_shuffled_labels_teach_nothing():
     vectors, labels = side(300, 1)
     rng = np.random.default_rng(3)
-    shuffled: list[str | None] = [labels[i] for i in rng.permutation(300)]
+    shuffled = [labels[i] for i in rng.permutation(300)]
     found = values((vectors, shuffled), side(400, 2))
     assert max(found["mlp.accuracy"], found["mlp_coral.accuracy"]) < 0.6
 
 
-def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch):
     """The training sees no real label at all, and no vector of the tested part."""
-    seen: list[tuple[Any, ...]] = []
-    tested: list[NDArray[np.float32]] = []
+    seen = []
+    tested = []
 
     def watched_train(*given: Any) -> Any:
         seen.append(given)
@@ -77,13 +77,13 @@ def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch: pytest.Mon
     assert target <= {row.tobytes() for row in vectors}
     for given in seen:
         assert np.array_equal(given[0], ours[0])
-    others: list[str | None] = [*labels[1:], labels[0]]
+    others = [*labels[1:], labels[0]]
     second = values(ours, (vectors, others))
     assert np.array_equal(seen[3][2], seen[1][2])  # the split does not look at labels either
     assert second["mlp.accuracy"] < first["mlp.accuracy"]
 
 
-def test_alignment_brings_the_covariances_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alignment_brings_the_covariances_together(monkeypatch):
     vectors, labels = side(400, 1)
     targets = np.array([NAMES.index(str(label)) for label in labels])
     domain, _ = side(200, 2, stretch=4.0)

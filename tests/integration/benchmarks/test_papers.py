@@ -1,7 +1,5 @@
 """The experiments of the papers: their configurations, and the small run of each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Private evolution's image experiments: what they cost, and that one runs from end to end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     ("experiment", "epsilon"),
     [("cifar10", 0.5613), ("camelyon17", 9.9962), ("camelyon17-stages", 10.7323)],
 )
-def test_an_experiment_costs_what_the_note_says(experiment: str, epsilon: float) -> None:
+def test_an_experiment_costs_what_the_note_says(experiment, epsilon):
     """Planned with the paper's populations, of which no record is read."""
     changes = ["-S", "methods.private_evolution.population=5000"]
     row = images.main([experiment, "--small", "--plan", *changes])
@@ -23,7 +21,7 @@ def test_an_experiment_costs_what_the_note_says(experiment: str, epsilon: float)
 
 
 @pytest.mark.slow
-def test_the_small_variant_runs_with_classes_that_no_label_names(tmp_path: Path) -> None:
+def test_the_small_variant_runs_with_classes_that_no_label_names(tmp_path):
     folder = tmp_path / "project"
     row = images.main(["camelyon17", "--small", "--folder", str(folder)])
     assert row["images"] == 6

@@ -19,7 +19,7 @@ with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     )
 
 
-def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
+def test_what_the_readme_says_of_accuracy_is_on_file():
     """Each row is one of RESULTS.md: what the judge and what word counts say, in every column."""
 
     def rows(page: str) -> list[list[str]]:
@@ -39,14 +39,14 @@ def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
     assert [row for row in shown if row not in [known[: len(row)] for known in on_file]] == []
 
 
-def test_rows_are_of_known_sets_and_methods_and_none_is_there_twice() -> None:
+def test_rows_are_of_known_sets_and_methods_and_none_is_there_twice():
     rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     runs = [json.dumps(row["run"], sort_keys=True) for row in rows]
     assert len(set(runs)) == len(runs)
     assert all(row["run"]["set"] in SETS and row["run"]["method"] in METHODS for row in rows)
 
 
-def test_a_row_names_the_settings_that_are_its_own() -> None:
+def test_a_row_names_the_settings_that_are_its_own():
     run = {
         "method": "dp_lora",
         "set_also": [

@@ -1,7 +1,5 @@
 """What was measured, as data: every row prints, and RESULTS.md shows what is on file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -16,7 +14,7 @@ ON_FILE = tables.tables()
 
 
 @pytest.mark.parametrize("name", ON_FILE)
-def test_every_row_of_a_table_is_printed(name: str) -> None:
+def test_every_row_of_a_table_is_printed(name):
     lines = ON_FILE[name]
     printed = tables.markdown(lines)
 
@@ -27,7 +25,7 @@ def test_every_row_of_a_table_is_printed(name: str) -> None:
         assert (f"| {' | '.join(row.values())} |" if row else line["text"]) in printed
 
 
-def test_the_tables_of_the_results_are_those_on_file() -> None:
+def test_the_tables_of_the_results_are_those_on_file():
     page = (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8")
     shown = re.findall(r"(?s)<!-- python benchmarks/tables.py (\w+) -->\n(.*?)\n<!-- end", page)
 
@@ -36,7 +34,7 @@ def test_the_tables_of_the_results_are_those_on_file() -> None:
         assert table == tables.grid(tables.rows(ON_FILE[name]))
 
 
-def test_the_results_name_every_table() -> None:
+def test_the_results_name_every_table():
     index = (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8").partition("\n## ")[0]
     named = re.findall(r"`(\w+)`", index)
 

@@ -1,7 +1,5 @@
 """Folders of parts, as the quick tests have them."""
 
-from __future__ import annotations
-
 from tests.unit.data.test_remote_sources import folder
 
 __all__ = ["folder"]

@@ -56,13 +56,11 @@ def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
         ("room", 4),
     ],
 )
-def test_killed_anywhere_it_resumes_with_the_same_draws(
-    tmp_path: Path, where: str, number: int
-) -> None:
+def test_killed_anywhere_it_resumes_with_the_same_draws(tmp_path, where, number):
     assert killed_then_resumed(tmp_path, where, number) == []
 
 
-def test_a_journal_written_after_the_draws_is_caught(tmp_path: Path) -> None:
+def test_a_journal_written_after_the_draws_is_caught(tmp_path):
     assert killed_then_resumed(tmp_path, "broken draw", 5) != []
 
 
@@ -87,11 +85,9 @@ def killed_with_a_file(folder: Path, where: str) -> tuple[int, bool] | None:
 @pytest.mark.parametrize(
     ("where", "draws"), [("draw", 2), ("store", 2), ("entry", 2), ("line", 2), ("used", 1)]
 )
-def test_a_killed_draw_of_a_file_is_made_again_only_where_nobody_saw_it(
-    tmp_path: Path, where: str, draws: int
-) -> None:
+def test_a_killed_draw_of_a_file_is_made_again_only_where_nobody_saw_it(tmp_path, where, draws):
     assert killed_with_a_file(tmp_path, where) == (draws, True)
 
 
-def test_a_digest_noted_before_its_file_is_caught(tmp_path: Path) -> None:
+def test_a_digest_noted_before_its_file_is_caught(tmp_path):
     assert killed_with_a_file(tmp_path, "notes first") is None

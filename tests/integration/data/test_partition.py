@@ -16,7 +16,7 @@ from privsyn.errors import DataError
 from tests.unit.data.test_partition import CELLS, KEY, buckets, write
 
 
-def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Path) -> None:
+def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     script = (
         "import os, signal, sys\n"
@@ -81,7 +81,7 @@ def run(script: str, *arguments: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path: Path) -> None:
+def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path):
     path, out = tmp_path / "a.jsonl", tmp_path / "out"
     with path.open("w") as stream:
         for n in range(1_000_000):  # a tenth of them of one unit
@@ -92,7 +92,7 @@ def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_one_large_parquet_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_one_large_parquet_row_group_is_not_held_in_memory(tmp_path):
     lines, path, out = tmp_path / "lines", tmp_path / "a.parquet", tmp_path / "out"
     with lines.open("w") as stream:
         stream.writelines(f"{f'{n:07d} ' * 1250}\n" for n in range(20_000))

@@ -17,7 +17,7 @@ from tests.integration.e2e.small_project import Project, finish, reserve_release
 
 
 @pytest.fixture
-def project(make_project) -> Project:
+def project(make_project):
     return make_project()
 
 
@@ -42,9 +42,7 @@ def reserved(project: Project, draw: int) -> Plan:
 
 
 @pytest.mark.parametrize("left", ["folder", "pointer"])
-def test_a_ledger_from_before_a_finished_release_is_refused(
-    project: Project, fake, tmp_path: Path, left: str
-) -> None:
+def test_a_ledger_from_before_a_finished_release_is_refused(project, fake, tmp_path, left):
     finish(project.context(), reserved(project, 0), fake)
     older = back_up(project, tmp_path / "older.db")
     second = reserved(project, 1)
@@ -68,9 +66,7 @@ def test_a_ledger_from_before_a_finished_release_is_refused(
 
 
 @pytest.mark.parametrize("state", ["unknown", "RESERVED", "BEGUN"])
-def test_a_release_that_is_being_drawn_goes_on_and_is_charged_once(
-    project: Project, fake, tmp_path: Path, state: str
-) -> None:
+def test_a_release_that_is_being_drawn_goes_on_and_is_charged_once(project, fake, tmp_path, state):
     """Its draws lie in the scratch, of which the ledger's backup knows less or nothing."""
     finish(project.context(), reserved(project, 0), fake)
     backup = back_up(project, tmp_path / "ledger.db")

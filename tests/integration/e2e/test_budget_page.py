@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from privsyn.errors import BudgetExceeded, DataError
 from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.base import Context
 from privsyn.stages.plan import lasts_until
-from tests.integration.e2e.small_project import Project, build_project
+from tests.integration.e2e.small_project import build_project
 from tests.integration.e2e.weekly_releases import EVENT, FIRST, WEEK, ledger_at, release_id, weekly
 
 CANARY = "purple-walrus-4711"
@@ -24,7 +23,7 @@ COST = Guarantee(1.0, 1e-6)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory):
     made = build_project(
         tmp_path_factory.mktemp("budget") / "project",
         account={"epsilon": 10.0, "period": {"days": 30, "epsilon": 4.0}},
@@ -35,7 +34,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture
-def ctx(project: Project) -> Context:
+def ctx(project):
     ctx = project.context()
     ctx.clock = lambda: FIRST + 11 * WEEK
     return ctx
@@ -52,7 +51,7 @@ def paged(ctx: Context, **changes: object) -> BudgetPage:
     return page
 
 
-def test_every_release_is_there_with_its_links(ctx: Context) -> None:
+def test_every_release_is_there_with_its_links(ctx):
     html = paged(ctx).html()
     for number in range(12):
         assert release_id(number) in html
@@ -64,7 +63,7 @@ def test_every_release_is_there_with_its_links(ctx: Context) -> None:
     assert html.count("LOST") == 1
 
 
-def test_what_fits_and_until_when(ctx: Context) -> None:
+def test_what_fits_and_until_when(ctx):
     said = paged(ctx).sheets[0].fits
     spec = ctx.ledger.accounts.statements()[0].spec
     copies = ctx.ledger.accounts.preview(spec, EVENT).copies
@@ -76,14 +75,14 @@ def test_what_fits_and_until_when(ctx: Context) -> None:
     assert f"until {sooner:%d %b %Y}" in twice
 
 
-def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx: Context) -> None:
+def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx):
     assert web_address("javascript:alert(1)//") is None
     html = paged(ctx).html()
     assert not re.search(r"<script|<img|<link[^>]*https?:|url\(|@import", html)
     assert str(ctx.workspace.root) not in html
 
 
-def test_names_are_escaped(project: Project, tmp_path: Path) -> None:
+def test_names_are_escaped(project, tmp_path):
     other = project.copy(tmp_path / "odd")
     ctx = other.context()
     ledger = ledger_at(ctx, FIRST + 12 * WEEK, user="<b>zoe</b>")
@@ -93,9 +92,7 @@ def test_names_are_escaped(project: Project, tmp_path: Path) -> None:
     assert "&lt;b&gt;zoe" in html
 
 
-def test_what_a_refusal_says_of_the_private_file_is_not_on_it(
-    project: Project, tmp_path: Path
-) -> None:
+def test_what_a_refusal_says_of_the_private_file_is_not_on_it(project, tmp_path):
     other = project.copy(tmp_path / "refused")
     ctx = other.context()
     ledger = ledger_at(ctx, FIRST + 12 * WEEK)
@@ -121,9 +118,7 @@ def test_what_a_refusal_says_of_the_private_file_is_not_on_it(
     assert CANARY not in html
 
 
-def test_an_edited_ledger_is_shown_and_said_to_be(
-    project: Project, tmp_path: Path, command
-) -> None:
+def test_an_edited_ledger_is_shown_and_said_to_be(project, tmp_path, command):
     other = project.copy(tmp_path / "edited")
     with sqlite3.connect(other.root / ".privsyn" / "ledger.db") as edited:
         edited.execute("update ledger_entry set loss = 0")

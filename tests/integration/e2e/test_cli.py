@@ -1,7 +1,5 @@
 """The command line as a user meets it: answers, one-line errors, exit codes."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

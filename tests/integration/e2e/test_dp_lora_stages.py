@@ -1,7 +1,5 @@
 """DP-LoRA through the stages: what is released, neighbors, kills, what is lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -336,7 +334,7 @@ def test_killed_at_any_call_it_ends_at_the_planned_cost(make, tmp_path, kills):
     """Each step is two calls, sample and noise."""
     project = make(performance={"shards": 2})
     counter = tmp_path / "calls"
-    seen: dict[str, object] = {}
+    seen = {}
     died = 0
     for kill_at in kills:
         code = attempt(project, counter, kill_at)

@@ -1,7 +1,5 @@
 """The encoder that measures is never the one that cast the votes of the release."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Keyphrase seeding through the stages: phrases as records, neighbors, what is published."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal
@@ -117,7 +115,7 @@ def test_draws_survive_kills(make_project, tmp_path):
     """Draws on file never change, and a kill costs one call of the mechanism at most."""
     project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
-    seen: dict[str, object] = {}
+    seen = {}
     kills = 0
     for kill_at in (1, 2, 0):
         code = attempt(project, counter, kill_at)

@@ -64,7 +64,7 @@ def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
     """Killed after the 1st, 2nd, 4th, 9th ... call of each attempt, until one runs through."""
     project = make_project(methods={"invisible_ink": {"max_tokens": 4, "texts_per_label": 4}})
     counter = tmp_path / "calls"
-    seen: dict[str, object] = {}
+    seen = {}
     kills = 0
     for kill_at in (1, 2, 4, 9, 1, 0):
         code = attempt(project, counter, kill_at)
@@ -92,7 +92,7 @@ def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_proje
     """A threshold drawn anew within its round would be a round that nobody paid for."""
     project = make_project(methods={"private_prediction": METHODS["private_prediction"]})
     counter = tmp_path / "calls"
-    seen: dict[str, object] = {}
+    seen = {}
     for kill_at in (1, 2, 3, 8, 21, 0):
         if attempt(project, counter, kill_at) == 0:
             break

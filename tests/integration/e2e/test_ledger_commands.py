@@ -23,12 +23,12 @@ Run = Callable[..., Told]
 
 
 @pytest.fixture
-def project(make_project) -> Project:
+def project(make_project):
     return make_project()
 
 
 @pytest.fixture
-def run(project: Project, command: Run) -> Run:
+def run(project, command):
     """The command line in the project's folder."""
     return partial(command, project.root)
 
@@ -46,9 +46,7 @@ def released(project: Project, fake):
         ('account.period={"days": 30, "epsilon": 1}', "more than the whole of account.period"),
     ],
 )
-def test_a_first_release_that_cannot_be_paid_opens_no_account(
-    project: Project, run: Run, setting: str, why: str
-) -> None:
+def test_a_first_release_that_cannot_be_paid_opens_no_account(project, run, setting, why):
     """An open account is fixed for its life: a slip in its terms, which paid nothing, is not."""
     code, _, said = run("run", "-S", setting)
     assert code == 3
@@ -62,9 +60,7 @@ def test_a_first_release_that_cannot_be_paid_opens_no_account(
     assert "which is fixed for its life" in said or "was opened with" in said
 
 
-def test_verify_says_that_the_ledger_does_not_know_the_releases_here(
-    project: Project, run: Run, fake
-) -> None:
+def test_verify_says_that_the_ledger_does_not_know_the_releases_here(project, run, fake):
     planned, _ = released(project, fake)
     code, said, _ = run("ledger", "verify")
     assert (code, said.startswith("the hash chain is intact: 4 rows")) == (0, True)
@@ -77,7 +73,7 @@ def test_verify_says_that_the_ledger_does_not_know_the_releases_here(
         assert not (project.root / "none.db").exists()
 
 
-def test_a_wrong_url_is_no_reason_to_throw_a_release_away(run: Run, project: Project, fake) -> None:
+def test_a_wrong_url_is_no_reason_to_throw_a_release_away(run, project, fake):
     _, folder = released(project, fake)
     code, said, wrong = run("verify", str(folder), "--ledger", "sqlite:////nowhere/x.db")
     assert code == 3
@@ -85,7 +81,7 @@ def test_a_wrong_url_is_no_reason_to_throw_a_release_away(run: Run, project: Pro
     assert "do not use this copy" not in said + wrong
 
 
-def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fake) -> None:
+def test_show_shows_an_edited_ledger_and_says_so(project, run, fake):
     released(project, fake)
     with sqlite3.connect(project.root / ".privsyn" / "ledger.db") as edited:
         edited.execute("update ledger_entry set loss = 0")
@@ -98,7 +94,7 @@ def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fak
     assert run("ledger", "show", "--json")[0] == 4
 
 
-def test_leftovers_are_named_and_swept(project: Project, run: Run, fake) -> None:
+def test_leftovers_are_named_and_swept(project, run, fake):
     planned, _ = released(project, fake)
     assert run("sweep")[1] == "nothing to delete\n"
     left = project.root / ".privsyn" / "scratch" / planned.id / "buckets"
@@ -111,8 +107,8 @@ def test_leftovers_are_named_and_swept(project: Project, run: Run, fake) -> None
 
 
 def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
-    project: Project, run: Run, fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    project, run, fake, monkeypatch
+):
     earlier, _ = released(project, fake)
     prompt = Prompt(private="A {label}, in other words: {reference}", public="A {label}:")
     monkeypatch.setattr(method, "resolved_prompt", lambda *_: prompt)
@@ -130,7 +126,7 @@ def test_a_release_that_an_upgrade_renames_is_paid_for_by_name_alone(
     assert (code, json.loads(said)["account"]["fits"]) == (0, True)
 
 
-def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run) -> None:
+def test_what_nobody_finishes_is_listed_and_given_up(project, run):
     ctx = project.context()
     planned = reserve_release(ctx)
     _, said, _ = run("ledger", "show")
@@ -141,7 +137,7 @@ def test_what_nobody_finishes_is_listed_and_given_up(project: Project, run: Run)
     assert "not finished" not in said
 
 
-def test_metrics_are_what_the_ledger_holds(project: Project, run: Run, fake) -> None:
+def test_metrics_are_what_the_ledger_holds(project, run, fake):
     planned, _ = released(project, fake)
     ctx = project.context("privacy.draw=1", "privacy.epsilon=0.5")
     reserve_release(ctx)
@@ -179,9 +175,7 @@ def test_metrics_are_what_the_ledger_holds(project: Project, run: Run, fake) -> 
 
 
 @pytest.mark.parametrize("place", ["releases", "quarantine"])
-def test_verify_says_what_is_not_to_be_handed_out(
-    project: Project, run: Run, fake, place: str
-) -> None:
+def test_verify_says_what_is_not_to_be_handed_out(project, run, fake, place):
     _, folder = released(project, fake)
     if place == "quarantine":
         (project.root / place).mkdir()

@@ -1,7 +1,5 @@
 """The mechanism between plan and run: solved for once, and never believed from a file."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

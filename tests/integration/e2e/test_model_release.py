@@ -1,7 +1,5 @@
 """Releases with a model: the one a release was drawn from, and one made from a release."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

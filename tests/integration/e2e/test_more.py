@@ -1,7 +1,5 @@
 """privsyn more: records beyond a release's own, charged nothing, provably of their parent."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from unittest.mock import MagicMock

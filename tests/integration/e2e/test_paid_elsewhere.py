@@ -1,7 +1,5 @@
 """One private file under two accounts: two budgets for the same people."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

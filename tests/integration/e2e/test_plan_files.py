@@ -1,7 +1,5 @@
 """Plan files of releases and students: which is which, and which stages each has."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from privsyn.data.artifacts import write_json_atomic
 from privsyn.data.journal import parse_line
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger.ledger import Ledger
-from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.report import verification
 from privsyn.stages.base import Context
@@ -37,7 +36,7 @@ from tests.integration.e2e.small_project import (
     reserve_release,
     rows,
 )
-from tests.integration.ledger.postgres_server import Server, postgres_server, severed
+from tests.integration.ledger.postgres_server import postgres_server, severed
 
 PART = "shard-0"
 TOKENS = 64
@@ -46,18 +45,13 @@ PATIENCE = 300.0
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with postgres_server() as running:
         yield running
 
 
 @pytest.fixture
-def project(
-    server: Server,
-    make_project: Callable[..., Project],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Project:
+def project(server, make_project, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, base64.b64encode(bytes(range(32))).decode())
     made = make_project(
         methods={"invisible_ink": METHODS["invisible_ink"] | {"max_tokens": TOKENS}},
@@ -106,9 +100,7 @@ class Drawing:
 
 
 @pytest.mark.slow
-def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
-    server: Server, project: Project, tmp_path: Path
-) -> None:
+def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(server, project, tmp_path):
     ctx = project.context()
     planned = reserve_release(ctx)
     assert partition(ctx, planned) == 1
@@ -121,7 +113,7 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
     def cut_off(more: int, fault: Callable[[], None]) -> list[bytes]:
         """Draw until there are so many rows more, then the fault: the rows of just before it."""
         had = len(on_file())
-        seen: list[bytes] = []
+        seen = []
 
         def enough() -> bool:
             seen[:] = on_file()
@@ -171,9 +163,7 @@ def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
 
 
 @pytest.mark.slow
-def test_any_commit_may_be_lost_or_its_answer(
-    postgres_url: str, make_project: Callable[..., Project], fake: Backends
-) -> None:
+def test_any_commit_may_be_lost_or_its_answer(postgres_url, make_project, fake):
     """A run for each commit of a release, at which its connection breaks off."""
     runs = commits = 0
 
@@ -213,7 +203,7 @@ def test_any_commit_may_be_lost_or_its_answer(
     assert project.context().workspace.scratches() == []
 
 
-def test_a_server_that_falls_silent_is_given_up_in_a_minute(postgres_url: str) -> None:
+def test_a_server_that_falls_silent_is_given_up_in_a_minute(postgres_url):
     """A balancer drops an idle connection without a word; the system's default is hours."""
     for more, wanted in (("", [20, 10, 3, 60_000]), ("&keepalives_idle=70", [70, 10, 3, 60_000])):
         with Ledger(postgres_url + more).database._engine.connect() as connection:

@@ -1,7 +1,5 @@
 """Private evolution of texts through the stages: rows, exhibits, neighbors, kills, scratch."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal
@@ -120,7 +118,7 @@ def test_neighboring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
 
 
 def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
-    clean: list[np.ndarray] = []
+    clean = []
     votes = private_evolution._Private.votes
 
     def watched(self, vectors):
@@ -146,7 +144,7 @@ def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
 def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tmp_path):
     project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
-    seen: dict[str, object] = {}
+    seen = {}
     kills = 0
     for kill_at in (1, 1, 2, 0):
         code = attempt(project, counter, kill_at)
@@ -178,7 +176,7 @@ def test_its_first_population_is_the_baseline_of_its_evaluation(project):
 def test_a_resumed_run_says_that_reading_again_is_free_and_of_what_the_parts_are(project):
     ctx = project.context()
     planned = begin_release(ctx, NAME)
-    told: list[tuple[str, str]] = []
+    told = []
 
     def stop(stage, done, total, things=""):
         told.append((stage, things))

@@ -1,7 +1,5 @@
 """Private prediction through the stages: as many texts as came out, neighbors, structured data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import partial

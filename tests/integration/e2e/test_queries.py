@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -37,7 +36,7 @@ SECRET = "hunter2-kestrel"
 
 
 @pytest.fixture
-def clinic(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
+def clinic(postgres_url, monkeypatch):
     """A schema with the records and what no query may use; its URL is in CLINIC_DB."""
     url = _parse(postgres_url)
     engine = sa.create_engine(url)
@@ -74,7 +73,7 @@ def write(engine: sa.Engine, records: list[dict[str, str]]) -> None:
 
 
 @pytest.fixture
-def project(make_project: Callable[..., Project], clinic: sa.Engine) -> Project:
+def project(make_project, clinic):
     source = {"path": None, "query": {"connection": "CLINIC_DB", "sql": SQL}}
     made = make_project(dataset=source)
     made.data.unlink()

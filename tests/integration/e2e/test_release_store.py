@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def services(base: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+def drawn(tmp_path_factory):
     """A release that the first machine has drawn and certified."""
     base = tmp_path_factory.mktemp("homes")
     first = build_project(base / "first", services=services(base), evaluate={"enabled": False})
@@ -79,7 +78,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Homes:
 
 
 @pytest.fixture
-def homes(drawn: Homes, tmp_path: Path) -> Homes:
+def homes(drawn, tmp_path):
     """That release, its ledger and its store, for one test to change."""
     base = tmp_path / "homes"
     shutil.copytree(drawn.base, base)
@@ -97,7 +96,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def test_stages_go_on_where_the_folder_never_was(homes: Homes) -> None:
+def test_stages_go_on_where_the_folder_never_was(homes):
     second, third = homes.home("second"), homes.home("third")
     there = validate(second.context(), homes.planned)
     assert there == second.root / "releases" / homes.planned.id
@@ -116,7 +115,7 @@ def test_stages_go_on_where_the_folder_never_was(homes: Homes) -> None:
     assert third.root.joinpath("releases", homes.planned.id, layout.ARTIFACT).stat().st_mode & 0o444
 
 
-def test_an_auditor_with_the_store_alone_verifies(homes: Homes) -> None:
+def test_an_auditor_with_the_store_alone_verifies(homes):
     validate(homes.home("second").context(), homes.planned)
     empty = homes.base / "empty"
     empty.mkdir()
@@ -129,13 +128,13 @@ def test_an_auditor_with_the_store_alone_verifies(homes: Homes) -> None:
     assert sorted(path.name for path in empty.iterdir()) == ["releases"]
 
 
-def test_python_lists_and_opens_what_another_machine_made(homes: Homes) -> None:
+def test_python_lists_and_opens_what_another_machine_made(homes):
     validate(homes.home("second").context(), homes.planned)
     project = ApiProject(homes.home("fourth").root)
     assert [release.name for release in project.releases()] == [homes.planned.id]
 
 
-def test_only_what_passed_is_among_the_releases(homes: Homes) -> None:
+def test_only_what_passed_is_among_the_releases(homes):
     """A bucket's policy may open releases/ to many: a failed one never lies there."""
     store, name = ReleaseStore(f"file://{homes.store}"), homes.planned.id
     assert (homes.store / "quarantine" / name / "manifest.json").is_file()
@@ -159,7 +158,7 @@ def test_only_what_passed_is_among_the_releases(homes: Homes) -> None:
     assert not (homes.base / "second" / "releases" / name).exists()
 
 
-def test_what_an_audit_has_not_let_through_is_stored_in_quarantine(homes: Homes) -> None:
+def test_what_an_audit_has_not_let_through_is_stored_in_quarantine(homes):
     """Certified again once the project began to block, by a machine that has not audited it."""
     name = homes.planned.id
     validate(homes.home("second").context(), homes.planned)
@@ -170,7 +169,7 @@ def test_what_an_audit_has_not_let_through_is_stored_in_quarantine(homes: Homes)
     assert not (homes.store / "releases" / name).exists()
 
 
-def test_a_release_without_its_manifest_is_not_there(homes: Homes) -> None:
+def test_a_release_without_its_manifest_is_not_there(homes):
     (manifest,) = homes.store.rglob("manifest.json")
     manifest.unlink()
     assert ReleaseStore(f"file://{homes.store}").manifest(homes.planned.id) is None
@@ -182,7 +181,7 @@ def test_a_release_without_its_manifest_is_not_there(homes: Homes) -> None:
         find(homes.home("third").context(), homes.planned)
 
 
-def test_certify_goes_on_after_a_death_right_after_the_commit(homes: Homes) -> None:
+def test_certify_goes_on_after_a_death_right_after_the_commit(homes):
     (manifest,) = homes.store.rglob("manifest.json")
     manifest.unlink()
     second = homes.home("second").context()
@@ -190,9 +189,7 @@ def test_certify_goes_on_after_a_death_right_after_the_commit(homes: Homes) -> N
     assert manifest.is_file()
 
 
-def test_nothing_is_committed_that_only_one_disk_holds(
-    tmp_path: Path, fake: Backends, make_project: Callable[..., Project]
-) -> None:
+def test_nothing_is_committed_that_only_one_disk_holds(tmp_path, fake, make_project):
     """A store that takes nothing: the release is neither committed nor lost."""
     (tmp_path / "store").write_text("a file where the store should be")
     project = make_project(services={"releases": f"file://{tmp_path / 'store'}"})
@@ -211,7 +208,7 @@ def test_nothing_is_committed_that_only_one_disk_holds(
 
 
 @pytest.mark.parametrize("change", ["bytes", "cut", "manifest", "certificate"])
-def test_a_changed_object_reaches_no_folder(homes: Homes, change: str) -> None:
+def test_a_changed_object_reaches_no_folder(homes, change):
     validate(homes.home("second").context(), homes.planned)
     (manifest,) = homes.store.rglob("manifest.json")
     said = json.loads(manifest.read_bytes())
@@ -245,7 +242,7 @@ def test_a_changed_object_reaches_no_folder(homes: Homes, change: str) -> None:
 @pytest.mark.parametrize(
     "name", ["../../outside.json", "/etc/hosts", "notes.txt", "images/../../x", "model/.hidden"]
 )
-def test_a_manifest_names_files_of_a_release_alone(homes: Homes, name: str) -> None:
+def test_a_manifest_names_files_of_a_release_alone(homes, name):
     (manifest,) = homes.store.rglob("manifest.json")
     said = json.loads(manifest.read_bytes())
     said["files"][name] = said["files"][layout.ARTIFACT]
@@ -254,7 +251,7 @@ def test_a_manifest_names_files_of_a_release_alone(homes: Homes, name: str) -> N
         find(homes.home("second").context(), homes.planned)
 
 
-def test_reports_that_the_ledger_does_not_know_are_not_signed_or_kept(homes: Homes) -> None:
+def test_reports_that_the_ledger_does_not_know_are_not_signed_or_kept(homes):
     """Who writes to the store could put a page of their own beside sound records."""
     validate(homes.home("second").context(), homes.planned)
     (manifest,) = homes.store.rglob("manifest.json")
@@ -271,7 +268,7 @@ def test_reports_that_the_ledger_does_not_know_are_not_signed_or_kept(homes: Hom
     assert "all is well" not in (validate(third, homes.planned) / layout.REPORT_PAGE).read_text()
 
 
-def test_files_of_no_release_stay_where_they_are(homes: Homes) -> None:
+def test_files_of_no_release_stay_where_they_are(homes):
     folder = homes.made.root / "releases" / homes.planned.id
     (folder / "notes.txt").write_text("of the owner")
     (folder / ".half.tmp").write_text("half a file")
@@ -283,7 +280,7 @@ def test_files_of_no_release_stay_where_they_are(homes: Homes) -> None:
     }
 
 
-def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes: Homes) -> None:
+def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes):
     folder = homes.made.root / "releases" / homes.planned.id
     late = homes.home("late")
     copy = late.root / "releases" / homes.planned.id
@@ -305,7 +302,7 @@ def test_of_two_that_certify_at_once_the_ledgers_is_kept(homes: Homes) -> None:
     assert (kept / layout.CERTIFICATE).read_bytes() == raw
 
 
-def test_a_fresh_ledger_beside_stored_releases_is_refused(homes: Homes) -> None:
+def test_a_fresh_ledger_beside_stored_releases_is_refused(homes):
     """What is stored was paid for: an account that starts from nothing would forget it."""
     second = homes.home("second")
     fresh = second.context(f"services.ledger=sqlite:///{homes.base / 'fresh.db'}")

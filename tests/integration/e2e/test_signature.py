@@ -1,7 +1,5 @@
 """A release is signed whole, and whatever is done to it afterwards is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,19 +1,15 @@
 """A release by SmolLM2 itself, as the default settings have it: planned, drawn, verified."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from privsyn.release import certificate
 from privsyn.report import verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from tests.integration.e2e.small_project import METHODS, Project, build_project, finish
+from tests.integration.e2e.small_project import METHODS, build_project, finish
 
 
-def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
+def test_a_release_by_smollm2(tmp_path, smollm2):
     """Reading the model probes that its rows are independent on this machine."""
-    project: Project = build_project(
+    project = build_project(
         tmp_path / "project",
         models={"language": "smollm2"},
         methods={"invisible_ink": METHODS["invisible_ink"] | {"texts_per_label": 1}},

@@ -1,7 +1,5 @@
 """The private file from one run to the next: changed, the same again, by date."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from datetime import date

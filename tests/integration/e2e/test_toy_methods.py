@@ -11,8 +11,6 @@ No stage, no operator, no command and nothing derived from a release is touched 
 they ask of a method is its traits, ``DrawsSamples`` or ``TrainsModel`` with ``makes_students``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

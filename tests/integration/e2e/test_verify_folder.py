@@ -1,7 +1,5 @@
 """Every file of a release folder is covered, named as not covered, or refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Ledgers on both databases, as the quick tests have them."""
 
-from __future__ import annotations
-
 from tests.unit.ledger.conftest import clock, ledger, lite, url
 
 __all__ = ["clock", "ledger", "lite", "url"]

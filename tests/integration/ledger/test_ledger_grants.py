@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ def as_role(url: str, role: str) -> str:
 
 
 @pytest.fixture
-def roles(postgres_url: str) -> Iterator[Roles]:
+def roles(postgres_url):
     """A ledger of the owner, and a role of the app that the shipped SQL was run for."""
     app, officer = (f'{name} "{secrets.token_hex(4)}"' for name in ("app", "officer"))
     Ledger(postgres_url).migrate()
@@ -84,7 +84,7 @@ def run(url: str, statement: str) -> None:
 
 
 @pytest.fixture
-def ledger(roles: Roles) -> Ledger:
+def ledger(roles):
     ledger = Ledger(roles.app)
     ledger.accounts.open(SPEC)
     finish(ledger, "r1")
@@ -92,11 +92,11 @@ def ledger(roles: Roles) -> Ledger:
     return ledger
 
 
-def test_every_table_has_its_privileges() -> None:
+def test_every_table_has_its_privileges():
     assert set(PRIVILEGES) == set(schema.metadata.tables.values())
 
 
-def test_the_page_names_what_the_app_may_do_with_every_table() -> None:
+def test_the_page_names_what_the_app_may_do_with_every_table():
     rows = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| `ledger_")]
     words = {"SELECT": "read", "INSERT": "add", "UPDATE": "change", "DELETE": "delete"}
     told = {name.strip(" `"): may.strip() for names, may in rows for name in names.split(",")}
@@ -108,7 +108,7 @@ def test_the_page_names_what_the_app_may_do_with_every_table() -> None:
     }
 
 
-def test_the_app_does_all_its_work(ledger: Ledger) -> None:
+def test_the_app_does_all_its_work(ledger):
     cost = Guarantee(1.0, 1e-6)
     ledger.releases.void("r2", "not wanted")
     for content in ("one", "two"):  # noted anew: the first run never began
@@ -137,9 +137,7 @@ def asks(above: float) -> Terms:
     return Terms(approval=ApprovalConfig(spend_above=above))
 
 
-def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
-    roles: Roles, ledger: Ledger
-) -> None:
+def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(roles, ledger):
     ledger.accounts.open(dataclasses.replace(SPEC, terms=asks(0.5)))
     with pytest.raises(ApprovalNeeded):
         reserve(ledger, "r3")
@@ -153,9 +151,7 @@ def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
     assert ledger.verify().entries == 3
 
 
-def test_who_spends_does_not_approve_and_who_approves_does_so_by_name(
-    roles: Roles, ledger: Ledger
-) -> None:
+def test_who_spends_does_not_approve_and_who_approves_does_so_by_name(roles, ledger):
     app, officer = (str(_parse(url).username) for url in (roles.app, roles.officer))
     run(roles.owner, grants(app, schema_of(roles.owner), officer))
     ledger.accounts.open(dataclasses.replace(SPEC, terms=asks(0.5)))
@@ -189,7 +185,7 @@ def test_who_spends_does_not_approve_and_who_approves_does_so_by_name(
     assert ledger.verify().entries == 3
 
 
-def test_one_role_does_not_both() -> None:
+def test_one_role_does_not_both():
     with pytest.raises(ConfigError, match="--approvers=app is --role, which spends"):
         grants("app", approvers="app")
 
@@ -261,7 +257,7 @@ def filled(ledger: Ledger) -> None:
         reserve(ledger, "r3", Pure(100.0))
 
 
-def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> None:
+def test_the_app_cannot_rewrite_what_happened(roles, ledger):
     filled(ledger)
     before = ledger.verify()
     got_through = []
@@ -275,7 +271,7 @@ def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> N
     assert ledger.verify() == before
 
 
-def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> None:
+def test_a_row_names_the_role_that_writes_it(roles, ledger):
     role = _parse(roles.app).username
     assert ledger.releases.get("r1").reserved_by == {"db_user": role}
     with pytest.raises(BudgetExceeded):
@@ -333,14 +329,14 @@ WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
 """A change, what its row says instead, and why it is refused."""
 
 
-def test_a_row_that_would_break_the_chain_is_refused(roles: Roles, ledger: Ledger) -> None:
+def test_a_row_that_would_break_the_chain_is_refused(roles, ledger):
     for change, other, why in WRONG:
         with pytest.raises((psycopg.errors.RaiseException, psycopg.errors.DataError), match=why):
             add(roles.app, ledger, change, {"digest": "f" * 64}, **other)
     assert ledger.verify().rows == 5
 
 
-def test_the_trigger_computes_the_hash_that_privsyn_computes(roles: Roles, ledger: Ledger) -> None:
+def test_the_trigger_computes_the_hash_that_privsyn_computes(roles, ledger):
     for body in (LONG, LONG | {"long": "ü" * 1_000_000}):
         with pytest.raises(psycopg.errors.RaiseException, match="does not have the hash"):
             add(roles.app, ledger, "REQUESTED", body, release_id="r.9:_-", hash="ab" * 32)
@@ -349,7 +345,7 @@ def test_the_trigger_computes_the_hash_that_privsyn_computes(roles: Roles, ledge
     assert ledger.verify().rows == 7
 
 
-def test_a_body_with_another_spelling_breaks_nothing(roles: Roles, ledger: Ledger) -> None:
+def test_a_body_with_another_spelling_breaks_nothing(roles, ledger):
     by = chain.canonical({"db_user": _parse(roles.app).username})
     with pytest.raises(psycopg.errors.RaiseException, match="as privsyn writes"):
         add(roles.app, ledger, "REQUESTED", f'{{"digest":"é","by":{by}}}')
@@ -364,7 +360,7 @@ def repair(first: int) -> str:
     return sql.replace(":= 6;", f":= {first};")
 
 
-def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles: Roles, ledger: Ledger) -> None:
+def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles, ledger):
     ledger.accounts.open(dataclasses.replace(SPEC, terms=asks(9.0)))
     before = ledger.verify()
     add(roles.app, ledger, "APPROVED", {"digest": "f" * 64}, release_id="r1")  # nobody asked for it
@@ -381,7 +377,7 @@ def test_the_owner_takes_a_false_end_out_and_no_spend_with_it(roles: Roles, ledg
     test_nor_does_the_owner_by_mistake(roles, ledger)  # the triggers are there again
 
 
-def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
+def test_nor_does_the_owner_by_mistake(roles, ledger):
     filled(ledger)
     owners = [
         attack
@@ -395,19 +391,19 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
     ledger.verify()
 
 
-def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
+def test_a_role_that_may_not_migrate_says_so(roles):
     run(roles.owner, "DELETE FROM ledger_migration")
     with pytest.raises(LedgerUnavailable, match="permission denied"):
         Ledger(roles.app).accounts.open(SPEC)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 64])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_what_is_no_name_is_refused(name):
     with pytest.raises(ConfigError, match="not a name"):
         grants(name)
 
 
-def test_a_file_that_changed_is_refused_as_ever(ledger: Ledger) -> None:
+def test_a_file_that_changed_is_refused_as_ever(ledger):
     filled(ledger)
     with pytest.raises(DataError):
         ledger.releases.reserve(

@@ -1,7 +1,5 @@
 """The journal in the ledger's database, its writer killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

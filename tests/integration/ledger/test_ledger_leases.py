@@ -1,7 +1,5 @@
 """Leases of processes that are killed or stand still."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -15,7 +13,7 @@ from tests.unit.ledger.ledger_cases import PURE, check_after_a_stop, hold_lease,
 from tests.unit.ledger.test_ledger_leases import A, B
 
 
-def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
+def test_a_killed_holder_is_overtaken_at_once(url):
     ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
@@ -35,7 +33,7 @@ def test_a_killed_holder_is_overtaken_at_once(url: str) -> None:
     ledger.verify()
 
 
-def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> None:
+def test_a_process_that_stood_still_finds_out_before_its_next_draw(url):
     ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from privsyn.dp.events import ZCDP, Event, Pure
+from privsyn.dp.events import ZCDP, Pure
 from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import balances, chain, database
 from privsyn.ledger.entries import Change
 from privsyn.ledger.ledger import Ledger
-from privsyn.ledger.spec import AccountSpec
 from tests.unit.ledger.ledger_cases import (
     PURE,
     RENYI,
@@ -32,7 +30,7 @@ THIRD = ZCDP(filter_budget(3.0, 1e-6, ORDER) / ORDER / 3 * (1 - 1e-12))
 
 
 @pytest.mark.parametrize(("spec", "event"), [(PURE, Pure(1.0)), (RENYI, THIRD)])
-def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: Event) -> None:
+def test_eight_processes_want_a_third_each(url, spec, event):
     """They also find no database, so they race for its migrations and for the account."""
     gate, results = processes.Barrier(8), processes.Queue()
     workers = [
@@ -92,15 +90,13 @@ def meet_before_writing(
     return sorted(outcomes)
 
 
-def test_reading_and_writing_are_one_step(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_and_writing_are_one_step(ledger, monkeypatch):
     ledger.accounts.open(PURE)
     assert meet_before_writing(ledger, monkeypatch, patience=0.5) == ["in", "out"]
     ledger.verify()
 
 
-def test_without_begin_immediate_both_would_spend(
-    lite: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_begin_immediate_both_would_spend(lite, monkeypatch):
     """The broken variant that the test above must catch; the audit catches it, too."""
     lite.accounts.open(PURE)
     sa.event.remove(lite.database._engine, "begin", database._begin_sqlite)
@@ -109,7 +105,7 @@ def test_without_begin_immediate_both_would_spend(
         lite.verify()
 
 
-def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
+def test_a_writer_killed_in_the_middle_leaves_nothing(url):
     ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
@@ -124,7 +120,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
     reserve(ledger, "s")
 
 
-def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_a_whole_ledger(tmp_path):
     url = f"sqlite:///{tmp_path}/ledger.db"
     ledger = Ledger(url)
     ledger.accounts.open(PURE)

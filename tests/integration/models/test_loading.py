@@ -1,14 +1,11 @@
 """Loading a model says nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 
-def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
+def test_loading_says_nothing(folders):
     code = (
         "from privsyn.models.loading import check_prompt, load_language_model as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"

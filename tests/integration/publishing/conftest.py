@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.integration.publishing.dvc_project import PARAMS, REPOSITORY, STAND_I
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _quiet_dvc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _quiet_dvc(tmp_path_factory):
     """The stand-in on PATH, and DVC's caches outside of the user's."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "privsyn").write_text(STAND_IN)
@@ -26,7 +25,7 @@ def _quiet_dvc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+def new_project(tmp_path_factory):
     """Makes projects, in git or not."""
 
     def make(*, git: bool, shipped: bool = True) -> Project:

@@ -30,13 +30,13 @@ STAGES = tuple(f"{name}@{METHOD}" for name in ("plan", "generate", "validate", "
 
 
 @pytest.fixture(scope="module")
-def bare(new_project: NewProject) -> Project:
+def bare(new_project):
     """A folder with params.yaml alone: no git, no DVC settings."""
     return new_project(git=False, shipped=False)
 
 
 @pytest.fixture(scope="module")
-def repository(new_project: NewProject) -> Project:
+def repository(new_project):
     """A git repository with the shipped pipeline."""
     return new_project(git=True)
 
@@ -48,7 +48,7 @@ def remote_files(project: Project) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def two_versions(bare: Project) -> list[tuple[Path, dict[str, bytes], str]]:
+def two_versions(bare):
     """Two published releases: folder, its files, DVC's hash."""
     publisher = DvcPublisher(bare.root)
     published = []
@@ -58,9 +58,7 @@ def two_versions(bare: Project) -> list[tuple[Path, dict[str, bytes], str]]:
     return published
 
 
-def test_every_published_version_comes_back(
-    bare: Project, two_versions: list[tuple[Path, dict[str, bytes], str]]
-) -> None:
+def test_every_published_version_comes_back(bare, two_versions):
     publisher = DvcPublisher(bare.root)
     (one, files_of_one, md5_of_one), (two, files_of_two, _) = two_versions
     for path in (bare.root / ".dvc" / "cache", one, two):
@@ -73,9 +71,7 @@ def test_every_published_version_comes_back(
     assert read(two) == files_of_two
 
 
-def test_a_remote_that_returns_other_bytes_is_noticed(
-    bare: Project, two_versions: list[tuple[Path, dict[str, bytes], str]]
-) -> None:
+def test_a_remote_that_returns_other_bytes_is_noticed(bare, two_versions):
     folder = two_versions[1][0]
     shutil.rmtree(bare.root / ".dvc" / "cache")
     shutil.rmtree(folder)
@@ -89,7 +85,7 @@ def test_a_remote_that_returns_other_bytes_is_noticed(
     victim.write_bytes(content)
 
 
-def test_after_a_publish_dvc_has_nothing_to_do(repository: Project) -> None:
+def test_after_a_publish_dvc_has_nothing_to_do(repository):
     release = repository.release("ink-1")
     repository.current(release)
     revision = DvcPublisher(repository.root).publish(release, method=METHOD)
@@ -100,7 +96,7 @@ def test_after_a_publish_dvc_has_nothing_to_do(repository: Project) -> None:
     assert repository.git("status", "--porcelain").split() == ["??", "dvc.lock", "??", "releases/"]
 
 
-def test_a_late_publish_leaves_the_newer_release_alone(repository: Project) -> None:
+def test_a_late_publish_leaves_the_newer_release_alone(repository):
     publisher = DvcPublisher(repository.root)
     old, new = repository.release("ink-old"), repository.release("ink-new", "newer")
     repository.current(new)
@@ -110,7 +106,7 @@ def test_a_late_publish_leaves_the_newer_release_alone(repository: Project) -> N
     assert publisher.publish(new, method=METHOD).stages == STAGES
 
 
-def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> None:
+def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number():
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     for name, stage in stages.items():
         spec = stage["do"]
@@ -121,7 +117,7 @@ def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> No
     assert not {"outs", "metrics", "plots"} & set(stages["evaluate"]["do"])
 
 
-def test_shipped_settings_are_those_of_a_project_that_brings_none() -> None:
+def test_shipped_settings_are_those_of_a_project_that_brings_none():
     for name, content in PROJECT_FILES.items():
         assert (REPOSITORY / name).read_text() == content
 
@@ -134,10 +130,8 @@ print(DvcPublisher(Path(sys.argv[1])).publish(Path(sys.argv[1], "releases", sys.
 """
 
 
-def test_a_dvc_project_that_was_killed_half_made_is_made_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[Path] = []
+def test_a_dvc_project_that_was_killed_half_made_is_made_whole(tmp_path, monkeypatch):
+    written = []
 
     @contextmanager
     def killed(path: Path, *, mode: int) -> Iterator[Any]:
@@ -157,7 +151,7 @@ def test_a_dvc_project_that_was_killed_half_made_is_made_whole(
         assert (tmp_path / name).read_text() == content
 
 
-def test_publishes_of_several_processes_queue_up(bare: Project) -> None:
+def test_publishes_of_several_processes_queue_up(bare):
     folders = [bare.release(f"ink-par-{number}", str(number)) for number in range(2)]
     started = [
         subprocess.Popen(
@@ -175,7 +169,7 @@ def test_publishes_of_several_processes_queue_up(bare: Project) -> None:
         assert (bare.root / "releases" / f"{folder.name}.dvc").is_file()
 
 
-def test_a_killed_publish_is_repeated(bare: Project) -> None:
+def test_a_killed_publish_is_repeated(bare):
     folder = bare.release("ink-killed")
     pointer = bare.root / "releases" / "ink-killed.dvc"
     process = subprocess.Popen(
@@ -191,7 +185,7 @@ def test_a_killed_publish_is_repeated(bare: Project) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "outs:\n- md5: 12ab"])
-def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare: Project, torn: str) -> None:
+def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare, torn):
     folder = bare.release("ink-torn")
     pointer = bare.root / "releases" / "ink-torn.dvc"
     pointer.write_text(torn)
@@ -199,7 +193,7 @@ def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare: Project, torn:
     assert yaml.safe_load(pointer.read_text())["outs"][0]["path"] == "ink-torn"
 
 
-def test_a_torn_file_of_dvcs_own_locks_stops_nothing(bare: Project) -> None:
+def test_a_torn_file_of_dvcs_own_locks_stops_nothing(bare):
     """As a kill or a full disk leaves it."""
     folder = bare.release("ink-locks")
     DvcPublisher(bare.root).publish(folder)
@@ -207,7 +201,7 @@ def test_a_torn_file_of_dvcs_own_locks_stops_nothing(bare: Project) -> None:
     assert DvcPublisher(bare.root).publish(folder).md5 == folder_md5(folder)
 
 
-def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Project) -> None:
+def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare):
     publisher = DvcPublisher(bare.root)
     folder = bare.release("ink-final")
     first = publisher.publish(folder)
@@ -222,7 +216,7 @@ def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Proj
     assert (bare.root / first.pointer).read_bytes() == pointer
 
 
-def test_an_internal_file_is_never_published(bare: Project, tmp_path: Path) -> None:
+def test_an_internal_file_is_never_published(bare, tmp_path):
     folder = bare.release("ink-internal")
     (tmp_path / "private.json").write_text("{}")
     (folder / "quality.json").unlink()
@@ -236,9 +230,7 @@ def test_an_internal_file_is_never_published(bare: Project, tmp_path: Path) -> N
     assert not (bare.root / "releases" / "ink-internal.dvc").exists()
 
 
-def test_a_folder_without_certificate_or_of_another_place_is_refused(
-    bare: Project, tmp_path: Path
-) -> None:
+def test_a_folder_without_certificate_or_of_another_place_is_refused(bare, tmp_path):
     publisher = DvcPublisher(bare.root)
     folder = bare.release("ink-half")
     (folder / "certificate.json").unlink()
@@ -250,7 +242,7 @@ def test_a_folder_without_certificate_or_of_another_place_is_refused(
         publisher.publish(tmp_path)
 
 
-def test_stages_are_committed_only_where_their_files_exist(new_project: NewProject) -> None:
+def test_stages_are_committed_only_where_their_files_exist(new_project):
     project = new_project(git=False)
     release, publisher = project.release("ink-1"), DvcPublisher(project.root)
     publisher.prepare()

@@ -1,7 +1,5 @@
 """A release as an input of somebody else's MLflow run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from privsyn.track import log_release
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path):
     """A consumer's own MLflow, of which privsyn knows nothing."""
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'theirs.db'}")

@@ -1,7 +1,5 @@
 """Synthetic files to validate, as the quick tests have them."""
 
-from __future__ import annotations
-
 from tests.unit.validation.conftest import write
 
 __all__ = ["write"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import secrets
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from privsyn.data.object_store import NoSuchObject, open_store
 from privsyn.errors import ConfigError, StorageError
 from tests.integration.vault.s3_server import (
     BUCKET,
-    Faulty,
     free_port,
     proxied,
     reached_at,
@@ -92,7 +90,7 @@ def test_a_folder_s_objects_are_private_and_whole(tmp_path, full_disk):
     assert store.names() == ["r1/x"]
 
 
-def test_errors_a_cut_upload_and_stale_reads_pass(faulty: Faulty):
+def test_errors_a_cut_upload_and_stale_reads_pass(faulty):
     store = open_store(f"s3://{BUCKET}/faults", "services.vault")
     faulty.fail = 2
     store.put("r1/x", io.BytesIO(b"one"))
@@ -104,7 +102,7 @@ def test_errors_a_cut_upload_and_stale_reads_pass(faulty: Faulty):
     assert faulty.fail == faulty.cut == faulty.stale == 0
 
 
-def test_a_store_that_stays_down_is_tried_again_by_the_next_run(faulty: Faulty, monkeypatch):
+def test_a_store_that_stays_down_is_tried_again_by_the_next_run(faulty, monkeypatch):
     monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 1})
     monkeypatch.setattr(object_store, "AGAIN_SECONDS", ())
     store = open_store(f"s3://{BUCKET}/down", "services.vault")
@@ -136,7 +134,7 @@ def test_a_url_with_credentials_or_without_a_place_is_refused(url):
     assert "secret" not in str(refused.value)
 
 
-def test_a_setting_with_credentials_is_refused_and_not_quoted(tmp_path: Path):
+def test_a_setting_with_credentials_is_refused_and_not_quoted(tmp_path):
     from privsyn.config import ServicesConfig
 
     with pytest.raises(ConfigError, match="user, a password") as refused:

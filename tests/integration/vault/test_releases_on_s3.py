@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +36,13 @@ OTHER = "invisible_ink-0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server():
     with s3_server() as url:
         yield url
 
 
 @pytest.fixture
-def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3(server, monkeypatch):
     """URL of an empty place in the bucket."""
     for name, value in reached_at(server, "secret").items():
         monkeypatch.setenv(name, value)
@@ -52,7 +51,7 @@ def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Plan]:
+def drawn(tmp_path_factory):
     """A release on one machine, stored nowhere."""
     project = build_project(tmp_path_factory.mktemp("drawn") / "first", evaluate={"enabled": False})
     ctx = project.context()
@@ -99,7 +98,7 @@ class Stored:
 
 
 @pytest.fixture
-def stored(drawn: tuple[Project, Plan], s3: str, tmp_path: Path) -> Stored:
+def stored(drawn, s3, tmp_path):
     project, planned = drawn
     shutil.copytree(project.root, tmp_path / "first")
     first = Project(tmp_path / "first")
@@ -114,7 +113,7 @@ def other_report(folder: Path) -> None:
     page.write_text(page.read_text() + f"<!-- {secrets.token_hex(4)} -->")
 
 
-def test_what_a_report_replaced_is_gone_and_nothing_else(stored: Stored) -> None:
+def test_what_a_report_replaced_is_gone_and_nothing_else(stored):
     folder = validate(stored.project.context(), stored.planned)
     first = stored.objects("releases")
     assert first == stored.expected(folder)
@@ -131,7 +130,7 @@ def test_what_a_report_replaced_is_gone_and_nothing_else(stored: Stored) -> None
     assert set(others) <= set(stored.bucket.names())
 
 
-def test_a_failed_release_leaves_the_public_place_and_comes_back(stored: Stored) -> None:
+def test_a_failed_release_leaves_the_public_place_and_comes_back(stored):
     folder = validate(stored.project.context(), stored.planned)
     strict = stored.project.context("validation.max_chars=1", "validation.min_share=1")
     with pytest.raises(ValidationFailed):
@@ -146,8 +145,8 @@ def test_a_failed_release_leaves_the_public_place_and_comes_back(stored: Stored)
 
 @pytest.mark.parametrize("dies_at", ["put", "remove", "delete"])
 def test_a_death_on_the_way_leaves_a_whole_release_and_the_next_run_tidies_up(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dies_at: str
-) -> None:
+    stored, monkeypatch, tmp_path, dies_at
+):
     folder = validate(stored.project.context(), stored.planned)
     before = (folder / layout.REPORT_PAGE).read_text()
     other_report(folder)
@@ -176,7 +175,7 @@ def test_a_death_on_the_way_leaves_a_whole_release_and_the_next_run_tidies_up(
     assert (stored.store.fetch(stored.name, tmp_path / "reader") or there).exists()
 
 
-def test_a_file_that_another_machine_tidied_away_is_stored_again(stored: Stored) -> None:
+def test_a_file_that_another_machine_tidied_away_is_stored_again(stored):
     folder = validate(stored.project.context(), stored.planned)
     gone = stored.expected(folder)[0]
     stored.bucket.remove(gone)
@@ -184,9 +183,7 @@ def test_a_file_that_another_machine_tidied_away_is_stored_again(stored: Stored)
     assert stored.objects("releases") == stored.expected(folder)
 
 
-def test_who_comes_second_is_not_tidied_away(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_second_is_not_tidied_away(stored, monkeypatch):
     """A machine whose manifest was replaced before it tidied up deletes nothing."""
     folder = validate(stored.project.context(), stored.planned)
     other_report(folder)
@@ -207,8 +204,8 @@ def test_who_comes_second_is_not_tidied_away(
 
 
 def test_a_reader_goes_on_with_what_replaced_the_release_it_was_reading(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    stored, monkeypatch, tmp_path
+):
     folder = validate(stored.project.context(), stored.planned)
     get, changed = BucketStore.get, []
 
@@ -225,7 +222,7 @@ def test_a_reader_goes_on_with_what_replaced_the_release_it_was_reading(
     assert (there / layout.REPORT_PAGE).read_bytes() == (folder / layout.REPORT_PAGE).read_bytes()
 
 
-def test_a_file_that_stays_away_is_an_error_and_no_folder(stored: Stored, tmp_path: Path) -> None:
+def test_a_file_that_stays_away_is_an_error_and_no_folder(stored, tmp_path):
     folder = validate(stored.project.context(), stored.planned)
     stored.bucket.remove(f"releases/{stored.name}/files/{sha256_file(folder / layout.ARTIFACT)}")
     with pytest.raises(StorageError, match="has no"):
@@ -233,7 +230,7 @@ def test_a_file_that_stays_away_is_an_error_and_no_folder(stored: Stored, tmp_pa
     assert not (tmp_path / "reader" / "releases" / stored.name).exists()
 
 
-def test_a_stage_takes_a_release_by_name(stored: Stored) -> None:
+def test_a_stage_takes_a_release_by_name(stored):
     validate(stored.project.context(), stored.planned)
     reserve(stored.project.context(), stored.planned)
     shutil.rmtree(stored.project.root / "plans", ignore_errors=True)
@@ -244,7 +241,7 @@ def test_a_stage_takes_a_release_by_name(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("change", ["not json", "another's", "another target"])
-def test_a_plan_that_was_changed_is_refused(stored: Stored, tmp_path: Path, change: str) -> None:
+def test_a_plan_that_was_changed_is_refused(stored, tmp_path, change):
     reserve(stored.project.context(), stored.planned)
     said = stored.planned.model_dump(mode="json")
     if change == "another's":
@@ -260,9 +257,7 @@ def test_a_plan_that_was_changed_is_refused(stored: Stored, tmp_path: Path, chan
 
 
 @pytest.mark.airflow
-def test_an_api_server_shows_what_a_dag_of_another_machine_made(
-    stored: Stored, tmp_path: Path
-) -> None:
+def test_an_api_server_shows_what_a_dag_of_another_machine_made(stored, tmp_path):
     from privsyn.airflow.pages import report_page
     from privsyn.airflow.project import Project
 

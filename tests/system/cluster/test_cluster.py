@@ -17,7 +17,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +164,7 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def machines(tmp_path_factory):
     """Two workers; records that hold a canary are on the first alone."""
     postgres = os.environ.get(POSTGRES)
     if not postgres:
@@ -200,7 +200,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.fixture(scope="module")
-def released(machines: Machines) -> str:
+def released(machines):
     """A release: worker 2 dies in mid-shard, then the broker, later the scheduler.
 
     The broker comes back empty while worker 1 and the scheduler wait for it.
@@ -220,9 +220,7 @@ def released(machines: Machines) -> str:
     return entry.release_id
 
 
-def test_an_auditor_with_the_store_alone_verifies(
-    machines: Machines, released: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_auditor_with_the_store_alone_verifies(machines, released, tmp_path, monkeypatch):
     for key, value in store_environment(machines).items():
         monkeypatch.setenv(key, value)
     where = f"{machines.cluster.stores(machines.running)}/releases"
@@ -233,9 +231,7 @@ def test_an_auditor_with_the_store_alone_verifies(
     assert reported.is_file()
 
 
-def test_the_api_server_shows_the_report_to_readers_of_its_dag_alone(
-    machines: Machines, released: str
-) -> None:
+def test_the_api_server_shows_the_report_to_readers_of_its_dag_alone(machines, released):
     """What ran on other machines, and what they noted of it, it has from the store."""
     control = machines.cluster.checkout("control")
     assert not (control / ".privsyn" / "internal").exists()
@@ -245,7 +241,7 @@ def test_the_api_server_shows_the_report_to_readers_of_its_dag_alone(
         machines.read(f"/privsyn/privsyn_dp_lora/reports/{released}")
 
 
-def test_the_store_holds_what_the_release_s_folder_holds(machines: Machines, released: str) -> None:
+def test_the_store_holds_what_the_release_s_folder_holds(machines, released):
     folder = machines.cluster.checkout("worker-1") / "releases" / released
     files = {sha256_file(path) for path in folder.rglob("*") if path.is_file()}
     of = f"releases/releases/{released}"
@@ -254,9 +250,7 @@ def test_the_store_holds_what_the_release_s_folder_holds(machines: Machines, rel
     assert listed(machines, "releases/quarantine") == []
 
 
-def test_name_cost_and_rows_are_those_of_one_machine(
-    machines: Machines, released: str, tmp_path: Path
-) -> None:
+def test_name_cost_and_rows_are_those_of_one_machine(machines, released, tmp_path):
     """The same config on one machine, planned in the account's own ledger."""
     alone = machines.project.copy(tmp_path / "alone")
     ledger = machines.cluster.database("ledger")
@@ -273,7 +267,7 @@ def test_name_cost_and_rows_are_those_of_one_machine(
     assert drawn == METHODS["invisible_ink"]["texts_per_label"] * 2  # type: ignore[operator]
 
 
-def test_the_machines_shared_no_folder(machines: Machines, released: str) -> None:
+def test_the_machines_shared_no_folder(machines, released):
     """The second never had the records; what it drew went through the vault."""
     second = machines.cluster.checkout("worker-2")
     assert not (second / "private.jsonl").exists()
@@ -281,7 +275,7 @@ def test_the_machines_shared_no_folder(machines: Machines, released: str) -> Non
     assert not [path for path in scratch.rglob("*") if path.is_file() and path.stat().st_size]
 
 
-def test_nothing_private_is_left_and_none_was_in_clear(machines: Machines, released: str) -> None:
+def test_nothing_private_is_left_and_none_was_in_clear(machines, released):
     """Neither in the object store, nor in the databases, nor in the broker, nor in a log."""
     import redis
 
@@ -304,7 +298,7 @@ def test_nothing_private_is_left_and_none_was_in_clear(machines: Machines, relea
                 assert connection.execute(sa.text(left)).scalar_one() == 0
 
     broker = redis.Redis.from_url(machines.cluster.redis)
-    read: dict[bytes, Callable[[bytes], Any]] = {
+    read = {
         b"string": broker.get,
         b"list": lambda key: broker.lrange(key, 0, -1),
         b"set": broker.smembers,

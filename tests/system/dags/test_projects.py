@@ -1,7 +1,5 @@
 """Many projects in one Airflow: PRIVSYN_PARAMS is a folder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,10 +1,7 @@
 """The wheel that the tests of installations install."""
 
-from __future__ import annotations
-
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from tests.system.install.test_install import ROOT, done
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """The wheel of the files that git has or would take."""
     root = tmp_path_factory.mktemp("wheel")
     source = root / "source"

@@ -18,7 +18,7 @@ MOST_DISTRIBUTIONS, MOST_MEGABYTES = 45, 550
 
 
 @pytest.fixture(scope="module")
-def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def core(wheel, tmp_path_factory):
     """Where the commands of an installation without extras lie; versions as in the lock."""
     root = tmp_path_factory.mktemp("core")
     uv = [sys.executable, "-m", "uv"]
@@ -32,7 +32,7 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def project(core: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(core, tmp_path_factory):
     """A project with invented messages, a finished release and its ledger."""
     root = tmp_path_factory.mktemp("user") / "project"
     done(core / "privsyn", "init", root, cwd=root.parent)
@@ -45,7 +45,7 @@ def project(core: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_it_is_light(core: Path) -> None:
+def test_it_is_light(core):
     site = next((core.parent / "lib").glob("python*")) / "site-packages"
     # What the wheels hold. The installer decides whether to add bytecode, some 70 MB.
     files = (file for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc")
@@ -57,7 +57,7 @@ def test_it_is_light(core: Path) -> None:
     assert "No module named 'torch'" in printed
 
 
-def test_a_release_is_verified_and_reported(core: Path, project: Path) -> None:
+def test_a_release_is_verified_and_reported(core, project):
     ledger = f"sqlite:///{project / 'golden.db'}"
     checked = done(core / "privsyn", "verify", RELEASE, "--ledger", ledger, cwd=project)
     assert "FAILED" not in checked
@@ -70,7 +70,7 @@ def test_a_release_is_verified_and_reported(core: Path, project: Path) -> None:
     "method",
     ["dp_lora", "invisible_ink", "keyphrase_seeding", "private_evolution", "private_prediction"],
 )
-def test_a_release_of_any_method_is_planned(core: Path, project: Path, method: str) -> None:
+def test_a_release_of_any_method_is_planned(core, project, method):
     model = f"models.language={ROOT / 'privsyn' / 'models' / 'builtin' / 'lm'}"
     printed = done(core / "privsyn", "plan", "-m", method, "-S", model, "--json", cwd=project)
     assert json.loads(printed)["account"]["fits"]

@@ -1,7 +1,5 @@
 """Arguments of the public API that do not fit: one line that names them, and never a defect."""
 
-from __future__ import annotations
-
 import inspect
 from datetime import date as Date
 

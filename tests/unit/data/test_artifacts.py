@@ -7,7 +7,6 @@ import json
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from privsyn.errors import StorageError
 Disk = Callable[[int], AbstractContextManager[None]]
 
 
-def test_jsonl_rows_digest_and_reference(tmp_path: Path) -> None:
+def test_jsonl_rows_digest_and_reference(tmp_path):
     path = tmp_path / "new" / "synthetic.jsonl"
     rows = [{"id": "r-000000", "text": "naïve\n\x00"}, {"id": "r-000001", "text": "", "label": "a"}]
     ref = write_jsonl_atomic(path, rows)
@@ -37,7 +36,7 @@ def test_jsonl_rows_digest_and_reference(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_a_row_stays_one_line_and_valid_utf8_whatever_its_text(tmp_path: Path) -> None:
+def test_a_row_stays_one_line_and_valid_utf8_whatever_its_text(tmp_path):
     text = "a\u2028b\u2029c\x85d\x1ce\rf\ud800"
     path = tmp_path / "a.jsonl"
     write_jsonl_atomic(path, [{"text": text}])
@@ -45,12 +44,12 @@ def test_a_row_stays_one_line_and_valid_utf8_whatever_its_text(tmp_path: Path) -
     assert json.loads(line) == {"text": text}
 
 
-def test_no_rows_make_an_empty_file(tmp_path: Path) -> None:
+def test_no_rows_make_an_empty_file(tmp_path):
     assert write_jsonl_atomic(tmp_path / "a.jsonl", []).rows == 0
     assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
-def test_equal_json_values_have_equal_bytes(tmp_path: Path) -> None:
+def test_equal_json_values_have_equal_bytes(tmp_path):
     one = write_json_atomic(tmp_path / "1.json", {"b": 1, "a": {"y": "é", "x": None}})
     two = write_json_atomic(tmp_path / "2.json", {"a": {"x": None, "y": "é"}, "b": 1})
     assert one.sha256 == two.sha256
@@ -58,7 +57,7 @@ def test_equal_json_values_have_equal_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_json_cannot_hold_is_refused_and_leaves_nothing(tmp_path: Path, value: float) -> None:
+def test_what_json_cannot_hold_is_refused_and_leaves_nothing(tmp_path, value):
     with pytest.raises(ValueError, match="JSON compliant"):
         write_json_atomic(tmp_path / "a.json", {"x": value})
     with pytest.raises(ValueError, match="JSON compliant"):
@@ -66,7 +65,7 @@ def test_what_json_cannot_hold_is_refused_and_leaves_nothing(tmp_path: Path, val
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_source_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failing_source_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.jsonl"
     write_jsonl_atomic(path, [{"x": 1}])
 
@@ -80,7 +79,7 @@ def test_a_failing_source_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, full_disk: Disk) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, full_disk):
     path = tmp_path / "a.jsonl"
     write_jsonl_atomic(path, [{"x": "old"}])
     with pytest.raises(StorageError, match="cannot write") as caught, full_disk(10_000):
@@ -90,7 +89,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, full_d
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_places_that_cannot_be_written_are_storage_errors(tmp_path: Path) -> None:
+def test_places_that_cannot_be_written_are_storage_errors(tmp_path):
     blocker = tmp_path / "file"
     blocker.touch()
     with pytest.raises(StorageError):
@@ -105,7 +104,7 @@ def test_places_that_cannot_be_written_are_storage_errors(tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("x")
     target = tmp_path / "file" / "below" / "new" / "a.jsonl"
     with pytest.raises(StorageError, match="cannot write") as caught, atomic_file(target):
@@ -113,7 +112,7 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None
     assert str(target) in str(caught.value)
 
 
-def test_an_error_about_another_file_keeps_its_own_name(tmp_path: Path) -> None:
+def test_an_error_about_another_file_keeps_its_own_name(tmp_path):
     def read_another() -> None:
         with atomic_file(tmp_path / "a") as stream:
             stream.write((tmp_path / "source").read_bytes())
@@ -123,7 +122,7 @@ def test_an_error_about_another_file_keeps_its_own_name(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_private_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_private_folder_is_for_its_owner_only(tmp_path):
     path = tmp_path / "a" / "b"
     private_folder(path)
     path.chmod(0o755)
@@ -134,7 +133,7 @@ def test_private_folder_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((path / "x").stat().st_mode) == 0o600
 
 
-def test_wipe_removes_a_tree_a_file_a_link_or_nothing(tmp_path: Path) -> None:
+def test_wipe_removes_a_tree_a_file_a_link_or_nothing(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "x").touch()

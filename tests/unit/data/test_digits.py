@@ -1,9 +1,5 @@
 """The sample of images: whole, centered, and what the reader makes of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,13 +10,13 @@ from privsyn.data.settings import DatasetConfig, ImageConfig
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(tmp_path_factory):
     path = tmp_path_factory.mktemp("sample") / "new" / "digits.npz"
     assert write_digits(path) == 1797
     return path
 
 
-def test_images_are_white_on_black_and_centered(digits: Path) -> None:
+def test_images_are_white_on_black_and_centered(digits):
     images = np.load(digits)["image"]
     assert images.shape == (1797, SIZE, SIZE)
     assert images.dtype == np.uint8
@@ -33,14 +29,14 @@ def test_images_are_white_on_black_and_centered(digits: Path) -> None:
         assert np.abs(centers - 13.5).max() < 1
 
 
-def test_the_same_file_every_time_and_only_its_owner_reads_it(digits: Path) -> None:
+def test_the_same_file_every_time_and_only_its_owner_reads_it(digits):
     again = digits.with_name("again.npz")
     write_digits(again)
     assert again.read_bytes() == digits.read_bytes()
     assert digits.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_reader_takes_all_of_it_as_it_is(digits: Path) -> None:
+def test_the_reader_takes_all_of_it_as_it_is(digits):
     cfg = DatasetConfig(
         name="digits",
         path=digits,

@@ -61,7 +61,7 @@ def put(path: Path, value: int = 9) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, value in {"0/a.png": 1, "0/b.PNG": 2, "1/a.png": 3, "1/deep/c.jpeg": 4}.items():
         put(tmp_path / "scans" / name, value)
     return tmp_path / "scans"

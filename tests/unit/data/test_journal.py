@@ -55,7 +55,7 @@ def draws_again_when_deleted(kind: type[Journal], path: Path) -> bool:
     return False
 
 
-def test_a_missing_journal_is_lost_and_never_begun_anew(tmp_path: Path) -> None:
+def test_a_missing_journal_is_lost_and_never_begun_anew(tmp_path):
     assert not draws_again_when_deleted(Journal, tmp_path / "j")
     assert draws_again_when_deleted(MadeOnOpening, tmp_path / "broken")
     with pytest.raises(ReleaseLost, match="is gone; its draws cannot be replayed"):
@@ -64,7 +64,7 @@ def test_a_missing_journal_is_lost_and_never_begun_anew(tmp_path: Path) -> None:
         Journal.open(tmp_path / "no folder" / "j", HEADER)
 
 
-def test_making_a_journal_leaves_one_that_is_there_alone(tmp_path: Path) -> None:
+def test_making_a_journal_leaves_one_that_is_there_alone(tmp_path):
     path = tmp_path / "j"
     with opened(path) as journal:
         journal.draw_all([("t0", lambda: 5)])
@@ -80,9 +80,7 @@ def test_making_a_journal_leaves_one_that_is_there_alone(tmp_path: Path) -> None
         assert journal.draw_all([("t0", never), ("t1", never)]) == [5, 6]
 
 
-def test_a_new_journal_is_private_and_there_whole_or_not_at_all(
-    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_new_journal_is_private_and_there_whole_or_not_at_all(tmp_path, full_disk):
     path = tmp_path / "j"
     with pytest.raises(StorageError), full_disk(10):
         Journal.create(path, HEADER)
@@ -93,7 +91,7 @@ def test_a_new_journal_is_private_and_there_whole_or_not_at_all(
         assert not journal.has_drawn
 
 
-def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
+def test_draws_are_made_in_order_once_and_replayed(tmp_path):
     path, made = tmp_path / "j", []
 
     def draw(n: int) -> int:
@@ -120,8 +118,8 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_value_is_the_same_fresh_and_replayed(tmp_path: Path) -> None:
-    value: Any = {"é\n": (1, 2.5e-300, -0.0, None, True, 2**70)}
+def test_a_value_is_the_same_fresh_and_replayed(tmp_path):
+    value = {"é\n": (1, 2.5e-300, -0.0, None, True, 2**70)}
     with opened(tmp_path / "j") as journal:
         (fresh,) = journal.draw_all([("x", lambda: value)])
     with opened(tmp_path / "j") as journal:
@@ -129,7 +127,7 @@ def test_a_value_is_the_same_fresh_and_replayed(tmp_path: Path) -> None:
     assert repr(fresh) == repr(again) == repr(json.loads(json.dumps(value)))
 
 
-def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+def test_a_second_holder_is_refused_until_the_first_closes(tmp_path):
     with opened(tmp_path / "j"):
         with pytest.raises(LeaseHeld) as caught:
             opened(tmp_path / "j")
@@ -137,7 +135,7 @@ def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> No
     opened(tmp_path / "j").close()
 
 
-def test_another_header_is_refused_by_the_names_of_its_fields(tmp_path: Path) -> None:
+def test_another_header_is_refused_by_the_names_of_its_fields(tmp_path):
     opened(tmp_path / "j").close()
     with pytest.raises(VerificationError, match="part, plan differ"):
         Journal.open(tmp_path / "j", {"release": "r1", "part": "shard-1", "plan": 1})
@@ -151,7 +149,7 @@ def filled(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_last_line_is_dropped_and_drawn_again(tmp_path: Path, cut: int) -> None:
+def test_a_torn_last_line_is_dropped_and_drawn_again(tmp_path, cut):
     path = tmp_path / "j"
     lines = filled(path)
     path.write_bytes(b"".join(lines)[:-cut])
@@ -162,7 +160,7 @@ def test_a_torn_last_line_is_dropped_and_drawn_again(tmp_path: Path, cut: int) -
         assert journal.draw_all([("t3", never)]) == [77]
 
 
-def test_a_torn_header_is_damage_since_none_is_ever_written_in_part(tmp_path: Path) -> None:
+def test_a_torn_header_is_damage_since_none_is_ever_written_in_part(tmp_path):
     path = tmp_path / "j"
     lines = filled(path)
     for n in range(len(lines[0])):
@@ -174,7 +172,7 @@ def test_a_torn_header_is_damage_since_none_is_ever_written_in_part(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_every_flipped_bit_of_a_whole_line_is_found(tmp_path: Path, number: int) -> None:
+def test_every_flipped_bit_of_a_whole_line_is_found(tmp_path, number):
     path = tmp_path / "j"
     lines = filled(path)
     for place in range(len(lines[number]) - 1):
@@ -186,7 +184,7 @@ def test_every_flipped_bit_of_a_whole_line_is_found(tmp_path: Path, number: int)
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 4), (0, 1, 3, 2, 4), (0, 1, 1, 2, 3, 4), (1, 2)])
-def test_a_missing_moved_or_repeated_line_is_found(tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_a_missing_moved_or_repeated_line_is_found(tmp_path, order):
     path = tmp_path / "j"
     lines = filled(path)
     path.write_bytes(b"".join(lines[n] for n in order))
@@ -194,7 +192,7 @@ def test_a_missing_moved_or_repeated_line_is_found(tmp_path: Path, order: tuple[
         opened(path)
 
 
-def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
+def test_a_draw_that_raises_ends_the_drawing(tmp_path):
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ZeroDivisionError):
             journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
@@ -205,7 +203,7 @@ def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), b"x"])
-def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> None:
+def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path, value):
     with opened(tmp_path / "j") as journal:
         with pytest.raises((ValueError, TypeError)):
             journal.draw_all([("a", lambda: value)])
@@ -213,7 +211,7 @@ def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> 
         assert not journal.has("a")
 
 
-def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path):
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ValueError, match="twice"):
             journal.draw_all([("a", never), ("a", never)])
@@ -248,9 +246,7 @@ class WithoutTrying(Journal):
         pass
 
 
-def test_a_full_disk_is_noticed_before_the_draw(
-    tmp_path: Path, full_disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_noticed_before_the_draw(tmp_path, full_disk, monkeypatch):
     for limit in range(200, 400, 7):
         made, on_file = until_full(tmp_path / "j", 50_000, limit, full_disk)
         assert made == on_file < 99
@@ -267,15 +263,13 @@ def differ_by_value(path: Path, full_disk: Disk) -> bool:
     )
 
 
-def test_what_a_full_disk_does_does_not_depend_on_the_draws(
-    tmp_path: Path, full_disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_does_does_not_depend_on_the_draws(tmp_path, full_disk, monkeypatch):
     assert not differ_by_value(tmp_path / "j", full_disk)
     monkeypatch.setattr(journals, "ROOM", 1)  # broken: lines as long as their values
     assert differ_by_value(tmp_path / "j", full_disk)
 
 
-def test_lines_are_as_long_as_their_keys_make_them(tmp_path: Path) -> None:
+def test_lines_are_as_long_as_their_keys_make_them(tmp_path):
     values = [0, -1, 2**63, -1.7976931348623157e308, True, None, "x" * 30]
     with opened(tmp_path / "j") as journal:
         journal.draw_all([(f"t{n}", lambda v=v: v) for n, v in enumerate(values)])
@@ -284,13 +278,13 @@ def test_lines_are_as_long_as_their_keys_make_them(tmp_path: Path) -> None:
     assert [json.loads(line[9:])["v"] for line in lines] == values
 
 
-def test_a_value_with_a_longer_line_is_kept_or_lost_alone(tmp_path: Path, full_disk: Disk) -> None:
+def test_a_value_with_a_longer_line_is_kept_or_lost_alone(tmp_path, full_disk):
     for limit in range(200, 400, 7):
         made, on_file = until_full(tmp_path / "j", "x" * 60, limit, full_disk)
         assert on_file <= made <= on_file + 1
 
 
-def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
+def test_places_that_cannot_hold_a_journal(tmp_path):
     (tmp_path / "target").touch()
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
@@ -303,7 +297,7 @@ def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
             Journal.open(tmp_path / place, HEADER)
 
 
-def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path: Path) -> None:
+def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path):
     lengths = []
     for number, values in enumerate(([0, 0, 0], [-(2**63), 2**63 - 1, 7])):
         path = tmp_path / str(number)
@@ -319,7 +313,7 @@ def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(2, np.int64), np.zeros(3), np.zeros((3, 1), np.int64)])
-def test_an_array_of_another_shape_counts_as_drawn(tmp_path: Path, wrong: Any) -> None:
+def test_an_array_of_another_shape_counts_as_drawn(tmp_path, wrong):
     Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
         with pytest.raises(ValueError, match="int64"):
@@ -329,10 +323,10 @@ def test_an_array_of_another_shape_counts_as_drawn(tmp_path: Path, wrong: Any) -
             journal.draw_array("votes", lambda: np.zeros(3, np.int64), 3)
 
 
-def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
+def test_what_is_kept_is_made_once_and_read_back(tmp_path):
     Journal.create(tmp_path / "j", {})
     for attempt in range(2):
-        made: list[bytes] = []
+        made = []
 
         def make(made: list[bytes] = made) -> bytes:
             made.append(b"population")
@@ -351,9 +345,7 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"another")])
-def test_what_was_kept_and_is_gone_or_changed_is_lost(
-    tmp_path: Path, change: Callable[[Path], object]
-) -> None:
+def test_what_was_kept_and_is_gone_or_changed_is_lost(tmp_path, change):
     Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
         journal.public_file("round/0", lambda: b"population")
@@ -362,7 +354,7 @@ def test_what_was_kept_and_is_gone_or_changed_is_lost(
             journal.public_file("round/0", lambda: b"population")
 
 
-def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path: Path) -> None:
+def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path):
     path = tmp_path / "j"
     with opened(path) as journal:
         assert journal.public_file("step/1", lambda: b"public") == b"public"
@@ -383,9 +375,7 @@ def test_a_drawn_file_is_drawn_once_and_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"another")])
-def test_a_drawn_file_that_is_gone_or_changed_is_never_drawn_again(
-    tmp_path: Path, change: Callable[[Path], object]
-) -> None:
+def test_a_drawn_file_that_is_gone_or_changed_is_never_drawn_again(tmp_path, change):
     with opened(tmp_path / "j") as journal:
         journal.draw_file("step/1", lambda: b"weights")
         change(next((tmp_path / "j.kept").iterdir()))
@@ -395,7 +385,7 @@ def test_a_drawn_file_that_is_gone_or_changed_is_never_drawn_again(
         assert journal.draw_all([("other", lambda: 1)]) == [1]
 
 
-def test_a_dropped_file_frees_its_room_and_stays_drawn(tmp_path: Path) -> None:
+def test_a_dropped_file_frees_its_room_and_stays_drawn(tmp_path):
     path = tmp_path / "j"
     with opened(path) as journal:
         journal.draw_file("step/1", lambda: b"early")
@@ -412,7 +402,7 @@ def test_a_dropped_file_frees_its_room_and_stays_drawn(tmp_path: Path) -> None:
         assert journal.draw_file("step/2", never) == b"late"
 
 
-def test_a_drawn_file_that_raises_ends_the_drawing(tmp_path: Path) -> None:
+def test_a_drawn_file_that_raises_ends_the_drawing(tmp_path):
     with opened(tmp_path / "j") as journal:
         with pytest.raises(ZeroDivisionError):
             journal.draw_file("step/1", lambda: b"x" * (1 // 0))
@@ -423,9 +413,7 @@ def test_a_drawn_file_that_raises_ends_the_drawing(tmp_path: Path) -> None:
         assert not journal.has("step/1")
 
 
-def test_a_full_disk_under_a_drawn_file_leaves_it_to_be_drawn_again(
-    tmp_path: Path, full_disk: Disk
-) -> None:
+def test_a_full_disk_under_a_drawn_file_leaves_it_to_be_drawn_again(tmp_path, full_disk):
     with opened(tmp_path / "j") as journal:
         with pytest.raises(StorageError, match="cannot write"), full_disk(5000):
             journal.draw_file("step/1", lambda: b"x" * 6000)

@@ -6,8 +6,7 @@ import hashlib
 import json
 import stat
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,12 +50,10 @@ def buckets(out: Path, n_shards: int, cells: list[Cell] = CELLS) -> dict[int, li
     return found
 
 
-def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
-    tmp_path: Path,
-) -> None:
+def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
-    cells_of: dict[str, Counter[int]] = {}
+    cells_of = {}
     for index, texts in buckets(tmp_path / "out", 3).items():
         for text in texts:
             user, n = text.split(":")
@@ -77,12 +74,10 @@ def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
     }
 
 
-def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
-    tmp_path: Path,
-) -> None:
+def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(tmp_path):
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 1, seed="s")
-    hashes: dict[str, set[str]] = {}
-    labels: dict[str, set[str | None]] = {}
+    hashes = {}
+    labels = {}
     for index, rows in by_unit(tmp_path / "out").items():
         for unit, text in rows:
             hashes.setdefault(text.split(":")[0], set()).add(unit)
@@ -92,7 +87,7 @@ def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
     assert len(set.union(*hashes.values())) == len(hashes) == 40
 
 
-def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path: Path) -> None:
+def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     with cfg.path.open("a") as stream:
@@ -108,7 +103,7 @@ def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path: Path) ->
     } == before
 
 
-def test_without_units_named_each_text_of_a_bucket_is_its_own() -> None:
+def test_without_units_named_each_text_of_a_bucket_is_its_own():
     one, two = (Bucket(cell, Private(["x", "x"])) for cell in CELLS[:2])
     assert len({*one.units.reveal(), *two.units.reveal()}) == 4
     assert Bucket(CELLS[0], Private([])).units.reveal() == []
@@ -117,7 +112,7 @@ def test_without_units_named_each_text_of_a_bucket_is_its_own() -> None:
     assert "'" not in repr(one).replace(repr(CELLS[0]), "")
 
 
-def test_the_key_decides_cells_kept_records_and_their_order(tmp_path: Path) -> None:
+def test_the_key_decides_cells_kept_records_and_their_order(tmp_path):
     """Nobody without it can tell who is held out, beside whom, or with which of their records."""
     cfg = write(tmp_path / "a.jsonl", n_users=30, n_records=12)
     one, other = KEY, bytes(range(1, 33))
@@ -147,9 +142,7 @@ def test_the_key_decides_cells_kept_records_and_their_order(tmp_path: Path) -> N
     assert any(cell[one][who] != cell[other][who] for who in shared)
 
 
-def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
-    tmp_path: Path,
-) -> None:
+def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     wanted = buckets(tmp_path / "1", 1)
@@ -162,7 +155,7 @@ def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
     assert buckets(tmp_path / "3", 1) != wanted
 
 
-def test_more_shards_than_cells_and_empty_buckets(tmp_path: Path) -> None:
+def test_more_shards_than_cells_and_empty_buckets(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": 1, "label": "a", "text": "x"}\n')
     partition(config(path), KEY, CELLS, tmp_path / "out", 20, seed="s")
@@ -171,7 +164,7 @@ def test_more_shards_than_cells_and_empty_buckets(tmp_path: Path) -> None:
     assert load_shard(tmp_path / "out", 15, CELLS, 20) == []
 
 
-def test_labels_without_a_cell_are_left_out(tmp_path: Path) -> None:
+def test_labels_without_a_cell_are_left_out(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     cells = [Cell(4, "a", 0)]
     partition(cfg, KEY, cells, tmp_path / "out", 1, seed="s")
@@ -179,7 +172,7 @@ def test_labels_without_a_cell_are_left_out(tmp_path: Path) -> None:
     assert 0 < len(bucket.contents.reveal()) <= 40 * 3
 
 
-def test_without_labels_or_units(tmp_path: Path) -> None:
+def test_without_labels_or_units(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text\n" + "".join(f"t{n}\n" for n in range(300)))
     cells = [Cell(i, None, i) for i in range(3)]
@@ -190,7 +183,7 @@ def test_without_labels_or_units(tmp_path: Path) -> None:
     assert all(texts != sorted(texts) for texts in found.values())  # not the order of the file
 
 
-def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
+def test_texts_come_back_as_they_were(tmp_path):
     texts = ["two\nlines", "\u2028\x85\x00", 'q"\\', "naïve \U0001f600", "x" * 1_000_000]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -199,16 +192,14 @@ def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
     assert sorted(buckets(tmp_path / "out", 1, cells)[0]) == sorted(texts)
 
 
-def test_repeated_records_of_a_unit_count_like_any_other(tmp_path: Path) -> None:
+def test_repeated_records_of_a_unit_count_like_any_other(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": 1, "label": "a", "text": "x"}\n' * 5)
     partition(config(path), KEY, CELLS, tmp_path / "out", 1, seed="s")
     assert list(chain(*buckets(tmp_path / "out", 1).values())) == ["x"] * 3
 
 
-def test_a_unit_with_very_many_records_is_bounded_on_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_unit_with_very_many_records_is_bounded_on_the_way(tmp_path, monkeypatch):
     cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
     partition(cfg, KEY, CELLS, tmp_path / "1", 1, seed="s")
     monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
@@ -227,15 +218,8 @@ GOLDEN = {
 @pytest.mark.parametrize("merged", [2, 500])
 @pytest.mark.parametrize("together", [1 << 26, 100_000, 10_000])
 def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    holdout: float,
-    most: int,
-    shards: int,
-    unit: str | None,
-    together: int,
-    merged: int,
-) -> None:
+    tmp_path, monkeypatch, holdout, most, shards, unit, together, merged
+):
     """A release is resumed by another version of this package, and on another machine."""
     monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", together)
     monkeypatch.setattr("privsyn.data.partition._MERGED_TOGETHER", merged)
@@ -254,7 +238,7 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
     assert hashlib.sha256(content).hexdigest()[:32] == GOLDEN[holdout, most, shards, unit]
 
 
-def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> None:
+def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path):
     cfg = write(tmp_path / "a.jsonl", n_users=200).model_copy(
         update={"holdout": 0.25, "max_records_per_unit": 5}
     )
@@ -271,7 +255,7 @@ def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> N
     }
 
 
-def test_the_holdout_adds_the_test_file_and_may_be_empty(tmp_path: Path) -> None:
+def test_the_holdout_adds_the_test_file_and_may_be_empty(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     assert list(read_holdout(cfg, KEY)) == []
     test = write(tmp_path / "test.jsonl", n_users=3, n_records=1).path
@@ -285,7 +269,7 @@ def test_the_holdout_adds_the_test_file_and_may_be_empty(tmp_path: Path) -> None
 # -- the folder --------------------------------------------------------------------------------
 
 
-def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     out = tmp_path / "deep" / "out"
     partition(cfg, KEY, CELLS, out, 3, seed="s")
@@ -304,7 +288,7 @@ def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
     assert KEY.hex() not in (out / "complete.json").read_text()
 
 
-def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path: Path) -> None:
+def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     wanted = buckets(tmp_path / "out", 3)
@@ -329,8 +313,8 @@ def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path:
     ],
 )
 def test_a_finished_partition_is_not_remade_with_other_settings(
-    tmp_path: Path, named: str, key: bytes, n_cells: int, n_shards: int, settings: dict[str, Any]
-) -> None:
+    tmp_path, named, key, n_cells, n_shards, settings
+):
     cfg = write(tmp_path / "a.jsonl")
     partition(cfg, KEY, CELLS, tmp_path / "out", 3, seed="s")
     wanted = buckets(tmp_path / "out", 3)
@@ -351,7 +335,7 @@ def test_a_finished_partition_is_not_remade_with_other_settings(
             load_shard(tmp_path / "out", 0, CELLS[:n_cells], n_shards)
 
 
-def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
+def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path):
     with pytest.raises(DataError, match="not finished"):
         load_shard(tmp_path / "none", 0, CELLS, 3)
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
@@ -363,7 +347,7 @@ def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
         load_shard(tmp_path / "out", 0, CELLS, 3)
 
 
-def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
+def test_a_partition_of_an_older_format_is_refused(tmp_path):
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     partition(cfg, KEY, CELLS, out, 3, seed="s")
     marker = json.loads((out / "complete.json").read_text())
@@ -384,7 +368,7 @@ def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
         b'{"cell": 0}',
     ],
 )
-def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_shard_is_refused_without_showing_it(tmp_path, damage):
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3, seed="s")
     with (tmp_path / "out" / "shard-00000.jsonl").open("ab") as stream:
         stream.write(damage)
@@ -397,9 +381,7 @@ def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: b
         load_shard(tmp_path / "out", 0, CELLS, 3)
 
 
-def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
-    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(tmp_path, full_disk):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (scratch / "journal-0").touch()
@@ -417,7 +399,7 @@ def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
     assert sorted(p.name for p in scratch.iterdir()) == ["journal-0", "out"]
 
 
-def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path: Path) -> None:
+def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
@@ -430,7 +412,7 @@ def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("lost", ["shard-00001.jsonl", "complete.json"])
-def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path: Path, lost: str) -> None:
+def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path, lost):
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     partition(cfg, KEY, CELLS, out, 3, seed="s")
     kept = (out / lost).read_bytes()
@@ -447,7 +429,7 @@ def never() -> None:
     raise AssertionError("not to be called")
 
 
-def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
+def test_what_must_come_before_the_finish_does(tmp_path):
     cfg, out, seen = write(tmp_path / "a.jsonl"), tmp_path / "out", []
 
     def before_finish() -> None:
@@ -468,8 +450,8 @@ def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("paused_in", ["_lines", "_write_shards", "_move", "before_finish"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused_in: str, fails: bool
-) -> None:
+    tmp_path, monkeypatch, paused_in, fails
+):
     """The paused one sees another input, so that whose files stay can be told."""
     cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
     stale = cfg.model_copy(update={"path": write(tmp_path / "b.jsonl", n_users=7).path})
@@ -504,8 +486,8 @@ def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finish
 
 
 def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     cfg, out, move = write(tmp_path / "a.jsonl"), tmp_path / "out", module._move
 
     def overtaken(*arguments: Any) -> None:
@@ -519,7 +501,7 @@ def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
     assert [p.name for p in tmp_path.glob("*out*")] == ["out"]
 
 
-def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
+def test_arguments_that_make_no_partition(tmp_path):
     cfg = write(tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match="key"):
         partition(cfg, b"short", CELLS, tmp_path / "out", 1, seed="s")

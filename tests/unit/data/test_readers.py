@@ -97,9 +97,7 @@ CONTENT = {
 
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("suffix", CONTENT)
-def test_every_format_and_compression_gives_the_same_records(
-    tmp_path: Path, suffix: str, packing: str
-) -> None:
+def test_every_format_and_compression_gives_the_same_records(tmp_path, suffix, packing):
     path = tmp_path / f"my.data.2026{suffix.upper()}{packing}"
     path.write_bytes(PACK[packing](CONTENT[suffix]))
     row_counts = RowCounts()
@@ -109,9 +107,7 @@ def test_every_format_and_compression_gives_the_same_records(
 
 @pytest.mark.parametrize("packing", [p for p in PACK if p])
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_a_cut_off_or_mislabeled_file_is_an_error_not_a_short_file(
-    tmp_path: Path, suffix: str, packing: str
-) -> None:
+def test_a_cut_off_or_mislabeled_file_is_an_error_not_a_short_file(tmp_path, suffix, packing):
     path = tmp_path / f"a{suffix}{packing}"
     path.write_bytes(PACK[packing](CONTENT[suffix] * 50)[:-9])
     with pytest.raises(DataError, match="cut off"):
@@ -124,7 +120,7 @@ def test_a_cut_off_or_mislabeled_file_is_an_error_not_a_short_file(
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst", ".bz2", ".xz"])
-def test_files_of_several_members_are_read_to_the_end(tmp_path: Path, packing: str) -> None:
+def test_files_of_several_members_are_read_to_the_end(tmp_path, packing):
     path = tmp_path / f"a.jsonl{packing}"
     path.write_bytes(PACK[packing](CONTENT[".jsonl"]) + PACK[packing](CONTENT[".jsonl"]))
     assert records(labeled(path)) == WANTED * 2
@@ -132,9 +128,7 @@ def test_files_of_several_members_are_read_to_the_end(tmp_path: Path, packing: s
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_byte_order_mark_line_ends_and_missing_last_newline(
-    tmp_path: Path, suffix: str, newline: str
-) -> None:
+def test_byte_order_mark_line_ends_and_missing_last_newline(tmp_path, suffix, newline):
     lines = ['{"text": "a b"}', '{"text": "c"}'] if suffix == ".jsonl" else ["text", "a b", "c"]
     path = tmp_path / f"a{suffix}"
     path.write_bytes(b"\xef\xbb\xbf" + newline.join(lines).encode())
@@ -145,7 +139,7 @@ FORM = 'Phrase: "{answer}"\nText: "{text}" ({answer})'
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_a_text_of_several_columns(tmp_path: Path, suffix: str) -> None:
+def test_a_text_of_several_columns(tmp_path, suffix):
     rows = [
         {"text": "who made {answer}", "id": "a", "answer": "josh"},
         {"text": "", "id": "b", "answer": "nobody"},
@@ -209,7 +203,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("bad", REASONS)
-def test_a_dropped_row_is_counted_with_its_reason(tmp_path: Path, bad: bytes) -> None:
+def test_a_dropped_row_is_counted_with_its_reason(tmp_path, bad):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "first", "id": 1}\n' + bad + b"\n")
     row_counts = RowCounts()
@@ -217,7 +211,7 @@ def test_a_dropped_row_is_counted_with_its_reason(tmp_path: Path, bad: bytes) ->
     assert dict(row_counts.dropped) == {REASONS[bad]: 1}
 
 
-def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
+def test_labels_are_told_by_their_declared_names_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     held = ["ENTY", "enty", " Enty ", "secret", None, 7.5, "HUM", "ENTY", " ENTY"]
     path.write_bytes(as_jsonl([{"text": f"t{i % 7}", "kind": k} for i, k in enumerate(held)]))
@@ -262,7 +256,7 @@ def test_records_in_another_language_are_told_by_its_common_words(tmp_path, text
     assert not of_another_language({})  # counted before there was such a count
 
 
-def test_records_are_counted_by_unit(tmp_path: Path) -> None:
+def test_records_are_counted_by_unit(tmp_path):
     path = tmp_path / "a.jsonl"
     units = [1, 1, 1, "1", 2, 3, 3]
     path.write_bytes(as_jsonl([{"text": str(i), "id": unit} for i, unit in enumerate(units)]))
@@ -274,7 +268,7 @@ def test_records_are_counted_by_unit(tmp_path: Path) -> None:
     assert RowCounts().report((), 1)["units"] == 0
 
 
-def test_the_header_says_what_separates_columns(tmp_path: Path) -> None:
+def test_the_header_says_what_separates_columns(tmp_path):
     for suffix in (".csv", ".tsv"):
         path = tmp_path / f"a{suffix}"
         for mark in ",;\t|":
@@ -290,9 +284,7 @@ def test_the_header_says_what_separates_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_json_list_is_told_and_how_to_convert_it(
-    tmp_path: Path, name: str, indent: int | None
-) -> None:
+def test_a_json_list_is_told_and_how_to_convert_it(tmp_path, name, indent):
     rows = [{"text": f"secret {i}"} for i in range(20)]
     path = tmp_path / name
     message = refusal(path, json.dumps(rows, indent=indent).encode())
@@ -307,7 +299,7 @@ def test_a_json_list_is_told_and_how_to_convert_it(
 
 @pytest.mark.parametrize("bad", BAD_LINES, ids=range(len(BAD_LINES)))
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_unusable_json_line_is_dropped_alone(tmp_path: Path, bad: bytes, place: int) -> None:
+def test_an_unusable_json_line_is_dropped_alone(tmp_path, bad, place):
     lines = [b'{"text": "first", "id": 1}', b'{"text": "last", "id": 2}']
     lines.insert(place, bad)
     path = tmp_path / "a.jsonl"
@@ -334,7 +326,7 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize("bad", BAD_ROWS, ids=range(len(BAD_ROWS)))
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_unusable_csv_row_is_dropped_alone(tmp_path: Path, bad: bytes, place: int) -> None:
+def test_an_unusable_csv_row_is_dropped_alone(tmp_path, bad, place):
     lines = [b"1,first", b'2,"last, ""of"" all\nlines"']
     lines.insert(place, bad)
     path = tmp_path / "a.csv"
@@ -345,7 +337,7 @@ def test_an_unusable_csv_row_is_dropped_alone(tmp_path: Path, bad: bytes, place:
     assert (row_counts.rows, row_counts.used) == (3, 2)
 
 
-def test_an_unusable_parquet_value_is_dropped_alone(tmp_path: Path) -> None:
+def test_an_unusable_parquet_value_is_dropped_alone(tmp_path):
     broken = pa.array([b"first", b"caf\xe9", None, b"", b"last"], pa.binary()).view(pa.string())
     path = tmp_path / "a.parquet"
     path.write_bytes(as_parquet(pa.table({"text": broken})))
@@ -353,14 +345,14 @@ def test_an_unusable_parquet_value_is_dropped_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
-def test_parquet_string_types(tmp_path: Path, kind: Any) -> None:
+def test_parquet_string_types(tmp_path, kind):
     path = tmp_path / "a.parquet"
     path.write_bytes(as_parquet(pa.table({"text": pa.array(["a", None, "é"], kind)})))
     assert texts(path) == ["a", "é"]
 
 
 @pytest.mark.parametrize("values", [["x", "y", None, "x"], [1, 2, None, 1]])
-def test_parquet_dictionary_columns_read_as_their_values(tmp_path: Path, values: list[Any]) -> None:
+def test_parquet_dictionary_columns_read_as_their_values(tmp_path, values):
     table = pa.table({"text": list("abcd"), "u": pa.array(values).dictionary_encode()})
     path = tmp_path / "a.parquet"
     path.write_bytes(as_parquet(table, row_group_size=2))
@@ -369,9 +361,7 @@ def test_parquet_dictionary_columns_read_as_their_values(tmp_path: Path, values:
     assert records(config(path, unit="u")) == wanted
 
 
-def test_labels_outside_the_set_are_dropped_and_numbers_and_booleans_match_text(
-    tmp_path: Path,
-) -> None:
+def test_labels_outside_the_set_are_dropped_and_numbers_and_booleans_match_text(tmp_path):
     values = ["7", 7, 7.0, True, "true", "Billing", "billing ", None, ["7"], 8, False]
     rows = [{"text": str(n), "label": value} for n, value in enumerate(values)]
     path = tmp_path / "a.jsonl"
@@ -388,7 +378,7 @@ def test_labels_outside_the_set_are_dropped_and_numbers_and_booleans_match_text(
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
-def test_a_text_of_a_million_characters(tmp_path: Path, suffix: str) -> None:
+def test_a_text_of_a_million_characters(tmp_path, suffix):
     long = "naïve, \U0001f600 " * 100_000
     path = tmp_path / f"a{suffix}"
     rows = [{"text": "a"}, {"text": long}, {"text": "b"}]
@@ -400,9 +390,7 @@ def test_a_text_of_a_million_characters(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_a_line_beyond_the_bound_is_dropped_without_being_held(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_beyond_the_bound_is_dropped_without_being_held(tmp_path, suffix, monkeypatch):
     monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
     path = tmp_path / f"a{suffix}"
     for length in (98, 99, 100, 101, 250, 1000):
@@ -414,9 +402,7 @@ def test_a_line_beyond_the_bound_is_dropped_without_being_held(
         ), length
 
 
-def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(tmp_path, monkeypatch):
     """One long line that closes its field, and many lines, some that look like records."""
     monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
     ghosts = "".join(f"ghost{n},forged\n" for n in range(50))
@@ -439,9 +425,7 @@ def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(
             assert numbers == ["0", "2", "3"]
 
 
-def test_without_a_unit_column_the_row_number_is_the_unit_and_nothing_renumbers(
-    tmp_path: Path,
-) -> None:
+def test_without_a_unit_column_the_row_number_is_the_unit_and_nothing_renumbers(tmp_path):
     for suffix, rows in {
         ".jsonl": [b'{"text": "a"}', b"broken", b"", b'{"text": null}', b'{"text": "b"}'],
         ".csv": [b"text,x", b"a,", b"only one", b"", b",", b'"b",""'],
@@ -470,19 +454,19 @@ def refusal(path: Path, content: bytes | None = None, **settings: Any) -> str:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv.gz", "a.parquet", "a.txt"])
-def test_missing_files_and_folders(tmp_path: Path, name: str) -> None:
+def test_missing_files_and_folders(tmp_path, name):
     path = tmp_path / name
     assert f"{path} does not exist" in refusal(path)
     path.mkdir()
     assert f"{path} holds no file" in refusal(path)
 
 
-def test_devices_are_no_files() -> None:
+def test_devices_are_no_files():
     assert "not a regular file" in refusal(Path("/dev/null"))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xlsx", "jsonl"])
-def test_unknown_formats_name_the_known_ones(tmp_path: Path, name: str) -> None:
+def test_unknown_formats_name_the_known_ones(tmp_path, name):
     assert ".jsonl, .ndjson, .json, .csv, .tsv, .parquet" in refusal(
         tmp_path / name, b'{"text": "a"}\n'
     )
@@ -509,13 +493,13 @@ def test_unknown_formats_name_the_known_ones(tmp_path: Path, name: str) -> None:
         ("a.parquet", as_parquet(pa.table({"text": pa.array([], pa.string())}))),
     ],
 )
-def test_files_without_a_single_usable_line(tmp_path: Path, name: str, content: bytes) -> None:
+def test_files_without_a_single_usable_line(tmp_path, name, content):
     message = refusal(tmp_path / name, content)
     assert str(tmp_path / name) in message
     assert "secret" not in message
 
 
-def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) -> None:
+def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path):
     rows = [{"id": 1, "body": "secret words", "Class label": "x"}]
     table = pa.table({name: [str(value)] for name, value in rows[0].items()})
     for name, content in {
@@ -545,9 +529,7 @@ def names_shown_where_all_look_like_names(
     refuse_missing(path, dict.fromkeys(columns, "text"), header)
 
 
-def test_a_record_of_single_words_is_not_taken_for_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_of_single_words_is_not_taken_for_names(tmp_path, monkeypatch):
     record = b"Smith,diabetes,texts\n"
     wanted = {"unit": "user", "label": "label", "labels": ("x",)}
     message = refusal(tmp_path / "a.csv", record * 3, **wanted)
@@ -557,15 +539,15 @@ def test_a_record_of_single_words_is_not_taken_for_names(
     assert "diabetes" in refusal(tmp_path / "a.csv", **wanted)
 
 
-def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path: Path) -> None:
+def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(as_jsonl([{"other": 1}] * 999 + [{"text": "a"}]))
     check_source(config(path))
     assert "dataset.text" in refusal(path, as_jsonl([{"other": 1}] * 1000 + [{"text": "a"}]))
 
 
-def test_rare_json_keys_are_content_and_are_not_shown(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"body": "x"}] * 5 + [{"body": "x", "secret": 1}] * 2
+def test_rare_json_keys_are_content_and_are_not_shown(tmp_path):
+    rows = [{"body": "x"}] * 5 + [{"body": "x", "secret": 1}] * 2
     message = refusal(tmp_path / "a.jsonl", as_jsonl(rows))
     assert "columns: 'body'." in message
 
@@ -580,13 +562,13 @@ def test_rare_json_keys_are_content_and_are_not_shown(tmp_path: Path) -> None:
         "x," + "secret" * 10,
     ],
 )
-def test_the_first_line_of_a_csv_without_header_is_not_shown(tmp_path: Path, first: str) -> None:
+def test_the_first_line_of_a_csv_without_header_is_not_shown(tmp_path, first):
     message = refusal(tmp_path / "a.csv", f"{first}\n{first}\n".encode())
     assert "secret" not in message
     assert "header line" in message
 
 
-def test_doubled_columns_are_refused_only_where_they_are_used(tmp_path: Path) -> None:
+def test_doubled_columns_are_refused_only_where_they_are_used(tmp_path):
     path = tmp_path / "a.csv"
     assert "'text' (dataset.text) occurs twice" in refusal(path, b"text,text\na,b\n")
     path.write_bytes(b"x,x,text\n1,2,a\n")
@@ -601,14 +583,12 @@ def test_doubled_columns_are_refused_only_where_they_are_used(tmp_path: Path) ->
         (pa.array([{"secret": "b"}, None]), "struct"),
     ],
 )
-def test_parquet_columns_that_hold_no_text_are_refused_by_type(
-    tmp_path: Path, values: Any, kind: str
-) -> None:
+def test_parquet_columns_that_hold_no_text_are_refused_by_type(tmp_path, values, kind):
     message = refusal(tmp_path / "a.parquet", as_parquet(pa.table({"text": values})))
     assert f"of type {kind}, not text" in message
 
 
-def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_may_not_be_read(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_bytes(CONTENT[".jsonl"])
     path.chmod(0)
@@ -617,7 +597,7 @@ def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert stat.S_IMODE(path.stat().st_mode) == 0
 
 
-def test_what_is_read_does_not_show(tmp_path: Path) -> None:
+def test_what_is_read_does_not_show(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(CONTENT[".jsonl"])
     shown = repr(list(read_records(config(path)))) + str(next(read_records(config(path))))

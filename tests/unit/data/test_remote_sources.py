@@ -52,7 +52,7 @@ def shards(cfg: DatasetConfig, out: Path) -> list[bytes]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """JSON Lines in parts, an empty one and others packed or below among them."""
     folder = tmp_path / "parts"
     (folder / "day=2").mkdir(parents=True)
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_of_parts_is_read_as_one_file(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_parts_is_read_as_one_file(folder, tmp_path):
     whole = tmp_path / "a.jsonl"
     whole.write_bytes(as_lines(ROWS))
     assert texts(config(folder)) == [row["text"] for row in ROWS]
@@ -79,7 +79,7 @@ def test_a_folder_of_parts_is_read_as_one_file(folder: Path, tmp_path: Path) -> 
     assert {"text 0", "text 19"} <= set(looked)
 
 
-def test_whether_one_part_holds_a_fitting_row_decides_nothing(folder: Path) -> None:
+def test_whether_one_part_holds_a_fitting_row_decides_nothing(folder):
     for content in (b"", b"{}\n", b"no JSON\n", as_lines(ROWS[:1])):
         (folder / "part-3.jsonl").write_bytes(content)
         check_source(config(folder))
@@ -92,9 +92,7 @@ def test_whether_one_part_holds_a_fitting_row_decides_nothing(folder: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_parts_that_name_their_columns_all_must_fit_or_be_empty(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_parts_that_name_their_columns_all_must_fit_or_be_empty(tmp_path, suffix):
     def write(name: str, rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
         path = tmp_path / f"{name}.{suffix}"
         if suffix == "csv":
@@ -116,7 +114,7 @@ def test_parts_that_name_their_columns_all_must_fit_or_be_empty(
         check_source(config(tmp_path))
 
 
-def test_formats_are_not_mixed_and_an_empty_folder_is_told(tmp_path: Path) -> None:
+def test_formats_are_not_mixed_and_an_empty_folder_is_told(tmp_path):
     with pytest.raises(DataError, match="holds no file"):
         check_source(config(tmp_path))
     (tmp_path / "a.jsonl").write_bytes(as_lines(ROWS))
@@ -142,7 +140,7 @@ FURTHER = ["_started_81", "_committed_81", ".hoodie_partition_metadata", "base_0
 
 @pytest.mark.parametrize("inside", ["", "data/label=A/"])
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside: str) -> None:
+def test_a_folder_with_a_log_is_not_its_files(tmp_path, kind, inside):
     """The table, a folder above it, one in it, and a single file of it."""
     table = tmp_path / "lake" / "patients"
     part = table / inside / "part-0.parquet"
@@ -165,7 +163,7 @@ def test_a_folder_with_a_log_is_not_its_files(tmp_path: Path, kind: str, inside:
 
 
 @pytest.mark.parametrize("mark", FURTHER)
-def test_a_part_of_a_log_and_a_link_into_its_table_are_refused(tmp_path: Path, mark: str) -> None:
+def test_a_part_of_a_log_and_a_link_into_its_table_are_refused(tmp_path, mark):
     part, links = tmp_path / "table" / "a.jsonl", tmp_path / "links"
     for file in (part, tmp_path / "table" / mark, links / "b.jsonl"):
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -176,7 +174,7 @@ def test_a_part_of_a_log_and_a_link_into_its_table_are_refused(tmp_path: Path, m
             check_source(config(path))
 
 
-def test_what_only_looks_like_a_log_is_read(tmp_path: Path) -> None:
+def test_what_only_looks_like_a_log_is_read(tmp_path):
     own = "snapshot/snapshot-20240501/delta_20240501/base_20240501/a.jsonl"
     for name in (own, "metadata/about.json", "schema/a.json", "_delta_log2/x", "schema-0/y"):
         file = tmp_path / name
@@ -211,9 +209,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12
 
 @pytest.mark.parametrize("content", ["broken", "id", "pointer", "packed", "empty", "unreadable"])
 @pytest.mark.parametrize("ending", BROKEN)
-def test_no_message_names_a_part(
-    tmp_path: Path, ending: str, content: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_no_message_names_a_part(tmp_path, ending, content, monkeypatch, caplog):
     """Files and partition folders may be named after people."""
     rounded = {"csv": b"user,text\n1e+18,a\n", "jsonl": b'{"user": 1e18, "text": "a"}\n'}
     source = tmp_path / "records"
@@ -260,7 +256,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("name", "content"), KINDS)
-def test_what_lies_in_place_of_a_file_is_told(tmp_path: Path, name: str, content: bytes) -> None:
+def test_what_lies_in_place_of_a_file_is_told(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     for look in (
         lambda: check_source(config(tmp_path / name)),
@@ -270,7 +266,7 @@ def test_what_lies_in_place_of_a_file_is_told(tmp_path: Path, name: str, content
             look()
 
 
-def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path: Path) -> None:
+def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path):
     (tmp_path / "a.jsonl.dvc").write_text("outs:\n")
     (tmp_path / "raw.dvc").write_text("outs:\n")
     for name, pointer in {
@@ -291,7 +287,7 @@ def test_a_file_or_a_folder_that_dvc_holds_is_told(tmp_path: Path) -> None:
     "address",
     ["s3://bucket/raw/part-*.parquet", "gs://bucket/a.jsonl.gz", "az://box/raw", "S3://bucket/a/b"],
 )
-def test_an_address_survives_the_config(address: str) -> None:
+def test_an_address_survives_the_config(address):
     cfg = config(address)
     assert isinstance(cfg.path, Address)
     assert str(cfg.path) == address.replace("S3:", "s3:")
@@ -299,7 +295,7 @@ def test_an_address_survives_the_config(address: str) -> None:
     assert cfg.with_dates(cfg.dates(None)).path == cfg.path  # type: ignore[arg-type]
 
 
-def test_a_date_goes_into_an_address() -> None:
+def test_a_date_goes_into_an_address():
     from datetime import date
 
     cfg = config("s3://bucket/{date:%Y}/{version}-*.jsonl", version="{date:%Y-%m}")
@@ -324,14 +320,14 @@ def test_a_date_goes_into_an_address() -> None:
         ("abfss://box:hunter2@acct.dfs.core.windows.net/raw", "from abfss://"),
     ],
 )
-def test_what_is_no_address_is_refused_and_no_secret_is_quoted(address: str, message: str) -> None:
+def test_what_is_no_address_is_refused_and_no_secret_is_quoted(address, message):
     with pytest.raises(ValueError, match=message) as caught:
         Address.parse(address) if not address.startswith("file") else config(address)
     if "hunter2" in address:
         assert "hunter2" not in str(caught.value)
 
 
-def test_a_file_url_is_a_path_of_this_machine() -> None:
+def test_a_file_url_is_a_path_of_this_machine():
     assert config("file:///secure/a%20b.jsonl").path == Path("/secure/a b.jsonl")
 
 
@@ -349,9 +345,7 @@ def test_a_file_url_is_a_path_of_this_machine() -> None:
     ],
 )
 @pytest.mark.parametrize("private", ["s3://bucket/raw/part-*.jsonl", "s3://bucket/raw/{date:%Y}/a"])
-def test_no_public_setting_may_name_what_is_private(
-    tmp_path: Path, private: str, public: str, refused: bool
-) -> None:
+def test_no_public_setting_may_name_what_is_private(tmp_path, private, public, refused):
     door = PublicFiles(tmp_path, private=[("the private file", Address(private))])
     if refused:
         with pytest.raises(ConfigError, match="the private file"):

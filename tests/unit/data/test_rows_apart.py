@@ -144,7 +144,7 @@ def test_changing_one_record_changes_no_other(tmp_path, name, unit, pieces, plac
                [odd, "late", "monday"], ["v", None, None],
                ["v", "x" * 300 + odd, "monday"])  # fmt: skip
     for victim in victims:
-        rows: list[Row] = [[f"u{n}", text, "monday"] for n, text in enumerate(OTHERS)]
+        rows = [[f"u{n}", text, "monday"] for n, text in enumerate(OTHERS)]
         rows.insert(place, list(victim))
         path.write_bytes(write([list(HEADER), *rows]))
         with pytest.MonkeyPatch.context() as patch:
@@ -168,7 +168,7 @@ def test_a_csv_by_another_rule_is_refused_and_never_partly_read(
     texts = [f"visit {n}{', ' if quoted == 'quoted' else ''}" for n in range(4)]
     path, read = tmp_path / "a.csv", {}
     for text in ("I am late", "".join(["I ", *pieces])):
-        rows: list[Row] = [[f"u{n}", text, "monday"] for n, text in enumerate(texts)]
+        rows = [[f"u{n}", text, "monday"] for n, text in enumerate(texts)]
         rows.insert(place, ["v", text, "monday"])
         path.write_bytes(ESCAPING[name]([list(HEADER), *rows]))
         for unit in (None, "unit"):
@@ -185,9 +185,9 @@ def test_a_csv_by_another_rule_is_refused_and_never_partly_read(
 
 
 @pytest.mark.parametrize("name", ESCAPING)
-def test_an_inch_mark_at_the_end_takes_no_row_with_it(tmp_path: Path, name: str) -> None:
+def test_an_inch_mark_at_the_end_takes_no_row_with_it(tmp_path, name):
     """The text of the public reports: Spark's, MySQL's and pandas' backslash."""
-    rows: list[Row] = [[f"u{n}", f"I need a table, number {n}", "monday"] for n in range(20)]
+    rows = [[f"u{n}", f"I need a table, number {n}", "monday"] for n in range(20)]
     rows[7][1] = 'I need a new screen, 27"'
     path = tmp_path / "a.csv"
     path.write_bytes(ESCAPING[name]([list(HEADER), *rows]))
@@ -207,7 +207,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED)
-def test_what_no_writer_of_the_rule_writes_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_no_writer_of_the_rule_writes_is_refused(tmp_path, content):
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     cfg = DatasetConfig(name="d", path=path, text="b", unit="a")
@@ -217,7 +217,7 @@ def test_what_no_writer_of_the_rule_writes_is_refused(tmp_path: Path, content: b
         list(read_records(cfg))
 
 
-def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path: Path) -> None:
+def test_a_mark_of_the_byte_order_is_forgiven_in_every_line(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [b'{"unit": "u%d", "text": "t"}' % n for n in range(4)]
     for marked in ([1], [0, 2], [0, 1, 2, 3], []):
@@ -269,7 +269,7 @@ def by_character(content: str, delimiter: str) -> list[str | None] | str:
     ]
 
 
-def test_records_are_those_of_a_reader_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_those_of_a_reader_by_character(monkeypatch):
     """However a record is cut into parts: small random files and small parts, by a fixed seed."""
     draw = random.Random(7)
     refused = long = 0

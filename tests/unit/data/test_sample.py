@@ -1,13 +1,8 @@
 """The built-in sample is written as it ships."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +12,7 @@ from privsyn.errors import ConfigError, StorageError
 DIGEST = "11d018a237873df13b163ca4be78d90d56c54f2945fd16e0df7ba75686cd1e72"
 
 
-def test_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
+def test_all_of_it_for_its_owner_alone(tmp_path):
     path = tmp_path / "new" / "messages.jsonl"
     patients = write_sample(path)
     written = path.read_bytes()
@@ -32,7 +27,7 @@ def test_all_of_it_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 50, ROWS - 1])
-def test_fewer_are_the_first(tmp_path: Path, rows: int) -> None:
+def test_fewer_are_the_first(tmp_path, rows):
     patients = write_sample(tmp_path / "s.jsonl", rows=rows)
     lines = (tmp_path / "s.jsonl").read_bytes().splitlines(keepends=True)
     assert len(lines) == rows
@@ -41,15 +36,13 @@ def test_fewer_are_the_first(tmp_path: Path, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, -1, ROWS + 1])
-def test_rows_out_of_bounds_are_refused(tmp_path: Path, rows: int) -> None:
+def test_rows_out_of_bounds_are_refused(tmp_path, rows):
     with pytest.raises(ConfigError, match=rf"rows={rows} must lie between 1 and 4000"):
         write_sample(tmp_path / "s.jsonl", rows=rows)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_leaves_the_old_file(
-    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path, full_disk):
     path = tmp_path / "s.jsonl"
     path.write_text("old")
     with full_disk(2000), pytest.raises(StorageError, match="cannot write"):

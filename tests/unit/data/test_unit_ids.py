@@ -206,12 +206,12 @@ SAME = [
 
 
 @pytest.mark.parametrize(("spellings", "wanted"), SAME, ids=[wanted for _, wanted in SAME])
-def test_spellings_of_one_id(spellings: Ids, wanted: str) -> None:
+def test_spellings_of_one_id(spellings, wanted):
     plain = [value.item() if isinstance(value, np.generic) else value for value in spellings]
     assert [unit_id(value) for value in plain] == [wanted] * len(plain)
 
 
-def test_what_is_an_id_of_its_own_and_what_is_none() -> None:
+def test_what_is_an_id_of_its_own_and_what_is_none():
     own = [
         "007",
         "7",
@@ -260,8 +260,8 @@ def _by_pandas(path: Path, ids: Ids) -> DatasetConfig:
 @pytest.mark.parametrize("digits", [2, 15, 16, 17, 19])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_a_missing_id_leaves_people_what_they_were_or_refuses_the_file(
-    tmp_path: Path, suffix: str, digits: int, half: bool
-) -> None:
+    tmp_path, suffix, digits, half
+):
     """Never fewer of them: one row decides about no other."""
     ids = [n + 10 ** (2 if half and n % 2 else digits - 1) for n in range(20)]
     cfg = _by_pandas(tmp_path / f"a.{suffix}", ids)
@@ -287,14 +287,14 @@ ROUNDED = ["1.23457E+11", "1,23457E+11", "-1.2E+12", "1.23457e+11", "1.23457e+01
 
 @pytest.mark.parametrize("rounded", ROUNDED[:6] + ROUNDED[7:])
 @pytest.mark.parametrize("name", READERS)
-def test_one_rounded_id_refuses_the_file(tmp_path: Path, name: str, rounded: str) -> None:
+def test_one_rounded_id_refuses_the_file(tmp_path, name, rounded):
     """Wherever it stands, and whatever else is wrong with its row."""
     with pytest.raises(DataError, match="lose the last digits") as caught:
         units(READERS[name](tmp_path, ["1", "ann", rounded, "2"]))
     assert rounded not in str(caught.value)
 
 
-def test_a_rounded_number_of_json_and_one_in_a_row_of_another_label(tmp_path: Path) -> None:
+def test_a_rounded_number_of_json_and_one_in_a_row_of_another_label(tmp_path):
     for value in ("1.23457e+11", "1e400", "-1E+22"):
         path = tmp_path / "a.jsonl"
         path.write_text(f'{{"id": 1, "text": "a", "l": "A"}}\n{{"id": {value}, "l": "B"}}\n')
@@ -304,7 +304,7 @@ def test_a_rounded_number_of_json_and_one_in_a_row_of_another_label(tmp_path: Pa
     assert units(DatasetConfig(name="d", path=path, unit="id")) == ["150", "150"]
 
 
-def test_what_floats_spell_exactly_stays_an_id() -> None:
+def test_what_floats_spell_exactly_stays_an_id():
     """R writes 1e+05 for 100000, Java 1.0E7, numpy all digits of a mantissa."""
     exact = {
         "1e+05": "100000",
@@ -334,7 +334,7 @@ NOBODY = ["NULL", "null", r"\N", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "nan", 
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_another_tool_s_nothing_is_nobody_s_id(tmp_path: Path, name: str) -> None:
+def test_another_tool_s_nothing_is_nobody_s_id(tmp_path, name):
     """Each row by itself; nobody is a person more, and nobody counts twice."""
     row_counts = RowCounts()
     ids = ["ann", *NOBODY, "Nadia", "nullsson", "n", "0"]
@@ -348,7 +348,7 @@ def test_another_tool_s_nothing_is_nobody_s_id(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["comma", "json_lines", "column_of_parquet"])
-def test_another_tool_s_nothing_is_no_text_and_no_label(tmp_path: Path, name: str) -> None:
+def test_another_tool_s_nothing_is_no_text_and_no_label(tmp_path, name):
     words = [word for word in NOBODY if any(letter.isalnum() for letter in word)]
     path = READERS[name](tmp_path, ["a text", *words, "None of it", "?"]).path
     row_counts = RowCounts()
@@ -402,14 +402,14 @@ def test_a_unit_column_of_floats_is_refused_by_its_type_alone(tmp_path, ids):
      pa.large_string(), pa.string_view()],
     ids=str,
 )  # fmt: skip
-def test_parquet_types_of_whole_numbers(tmp_path: Path, kind: pa.DataType) -> None:
+def test_parquet_types_of_whole_numbers(tmp_path, kind):
     values = [b"12", b"7"] if kind == pa.binary() else ["12", "7"]
     column = pa.array(values).cast(kind) if kind != pa.binary() else pa.array(values, kind)
     parquet.write_table(pa.table({"id": column, "text": ["a", "b"]}), tmp_path / "a.parquet")
     assert units(DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id")) == ["12", "7"]
 
 
-def test_parquet_dates_and_uuids_and_one_beyond_the_calendar(tmp_path: Path) -> None:
+def test_parquet_dates_and_uuids_and_one_beyond_the_calendar(tmp_path):
     """A moment that Python cannot hold is one dropped record, and no error."""
     one = uuid.uuid4()
     for values, wanted in [
@@ -429,7 +429,7 @@ def test_parquet_dates_and_uuids_and_one_beyond_the_calendar(tmp_path: Path) -> 
         assert units(cfg) == wanted
 
 
-def test_a_folder_of_parts_that_spell_ids_in_two_ways_counts_nobody_twice(tmp_path: Path) -> None:
+def test_a_folder_of_parts_that_spell_ids_in_two_ways_counts_nobody_twice(tmp_path):
     """pandas writes 1.0 in a part where one id is missing."""
     for part, ids in (("a", "1 2 3"), ("b", "1.0 2.0 ")):
         rows = [f"{value},text of {part}" for value in ids.split(" ")]
@@ -453,7 +453,7 @@ def test_labels_are_compared_in_composed_form(tmp_path, declared, name):
     assert found == [COMPOSED] * 3 + ["7", "7", "True", "True"]
 
 
-def test_labels_that_are_one_are_refused_and_truth_values_have_one_spelling(tmp_path) -> None:
+def test_labels_that_are_one_are_refused_and_truth_values_have_one_spelling(tmp_path):
     for labels in ([COMPOSED, APART], ["1", "1.0"], ["true", "True"], ["a", "a"], ["a", " a"]):
         with pytest.raises(ValueError, match="twice"):
             DatasetConfig(name="d", path=tmp_path, label="l", labels=labels)
@@ -463,7 +463,7 @@ def test_labels_that_are_one_are_refused_and_truth_values_have_one_spelling(tmp_
     assert said.label_descriptions == {COMPOSED: "a return"}
 
 
-def test_names_of_folders_are_labels_in_composed_form(tmp_path: Path) -> None:
+def test_names_of_folders_are_labels_in_composed_form(tmp_path):
     for label in (COMPOSED, APART):
         folder = tmp_path / label
         folder.mkdir()

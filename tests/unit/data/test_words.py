@@ -1,7 +1,5 @@
 """Words of texts: between spaces as ever, by letters with their marks where there are none."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -60,7 +60,7 @@ epsilons = st.floats(1e-3, 500)
 deltas = st.sampled_from([1e-15, 1e-9, 1e-6, 1e-5, 1e-2, 0.3])
 
 
-def test_private_prediction_numbers() -> None:
+def test_private_prediction_numbers():
     """100 tokens, clip 10, 255 prompts, temperature 2; then with the sparse vector test."""
     tokens = ZCDP((10 / 255 / 2) ** 2 / 2, count=100)
     assert rho(tokens) == pytest.approx(0.019223, abs=5e-7)
@@ -71,7 +71,7 @@ def test_private_prediction_numbers() -> None:
 
 
 @pytest.mark.parametrize("other", [ZCDP(2.0), Pure(3.0), Gaussian(0.5), Disjoint((ZCDP(2.0),), 4)])
-def test_a_sequence_with_a_sampled_gaussian_costs_no_less_than_any_part_of_it(other) -> None:
+def test_a_sequence_with_a_sampled_gaussian_costs_no_less_than_any_part_of_it(other):
     """Whatever kind the part is: a histogram of labels beside the training, say."""
     trained = SampledGaussian(0.01, 1.0, 1000)
     both = epsilon_at(Composed((trained, other)), 1e-5)
@@ -92,17 +92,17 @@ def test_a_sequence_with_a_sampled_gaussian_costs_no_less_than_any_part_of_it(ot
         (25.0, 17, 0.588),
     ],
 )
-def test_private_evolution_numbers(sigma: float, rounds: int, epsilon: float) -> None:
+def test_private_evolution_numbers(sigma, rounds, epsilon):
     for kind in (Gaussian, DiscreteGaussian):
         assert guarantee(kind(sigma, rounds), 1e-5).epsilon == pytest.approx(epsilon, abs=5e-4)
 
 
-def test_gaussian_curve_beats_its_renyi_curve() -> None:
+def test_gaussian_curve_beats_its_renyi_curve():
     assert guarantee(Gaussian(25, 17), 1e-5).epsilon < 0.645
     assert guarantee(ZCDP(17 / (2 * 25**2)), 1e-5).epsilon == pytest.approx(0.645, abs=1e-3)
 
 
-def test_rho_of_each_kind() -> None:
+def test_rho_of_each_kind():
     assert rho(Pure(3)) == 4.5
     assert rho(ZCDP(0.5, 4)) == 2
     assert rho(Gaussian(2, 8)) == rho(DiscreteGaussian(2, 8)) == 1
@@ -114,7 +114,7 @@ def test_rho_of_each_kind() -> None:
 
 @given(st.lists(simple, min_size=1, max_size=4), st.sampled_from(ORDERS))
 @settings(deadline=None, max_examples=50)
-def test_a_sequence_costs_the_sum_and_parts_the_maximum(events: list[Event], order: float) -> None:
+def test_a_sequence_costs_the_sum_and_parts_the_maximum(events, order):
     losses = [loss_at(event, order) for event in events]
     assert loss_at(Composed(tuple(events)), order) == math.fsum(losses)
     additive = [event for event in events if not isinstance(event, SampledGaussian)]
@@ -125,7 +125,7 @@ def test_a_sequence_costs_the_sum_and_parts_the_maximum(events: list[Event], ord
 
 @given(lists, lists, deltas)
 @settings(deadline=None, max_examples=30)
-def test_composition_is_associative_and_grows(a: list[Event], b: list[Event], delta: float) -> None:
+def test_composition_is_associative_and_grows(a, b, delta):
     flat = epsilon_at(Composed((*a, *b)), delta)
     nested = epsilon_at(Composed((Composed(tuple(a)), Composed(tuple(b)))), delta)
     swapped = epsilon_at(Composed((*b, *a)), delta)
@@ -137,7 +137,7 @@ def test_composition_is_associative_and_grows(a: list[Event], b: list[Event], de
 @given(additive, deltas)
 @example(SampledGaussian(0.1, 1.0, 5), 1e-6)
 @settings(deadline=None, max_examples=50)
-def test_wrapping_changes_nothing(event: Event, delta: float) -> None:
+def test_wrapping_changes_nothing(event, delta):
     alone = epsilon_at(event, delta)
     assert epsilon_at(Composed((event,)), delta) == alone
     if not isinstance(event, SampledGaussian):
@@ -147,7 +147,7 @@ def test_wrapping_changes_nothing(event: Event, delta: float) -> None:
 
 @given(st.floats(1e-9, 1), st.integers(1, 1000), deltas)
 @settings(deadline=None)
-def test_a_count_is_a_repeated_event(one: float, count: int, delta: float) -> None:
+def test_a_count_is_a_repeated_event(one, count, delta):
     assert epsilon_at(ZCDP(one, count), delta) == pytest.approx(
         epsilon_at(ZCDP(one * count), delta), rel=1e-12
     )
@@ -157,14 +157,14 @@ def test_a_count_is_a_repeated_event(one: float, count: int, delta: float) -> No
 @example(SampledGaussian(0.1, 1.0, 5))
 @example(SampledGaussian(0.0, 1.0, 5))
 @settings(deadline=None, max_examples=30)
-def test_epsilon_falls_with_delta(event: Event) -> None:
+def test_epsilon_falls_with_delta(event):
     falling = [epsilon_at(event, delta) for delta in (1e-12, 1e-9, 1e-6, 1e-3, 0.1)]
     assert all(high >= low for high, low in pairwise(falling))
 
 
 @given(simple, st.sampled_from(ORDERS))
 @settings(deadline=None, max_examples=50)
-def test_every_kind_is_below_its_own_rho_line(event: Event, order: float) -> None:
+def test_every_kind_is_below_its_own_rho_line(event, order):
     line = rho(event)
     if line is not None:
         assert loss_at(event, order) <= order * line * (1 + 1e-12)
@@ -174,13 +174,13 @@ def test_every_kind_is_below_its_own_rho_line(event: Event, order: float) -> Non
 @example(SampledGaussian(0.1, 1.0, 5), 1e-6)
 @example(Composed((SampledGaussian(0.1, 1.0, 5), Pure(0.3), ZCDP(0.01))), 1e-6)
 @settings(deadline=None, max_examples=30)
-def test_guarantee_is_never_looser_than_any_order(event: Event, delta: float) -> None:
+def test_guarantee_is_never_looser_than_any_order(event, delta):
     epsilon = epsilon_at(event, delta)
     for order in ORDERS:
         assert epsilon <= filter_epsilon(loss_at(event, order), delta, order) * (1 + 1e-3) + 1e-9
 
 
-def test_pure_events_at_delta_zero_are_summed() -> None:
+def test_pure_events_at_delta_zero_are_summed():
     both = Composed((Pure(1), Pure(0.25)))
     assert guarantee(both, 0) == Guarantee(1.25, 0)
     assert guarantee(Composed((Pure(1), ZCDP(0))), 0) == Guarantee(1, 0)
@@ -191,13 +191,13 @@ def test_pure_events_at_delta_zero_are_summed() -> None:
             guarantee(event, 0)
 
 
-def test_many_small_pure_events_beat_the_sum() -> None:
+def test_many_small_pure_events_beat_the_sum():
     many = Composed((Pure(0.01),) * 1000)
     assert guarantee(many, 1e-6).epsilon < 2
     assert guarantee(many, 0).epsilon == pytest.approx(10)
 
 
-def test_losses_at_several_orders() -> None:
+def test_losses_at_several_orders():
     assert [loss_at(ZCDP(0.5), order) for order in (2, 4, math.inf)] == [1, 2, math.inf]
     assert loss_at(ZCDP(0), math.inf) == 0
     for bad in (1, 0.5, math.nan):
@@ -208,16 +208,14 @@ def test_losses_at_several_orders() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(-1, 0), (math.nan, 0), (math.inf, 0), (1, 1), (1, -1e-9), (1, math.nan)]
 )
-def test_a_guarantee_is_two_numbers_in_range(epsilon: float, delta: float) -> None:
+def test_a_guarantee_is_two_numbers_in_range(epsilon, delta):
     with pytest.raises(ValueError, match="="):
         Guarantee(epsilon, delta)
 
 
 @given(epsilons, deltas)
 @settings(deadline=None, max_examples=200)
-def test_calibrated_rho_is_within_the_target_and_as_large_as_can_be(
-    epsilon: float, delta: float
-) -> None:
+def test_calibrated_rho_is_within_the_target_and_as_large_as_can_be(epsilon, delta):
     found = calibrate_rho(Guarantee(epsilon, delta))
     assert guarantee(ZCDP(found), delta).epsilon <= epsilon
     # Room for the caller to split it over tokens and put it together again.
@@ -228,7 +226,7 @@ def test_calibrated_rho_is_within_the_target_and_as_large_as_can_be(
 
 @given(epsilons, deltas)
 @settings(deadline=None, max_examples=200)
-def test_a_release_of_the_whole_cap_fits_a_fresh_account(epsilon: float, delta: float) -> None:
+def test_a_release_of_the_whole_cap_fits_a_fresh_account(epsilon, delta):
     order = filter_order(epsilon, delta)
     budget = filter_budget(epsilon, delta, order)
     spent = loss_at(ZCDP(calibrate_rho(Guarantee(epsilon, delta))), order)
@@ -240,7 +238,7 @@ def test_a_release_of_the_whole_cap_fits_a_fresh_account(epsilon: float, delta: 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 3.0, 8.0, 100.0])
-def test_filter_order_is_the_best_by_brute_force(epsilon: float, delta: float) -> None:
+def test_filter_order_is_the_best_by_brute_force(epsilon, delta):
     orders = 1 + np.geomspace(1e-3, 1e6, 200_001)
     budgets = epsilon + (math.log(delta) + np.log(orders)) / (orders - 1) - np.log1p(-1 / orders)
     best = int(np.argmax(budgets / orders))
@@ -250,12 +248,12 @@ def test_filter_order_is_the_best_by_brute_force(epsilon: float, delta: float) -
     assert filter_budget(epsilon, delta, order) / order >= (budgets / orders)[best] * (1 - 1e-12)
 
 
-def test_filter_orders_of_common_caps() -> None:
+def test_filter_orders_of_common_caps():
     for epsilon, order in ((1, 22.4), (3, 9.0), (8, 4.5)):
         assert filter_order(epsilon, 1e-6) == pytest.approx(order, rel=0.02)
 
 
-def test_extreme_caps_still_have_an_order() -> None:
+def test_extreme_caps_still_have_an_order():
     for epsilon in (1e-6, 1e12, 1e30):
         for delta in (1e-300, 1e-6, 0.9):
             order = filter_order(epsilon, delta)
@@ -265,7 +263,7 @@ def test_extreme_caps_still_have_an_order() -> None:
             assert order * found <= max(0.0, filter_budget(epsilon, delta, order))
 
 
-def test_a_pure_account_sums_pure_losses() -> None:
+def test_a_pure_account_sums_pure_losses():
     order = filter_order(2.0, 0)
     assert order == math.inf
     assert filter_budget(2.0, 0, order) == 2.0
@@ -274,13 +272,13 @@ def test_a_pure_account_sums_pure_losses() -> None:
     assert loss_at(ZCDP(1e-9), order) == math.inf
 
 
-def test_nothing_spent_is_epsilon_zero() -> None:
+def test_nothing_spent_is_epsilon_zero():
     assert filter_epsilon(0, 1e-6, 9.0) == 0
     assert filter_epsilon(1e-300, 1e-6, 9.0) > 0
 
 
 @pytest.mark.parametrize("order", [1.0, 0.0, -3.0, math.nan, math.inf])
-def test_a_filter_needs_an_order_above_one(order: float) -> None:
+def test_a_filter_needs_an_order_above_one(order):
     with pytest.raises(ValueError, match="order="):
         filter_budget(1.0, 1e-6, order)
     with pytest.raises(ValueError, match="order="):
@@ -289,7 +287,7 @@ def test_a_filter_needs_an_order_above_one(order: float) -> None:
         filter_budget(1.0, 0.0, 9.0)
 
 
-def test_filter_arguments_are_checked() -> None:
+def test_filter_arguments_are_checked():
     for call in (
         lambda: filter_order(0, 1e-6),
         lambda: filter_order(math.inf, 1e-6),
@@ -306,7 +304,7 @@ def test_filter_arguments_are_checked() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 500.0])
 @pytest.mark.parametrize("rounds", [1, 7, 1000])
-def test_calibrated_noise_is_within_the_target(epsilon: float, rounds: int) -> None:
+def test_calibrated_noise_is_within_the_target(epsilon, rounds):
     target = Guarantee(epsilon, 1e-5)
 
     def make(sigma: float) -> Event:
@@ -317,7 +315,7 @@ def test_calibrated_noise_is_within_the_target(epsilon: float, rounds: int) -> N
     assert guarantee(make(sigma * (1 - 1e-5)), 1e-5).epsilon > epsilon
 
 
-def test_calibrated_noise_of_a_training_run() -> None:
+def test_calibrated_noise_of_a_training_run():
     sigma = calibrate(
         lambda sigma: SampledGaussian(0.01, sigma, 1000), Guarantee(2.0, 1e-5), 0.9, 1.1, False
     )
@@ -325,7 +323,7 @@ def test_calibrated_noise_of_a_training_run() -> None:
     assert guarantee(SampledGaussian(0.01, sigma * 0.999, 1000), 1e-5).epsilon > 2
 
 
-def test_calibrated_clip_bound_is_rounded_down() -> None:
+def test_calibrated_clip_bound_is_rounded_down():
     def make(clip: float) -> Event:
         return ZCDP((clip / 32) ** 2 / 2, count=200)
 
@@ -335,7 +333,7 @@ def test_calibrated_clip_bound_is_rounded_down() -> None:
     assert clip == pytest.approx(closed_form, rel=1e-8)
 
 
-def test_calibration_at_the_ends_of_its_range() -> None:
+def test_calibration_at_the_ends_of_its_range():
     target = Guarantee(1.0, 1e-6)
     assert calibrate(ZCDP, target, 1e-9, 1e-6, increasing=True) == 1e-6
     assert calibrate(Gaussian, target, 1e3, 1e6, increasing=False) == 1e3
@@ -353,14 +351,14 @@ def test_an_epsilon_is_never_shown_below_the_truth(epsilon, digits):
 
 
 @pytest.mark.parametrize("draws", [2000, 5000, 20_000])
-def test_draws_beyond_any_grid_cost_little_more_than_gaussian_noise(draws: int) -> None:
+def test_draws_beyond_any_grid_cost_little_more_than_gaussian_noise(draws):
     epsilon = epsilon_at(BoundedRange(math.sqrt(8 * 1.7 / draws), draws), 1e-6)
     limit = conversions.gaussian_epsilon(math.sqrt(2 * 1.7), 1e-6)
     assert limit < epsilon < 1.006 * limit  # by zCDP 6% above it
 
 
 @pytest.mark.parametrize("loss", [0.5, 3.0, 5.0, 20.0])
-def test_a_pure_step_beside_sampled_noise_costs_about_its_loss(loss: float) -> None:
+def test_a_pure_step_beside_sampled_noise_costs_about_its_loss(loss):
     """A large one once left the window in which delta is known, and the cost was by Renyi alone."""
     noise = SampledGaussian(0.1, 1.0, 30)
     both, alone = epsilon_at(Composed((noise, Pure(loss))), 1e-6), epsilon_at(noise, 1e-6)
@@ -394,7 +392,7 @@ PRICES = {
 
 @pytest.mark.parametrize("price", PRICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_object_many_times_costs_as_many_equal_objects(kind: str, price: str) -> None:
+def test_one_object_many_times_costs_as_many_equal_objects(kind, price):
     """A certificate is priced from the objects in memory, `verify` reads them from JSON."""
     event, cost = KINDS[kind], PRICES[price]
     less = 0.0
@@ -408,7 +406,7 @@ def test_one_object_many_times_costs_as_many_equal_objects(kind: str, price: str
         less = once
 
 
-def test_another_copy_of_an_allocation_stays_in_the_sequence() -> None:
+def test_another_copy_of_an_allocation_stays_in_the_sequence():
     allocation = KINDS["random_allocation"]
     for copies in (1, 2, 100):
         first, others = split_allocation(Composed((allocation,) * copies))
@@ -422,7 +420,7 @@ def test_another_copy_of_an_allocation_stays_in_the_sequence() -> None:
     assert len(list(in_sequence(mixed))) == len(others) + 1
 
 
-def test_two_passes_over_one_allocation_cost_less_than_two_allocations() -> None:
+def test_two_passes_over_one_allocation_cost_less_than_two_allocations():
     """A method that asks the same buckets twice prices one allocation of both passes."""
     one_pass = Gaussian(2.0)
     passes = RandomAllocation(Composed((one_pass, one_pass)), 20)

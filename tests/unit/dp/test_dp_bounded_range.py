@@ -21,7 +21,6 @@ from privsyn.dp.events import (
     BoundedRange,
     Composed,
     Disjoint,
-    Event,
     Gaussian,
     Pure,
     Rounds,
@@ -233,7 +232,7 @@ def test_the_order_of_a_mixture_is_that_of_the_event():
     ],
 )
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 0.5, 0.999])
-def test_extremes_stay_bounded(event: Event, delta: float):
+def test_extremes_stay_bounded(event, delta):
     found = epsilon_at(event, delta)
     assert 0 <= found <= accountant.renyi_epsilon(event, delta) * (1 + 1e-9)
 
@@ -258,7 +257,7 @@ def test_golden_adversaries(draw):
 
 
 @pytest.mark.parametrize("steps", [3.0, 98.9, 99.5, 100.0, 101.5, 5e4])
-def test_a_response_wider_than_the_grid_needs_no_wider_grid(steps: float) -> None:
+def test_a_response_wider_than_the_grid_needs_no_wider_grid(steps):
     width, value = 0.01, np.linspace(0.9, 0.1, 100)
     wide = math.ceil(steps) + 2
     padded = np.concatenate((np.ones(wide), value, np.full(wide, value[-1])))
@@ -268,13 +267,13 @@ def test_a_response_wider_than_the_grid_needs_no_wider_grid(steps: float) -> Non
     assert np.all(raised >= value)
 
 
-def test_a_response_of_the_largest_loss_on_the_finest_grid() -> None:
+def test_a_response_of_the_largest_loss_on_the_finest_grid():
     value = np.linspace(0.9, 0.1, 100)
     raised = bounded_range.before_response(value, 100.0, 1e-12)  # 1e14 cells wide
     assert raised == pytest.approx(np.ones(100))
 
 
-def test_no_rounding_of_the_grid_moves_gaussian_mu() -> None:
+def test_no_rounding_of_the_grid_moves_gaussian_mu():
     """At the first range the point 0 of the grid came out as its neighbor: mu was 1.5% larger."""
     first, second = (
         bounded_range.gaussian_mu((((Draw(width),), 6),)) for width in (1.2100919268348, 1.21009193)

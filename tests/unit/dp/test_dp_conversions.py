@@ -31,25 +31,25 @@ def sampled(row: dict[str, Any]) -> SampledGaussian:
     return SampledGaussian(row["rate"], row["noise_multiplier"], row["steps"])
 
 
-def test_zcdp_epsilon_is_the_optimum_and_never_below_it() -> None:
+def test_zcdp_epsilon_is_the_optimum_and_never_below_it():
     for row in golden("exact", "zcdp"):
         found, truth = Decimal(conversions.zcdp_epsilon(row["rho"], row["delta"])), row["epsilon"]
         assert Decimal(truth) <= found <= Decimal(truth) * (1 + Decimal("1e-12")), row
 
 
-def test_gaussian_epsilon_is_the_exact_curve_and_never_below_it() -> None:
+def test_gaussian_epsilon_is_the_exact_curve_and_never_below_it():
     for row in golden("exact", "gaussian"):
         found = Decimal(conversions.gaussian_epsilon(row["mu"], row["delta"]))
         assert Decimal(row["epsilon"]) <= found <= Decimal(row["epsilon_at_lower_delta"]), row
 
 
-def test_pure_curve_keeps_its_digits() -> None:
+def test_pure_curve_keeps_its_digits():
     for row in golden("exact", "pure_rdp"):
         found = conversions.pure_rdp(row["epsilon"], row["order"])
         assert found == pytest.approx(float(row["loss"]), rel=1e-13), row
 
 
-def test_sampled_gaussian_curve_is_never_below_the_integral() -> None:
+def test_sampled_gaussian_curve_is_never_below_the_integral():
     for row in golden("exact", "sampled_moment"):
         rate, sigma, order = row["rate"], row["sigma"], row["order"]
         truth = Decimal(row["log_moment"])
@@ -65,7 +65,7 @@ def test_sampled_gaussian_curve_is_never_below_the_integral() -> None:
             assert found <= truth * (1 + Decimal("1e-3")), row
 
 
-def test_sampled_gaussian_curve_agrees_with_dp_accounting() -> None:
+def test_sampled_gaussian_curve_agrees_with_dp_accounting():
     for row in golden("dp_accounting", "sampled_curve"):
         for order, theirs in zip(row["orders"], row["losses"], strict=True):
             ours = conversions.sampled_gaussian_rdp(row["rate"], row["noise_multiplier"], order)
@@ -75,7 +75,7 @@ def test_sampled_gaussian_curve_agrees_with_dp_accounting() -> None:
                 assert ours == pytest.approx(theirs, rel=1e-8), (row["rate"], order)
 
 
-def test_dp_sgd_agrees_with_dp_accounting_and_opacus() -> None:
+def test_dp_sgd_agrees_with_dp_accounting_and_opacus():
     rows = zip(
         golden("dp_accounting", "sampled_gaussian"),
         golden("opacus", "sampled_gaussian"),
@@ -90,7 +90,7 @@ def test_dp_sgd_agrees_with_dp_accounting_and_opacus() -> None:
         assert ours >= opacus["prv_upper"] - 2 * opacus["prv_error"], opacus
 
 
-def test_dp_sgd_reference_run() -> None:
+def test_dp_sgd_reference_run():
     event = SampledGaussian(0.01, 1.0, 1000)
     assert conversions.best_epsilon(partial(loss_at, event), 1e-5) == pytest.approx(2.101, abs=1e-3)
     assert guarantee(event, 1e-5).epsilon == pytest.approx(1.828, abs=1e-3)
@@ -102,14 +102,14 @@ def test_dp_sgd_reference_run() -> None:
     assert pld["pld_high"] == pytest.approx(1.828, abs=1e-3)
 
 
-def test_gaussian_agrees_with_the_privacy_loss_distribution() -> None:
+def test_gaussian_agrees_with_the_privacy_loss_distribution():
     for row in golden("dp_accounting", "gaussian"):
         ours = guarantee(Gaussian(row["noise_multiplier"], row["count"]), row["delta"]).epsilon
         assert row["pld_low"] <= ours <= row["pld_high"] * (1 + 1e-6), row
         assert ours < row["rdp"]
 
 
-def test_pure_composition_against_randomized_response() -> None:
+def test_pure_composition_against_randomized_response():
     for row in golden("dp_accounting", "pure"):
         event = Composed(tuple(Pure(epsilon) for epsilon in row["epsilons"]))
         ours = guarantee(event, row["delta"]).epsilon
@@ -119,7 +119,7 @@ def test_pure_composition_against_randomized_response() -> None:
         assert ours <= 1.08 * row["randomised_response_pld"], row
 
 
-def test_zcdp_is_never_looser_than_a_grid() -> None:
+def test_zcdp_is_never_looser_than_a_grid():
     for row in golden("dp_accounting", "zcdp"):
         ours = conversions.zcdp_epsilon(row["rho"], row["delta"])
         assert 0.95 * row["rdp"] <= ours <= row["rdp"] * (1 + 1e-12), row
@@ -127,7 +127,7 @@ def test_zcdp_is_never_looser_than_a_grid() -> None:
 
 @given(st.floats(1e-10, 1e4), st.floats(1e-14, 0.5))
 @settings(deadline=None)
-def test_zcdp_delta_inverts_zcdp_epsilon(rho: float, delta: float) -> None:
+def test_zcdp_delta_inverts_zcdp_epsilon(rho, delta):
     epsilon = conversions.zcdp_epsilon(rho, delta)
     back = conversions.zcdp_delta(rho, epsilon)
     if epsilon > 0:
@@ -138,16 +138,14 @@ def test_zcdp_delta_inverts_zcdp_epsilon(rho: float, delta: float) -> None:
 
 @given(st.floats(1e-10, 1e4), st.floats(1e-14, 0.5), st.floats(1 + 1e-6, 1e6))
 @settings(deadline=None)
-def test_no_order_beats_the_zcdp_optimum(rho: float, delta: float, order: float) -> None:
+def test_no_order_beats_the_zcdp_optimum(rho, delta, order):
     at_order = conversions.rdp_epsilon(order * rho, order, delta)
     assert conversions.zcdp_epsilon(rho, delta) <= at_order * (1 + 1e-12) + 1e-300
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 3.0, 8.0, 50.0, 500.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
-def test_search_over_orders_is_within_one_percent_of_the_optimum(
-    epsilon: float, delta: float
-) -> None:
+def test_search_over_orders_is_within_one_percent_of_the_optimum(epsilon, delta):
     low, high = 1e-12, 1e4
     for _ in range(200):
         rho = math.sqrt(low * high)
@@ -158,7 +156,7 @@ def test_search_over_orders_is_within_one_percent_of_the_optimum(
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-7, 1e-3, 0.3])
-def test_pure_epsilon_is_never_below_the_truth(delta: float) -> None:
+def test_pure_epsilon_is_never_below_the_truth(delta):
     """Against 50 digits: where 1 - delta rounds, .00136... at 1e-7 was 2e-15 too low."""
     for epsilon in (0.0013620787496685621, *np.geomspace(1e-5, 40, 400)):
         with localcontext(prec=50):
@@ -171,7 +169,7 @@ def test_pure_epsilon_is_never_below_the_truth(delta: float) -> None:
 
 @given(st.floats(1e-6, 50), st.floats(1e-12, 0.4))
 @settings(deadline=None)
-def test_pure_epsilon_is_exact_for_randomized_response(epsilon: float, delta: float) -> None:
+def test_pure_epsilon_is_exact_for_randomized_response(epsilon, delta):
     found = conversions.pure_epsilon(epsilon, delta)
     yes, no = 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     hockey_stick = yes - math.exp(found) * no
@@ -180,7 +178,7 @@ def test_pure_epsilon_is_exact_for_randomized_response(epsilon: float, delta: fl
         assert hockey_stick == pytest.approx(delta, rel=1e-9, abs=1e-13 * (1 + epsilon))
 
 
-def test_ends_of_the_ranges() -> None:
+def test_ends_of_the_ranges():
     assert conversions.zcdp_epsilon(0, 1e-6) == 0
     assert conversions.zcdp_epsilon(math.inf, 1e-6) == math.inf
     assert conversions.zcdp_delta(0, 1.0) == 0

@@ -1,7 +1,5 @@
 """Most prices are computed without scipy."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -14,9 +12,7 @@ from privsyn.dp.events import BoundedRange, Disjoint, Gaussian, RandomAllocation
 from privsyn.dp.risk import risk
 
 
-def test_gaussian_noise_and_random_places_are_priced_without_scipy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gaussian_noise_and_random_places_are_priced_without_scipy(monkeypatch):
     """It takes .3 CPU seconds to import, a quarter of a plan."""
     monkeypatch.setitem(sys.modules, "scipy.special", None)  # an import of it fails
     places = RandomAllocation(Disjoint((BoundedRange(0.40017, 48),), 3), 20)

@@ -23,7 +23,7 @@ RARE = 1e-9
 """Chance of an honest source to fail an assertion; a seeded one fails always or never."""
 
 
-def test_price_of_a_token_by_hand() -> None:
+def test_price_of_a_token_by_hand():
     """Clip 10, 255 prompts, temperature 2, as in private prediction: rho .019223 per 100 tokens."""
     token = ExponentialMechanism(grid_bound(10.0), scale=2.0 * 255 * LATTICE)
     assert token.event.range == pytest.approx(2 * 10 / (2 * 255), rel=1e-6)
@@ -34,7 +34,7 @@ def test_price_of_a_token_by_hand() -> None:
 
 @given(st.integers(0, 2**61), st.floats(1e-3, 1e18))
 @settings(deadline=None)
-def test_prices_are_rounded_up(sensitivity: int, scale: float) -> None:
+def test_prices_are_rounded_up(sensitivity, scale):
     ratio = Fraction(sensitivity) / Fraction(scale)
     draw = ExponentialMechanism(sensitivity, scale).event
     assert Fraction(draw.range) >= 2 * ratio
@@ -54,7 +54,7 @@ def test_prices_are_rounded_up(sensitivity: int, scale: float) -> None:
             )
 
 
-def test_a_coarse_lattice_is_charged_as_zcdp() -> None:
+def test_a_coarse_lattice_is_charged_as_zcdp():
     """On the unit lattice the continuous curve would claim less than the truth."""
     coarse = DiscreteGaussian(sensitivity=1.0, sigma=1.0).event
     fine = DiscreteGaussian(sensitivity=2.0**20, sigma=2.0**20).event
@@ -64,7 +64,7 @@ def test_a_coarse_lattice_is_charged_as_zcdp() -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_scales_out_of_range_are_refused(bad: float) -> None:
+def test_scales_out_of_range_are_refused(bad):
     for make in (
         lambda: ExponentialMechanism(1, bad),
         lambda: Laplace(1, bad),
@@ -76,14 +76,14 @@ def test_scales_out_of_range_are_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 1.0, True, 2**62])
-def test_sensitivities_are_lattice_steps(bad: object) -> None:
+def test_sensitivities_are_lattice_steps(bad):
     for kind in (ExponentialMechanism, Laplace):
         with pytest.raises(ValueError, match="sensitivity="):
             kind(bad, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
-def test_draws_need_int64(source: NoiseSource) -> None:
+def test_draws_need_int64(source):
     for values in (np.zeros(3), np.zeros(3, np.int32), [0, 1], np.zeros(3, np.uint64)):
         for mechanism in (
             ExponentialMechanism(1, 1.0),
@@ -98,7 +98,7 @@ def test_draws_need_int64(source: NoiseSource) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
-def test_a_clear_winner_wins(source: NoiseSource) -> None:
+def test_a_clear_winner_wins(source):
     scores = np.array([-(2**40), 0, -(2**40)], np.int64)
     mechanism = ExponentialMechanism(LATTICE, scale=float(LATTICE))
     assert {mechanism.draw(scores, source) for _ in range(20)} == {1}
@@ -108,7 +108,7 @@ def test_a_clear_winner_wins(source: NoiseSource) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
-def test_additive_noise_has_its_scale(source: NoiseSource) -> None:
+def test_additive_noise_has_its_scale(source):
     """Each line fails an honest source with probability RARE at most, by the law named in it.
 
     Sums of |x| / b of Laplace noise are Gamma, of (x / s)^2 of Gaussian noise chi-square, signs
@@ -134,7 +134,7 @@ def test_additive_noise_has_its_scale(source: NoiseSource) -> None:
         assert (beyond > 20) == (values is laplace)  # binomial: 5e-14, and 1e-25
 
 
-def test_a_seed_repeats_and_opendp_does_not() -> None:
+def test_a_seed_repeats_and_opendp_does_not():
     zeros = np.zeros(8, np.int64)
     mechanism = DiscreteGaussian(2.0**20, 2.0**20)
     once, again = (mechanism.draw(zeros, SeededNoise(3)) for _ in range(2))
@@ -143,13 +143,13 @@ def test_a_seed_repeats_and_opendp_does_not() -> None:
     assert not np.array_equal(once, again)
 
 
-def test_sources_are_told_apart() -> None:
+def test_sources_are_told_apart():
     assert OpenDPNoise().kind == "opendp"
     assert SeededNoise(0).kind == "seeded"
     assert not vars(OpenDPNoise())  # no state to store, fork or replay
 
 
-def test_the_price_is_opendps_own_map() -> None:
+def test_the_price_is_opendps_own_map():
     dp = noise._opendp()
     integers = dp.vector_domain(dp.atom_domain(T="i64"))
     for sensitivity, scale in ((grid_bound(0.7), 3.3 * LATTICE), (1, 2.0), (2**30, 7.0)):
@@ -169,7 +169,7 @@ def test_the_price_is_opendps_own_map() -> None:
         assert gaussian.map(float(sensitivity)) == pytest.approx(by_hand, rel=1e-12)
 
 
-def test_a_library_that_prices_higher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_prices_higher_is_refused(monkeypatch):
     real = noise._opendp()
 
     class Dearer:

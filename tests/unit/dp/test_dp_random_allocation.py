@@ -29,7 +29,6 @@ from privsyn.dp.events import (
     BoundedRange,
     Composed,
     Disjoint,
-    Event,
     Gaussian,
     Pure,
     RandomAllocation,
@@ -262,9 +261,7 @@ def test_an_event_costs_less_than_without_the_secret_and_never_more():
 
 
 def test_an_event_is_stored_and_read_back():
-    event: Event = Composed(
-        (RandomAllocation(Disjoint((BoundedRange(0.4, 48),), 3), 20), Pure(0.1))
-    )
+    event = Composed((RandomAllocation(Disjoint((BoundedRange(0.4, 48),), 3), 20), Pure(0.1)))
     assert load(dump(event)) == event
 
 

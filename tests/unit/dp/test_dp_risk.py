@@ -21,7 +21,6 @@ from privsyn.dp.events import (
     BoundedRange,
     Composed,
     DiscreteGaussian,
-    Event,
     Gaussian,
     Pure,
     RandomAllocation,
@@ -62,7 +61,7 @@ def responses(losses: list[float]) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 @pytest.mark.parametrize("losses", [[0.1], [3.0], [1.0, 1.0], [0.5, 0.7, 0.9, 0.2], [0.3] * 8])
-def test_pure_steps_against_the_best_test(losses: list[float]) -> None:
+def test_pure_steps_against_the_best_test(losses):
     p, q = responses(losses)
     points = profile(Composed(tuple(Pure(loss) for loss in losses)))
     for rate in RATES:
@@ -75,7 +74,7 @@ def test_pure_steps_against_the_best_test(losses: list[float]) -> None:
 
 @pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 2.2, 5.0])
 @pytest.mark.parametrize("kind", [Gaussian, DiscreteGaussian])
-def test_gaussian_noise_against_its_closed_form(mu: float, kind: type[Gaussian]) -> None:
+def test_gaussian_noise_against_its_closed_form(mu, kind):
     event = kind(1 / mu)
     points = profile(event)
     for rate in RATES:
@@ -86,7 +85,7 @@ def test_gaussian_noise_against_its_closed_form(mu: float, kind: type[Gaussian])
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.2, 0.8), (0.1, 0.5), (0.5, 0.5), (0.01, 2.0)])
-def test_a_sampled_step_against_its_densities(rate: float, noise: float) -> None:
+def test_a_sampled_step_against_its_densities(rate, noise):
     x = np.linspace(-12 * noise, 1 + 12 * noise, 200_001)
     q = norm.pdf(x, 0, noise) * (x[1] - x[0])
     p = (1 - rate) * q + rate * norm.pdf(x, 1, noise) * (x[1] - x[0])
@@ -98,7 +97,7 @@ def test_a_sampled_step_against_its_densities(rate: float, noise: float) -> None
     assert advantage * (1 - 1e-4) <= of_profile(points).advantage <= advantage * 1.01
 
 
-def test_draws_against_the_exponential_mechanism() -> None:
+def test_draws_against_the_exponential_mechanism():
     width, count = 0.4, 6
     event = BoundedRange(width, count)
     points = profile(event)
@@ -127,7 +126,7 @@ events = st.one_of(
 
 @settings(max_examples=25)
 @given(events, events)
-def test_more_releases_are_more_risk_and_none_is_below_its_guarantee(a: Event, b: Event) -> None:
+def test_more_releases_are_more_risk_and_none_is_below_its_guarantee(a, b):
     one, both = risk(a), risk(Composed((a, b)))
     for name, value in one.figures().items():
         assert 0 <= value <= both.figures()[name] * (1 + 1e-3) <= 1.001
@@ -137,20 +136,20 @@ def test_more_releases_are_more_risk_and_none_is_below_its_guarantee(a: Event, b
     assert one.advantage <= (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * 1.02
 
 
-def test_without_delta_the_bound_is_too_low() -> None:
+def test_without_delta_the_bound_is_too_low():
     """The broken bound: a point's delta left out."""
     mu = 1.0
     points = [(epsilon, 0.0) for epsilon, _ in profile(Gaussian(1 / mu))]
     assert true_positive_rate(points, 0.01) < float(norm.cdf(norm.ppf(0.01) + mu)) / 2
 
 
-def test_without_any_point_everything_is_possible() -> None:
+def test_without_any_point_everything_is_possible():
     assert true_positive_rate([], 0.01) == 1.0
     assert Risk(1.0, 1.0, 1.0).right == 1.0
     assert risk(Pure(1e308)) == Risk(1.0, 1.0, 1.0)
 
 
-def test_words_round_up() -> None:
+def test_words_round_up():
     first, second = Risk(0.0871, 0.0151, 0.381).words("patient", "add_remove")
     assert first.endswith(
         "if a given patient's data was used: right 50 times in 100 from a release made without it, "
@@ -170,7 +169,7 @@ def test_words_round_up() -> None:
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_null", "replace_one"])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 4.0, 4.59, 4.7, 10.0, 40.0, 1e9])
-def test_no_sentence_bounds_100_by_100(adjacency: str, epsilon: float) -> None:
+def test_no_sentence_bounds_100_by_100(adjacency, epsilon):
     found = risk(Pure(epsilon))
     words = found.words("patient", adjacency)
     said = " ".join(words)
@@ -196,9 +195,7 @@ def test_no_sentence_bounds_100_by_100(adjacency: str, epsilon: float) -> None:
         (math.inf, 1.0, Strength.NONE),
     ],
 )
-def test_strength_is_the_weaker_of_epsilon_and_odds(
-    epsilon: float, right: float | None, said: Strength
-) -> None:
+def test_strength_is_the_weaker_of_epsilon_and_odds(epsilon, right, said):
     assert strength(epsilon, right) is said
 
 
@@ -206,7 +203,7 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "risk.json").read_te
 
 
 @pytest.mark.parametrize("row", GOLDEN["rows"], ids=lambda row: row["name"])
-def test_against_another_library(row: dict[str, object]) -> None:
+def test_against_another_library(row):
     kind, *values = row["event"]
     made = {"gaussian": Gaussian, "sampled": SampledGaussian, "pure": Pure}[kind](*values)
     ours = risk(made).figures()
@@ -221,13 +218,13 @@ def _total_variation(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
 @pytest.mark.parametrize("units", [1, 2, 4, 7])
-def test_a_group_against_gaussian_noise_of_as_many_units(mu: float, units: int) -> None:
+def test_a_group_against_gaussian_noise_of_as_many_units(mu, units):
     exact = 2 * float(norm.cdf(units * mu / 2)) - 1
     assert exact * (1 - 1e-9) <= group_risk(Gaussian(1 / mu), units).advantage <= exact * 1.001
 
 
 @pytest.mark.parametrize(("epsilon", "units"), [(0.2, 3), (1.0, 2), (0.5, 5)])
-def test_a_group_against_a_noisy_count(epsilon: float, units: int) -> None:
+def test_a_group_against_a_noisy_count(epsilon, units):
     at = np.arange(-300, 300)
     p, q = (np.exp(-epsilon * abs(at - shift)) for shift in (units, 0))
     p, q = p / p.sum(), q / q.sum()
@@ -239,7 +236,7 @@ def test_a_group_against_a_noisy_count(epsilon: float, units: int) -> None:
 
 @pytest.mark.parametrize("rate", [0.05, 0.4])
 @pytest.mark.parametrize("units", [2, 4])
-def test_a_group_in_a_sampled_step_against_its_densities(rate: float, units: int) -> None:
+def test_a_group_in_a_sampled_step_against_its_densities(rate, units):
     noise, at = 1.5, np.linspace(-20, 30, 200_001)
     q = norm.pdf(at, 0, noise)
     p = sum(binom.pmf(k, units, rate) * norm.pdf(at, k, noise) for k in range(units + 1))
@@ -249,7 +246,7 @@ def test_a_group_in_a_sampled_step_against_its_densities(rate: float, units: int
     assert truth <= found.advantage < 1
 
 
-def test_a_group_in_secret_places_against_its_densities() -> None:
+def test_a_group_in_secret_places_against_its_densities():
     mu, axis = 1.0, np.linspace(-7, 11, 601)
     at = np.stack(np.meshgrid(axis, axis, indexing="ij"))
     q = norm.pdf(at[0]) * norm.pdf(at[1])
@@ -266,7 +263,7 @@ def test_a_group_in_secret_places_against_its_densities() -> None:
 
 @settings(max_examples=25)
 @given(events)
-def test_more_units_are_never_safer(event: Event) -> None:
+def test_more_units_are_never_safer(event):
     one, two, five = (group_risk(event, units) for units in (1, 2, 5))
     assert risk(event).advantage == pytest.approx(one.advantage, rel=1e-3)
     for name, value in one.figures().items():
@@ -274,7 +271,7 @@ def test_more_units_are_never_safer(event: Event) -> None:
         assert two.figures()[name] <= five.figures()[name] * (1 + 1e-3)
 
 
-def test_words_of_a_group_round_up() -> None:
+def test_words_of_a_group_round_up():
     assert Risk(0.2, 0.1, 0.381).words_together(4, "patients") == (
         "About 4 patients together, a family for example, the guess is right at most 70 times in "
         "100."

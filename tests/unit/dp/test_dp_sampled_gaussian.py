@@ -33,7 +33,7 @@ or never."""
 FINE = CLIP_STEPS * 2**16
 
 
-def test_the_event_names_what_is_drawn() -> None:
+def test_the_event_names_what_is_drawn():
     mechanism = SampledGaussian(0.01, 1.5, 40)
     assert mechanism.event == events.SampledGaussian(0.01, 1.5, 40)
     source = NoNoise()
@@ -43,7 +43,7 @@ def test_the_event_names_what_is_drawn() -> None:
 
 @BY_KIND
 @pytest.mark.parametrize("sigma", [0.0625, 1.1])
-def test_noise_is_normal_of_sigma_clip_norms(source: NoiseSource, sigma: float) -> None:
+def test_noise_is_normal_of_sigma_clip_norms(source, sigma):
     count = 200_000
     center = np.full(count, 3 * CLIP_STEPS, np.int64)
     found = SampledGaussian(0.5, sigma, 1).draw(center, source) - 3.0
@@ -60,7 +60,7 @@ def test_noise_is_normal_of_sigma_clip_norms(source: NoiseSource, sigma: float) 
 @given(
     st.lists(st.integers(-(2**46), 2**46) | st.integers(-(2**20), 2**20), min_size=1, max_size=20)
 )
-def test_without_noise_the_sum_comes_back_exactly(total: list[int]) -> None:
+def test_without_noise_the_sum_comes_back_exactly(total):
     source = NoNoise()
     values = np.array(total, np.int64)
     found = SampledGaussian(0.5, 1.0, 1).draw(values, source)
@@ -68,7 +68,7 @@ def test_without_noise_the_sum_comes_back_exactly(total: list[int]) -> None:
     assert source.drawn[0].values.dtype == np.int64
 
 
-def test_sums_beyond_any_sum_are_held_where_nothing_overflows() -> None:
+def test_sums_beyond_any_sum_are_held_where_nothing_overflows():
     """Holding is 1-Lipschitz in every number, so it keeps the L2 sensitivity."""
     rng = np.random.default_rng(0)
     ends = np.array([np.iinfo(np.int64).min, -(2**46) - 1, 2**46 + 1, np.iinfo(np.int64).max])
@@ -86,7 +86,7 @@ def test_sums_beyond_any_sum_are_held_where_nothing_overflows() -> None:
 
 
 @BY_KIND
-def test_draws_need_int64(source: NoiseSource) -> None:
+def test_draws_need_int64(source):
     for values in (np.zeros(3), np.zeros(3, np.int32), [0, 1], np.zeros(3, np.uint64)):
         with pytest.raises(TypeError, match="int64"):
             SampledGaussian(0.5, 1.0, 1).draw(values, source)  # type: ignore[arg-type]
@@ -107,14 +107,14 @@ def test_draws_need_int64(source: NoiseSource) -> None:
         ({"steps": True}, "whole number"),
     ],
 )
-def test_what_the_proof_does_not_cover_is_refused(wrong: dict[str, float], said: str) -> None:
+def test_what_the_proof_does_not_cover_is_refused(wrong, said):
     good = {"rate": 0.5, "noise_multiplier": 0.0625, "steps": 2**16}
     assert SampledGaussian(**good).event.steps == 2**16  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=said):
         SampledGaussian(**(good | wrong))  # type: ignore[arg-type]
 
 
-def test_more_numbers_than_the_proof_covers_are_refused() -> None:
+def test_more_numbers_than_the_proof_covers_are_refused():
     million = np.lib.stride_tricks.as_strided(np.zeros(1, np.int64), (2**28 + 1,), (0,))
     with pytest.raises(ValueError, match="268435457 numbers"):
         SampledGaussian(0.5, 1.0, 1).draw(million, NoNoise())
@@ -125,7 +125,7 @@ def test_more_numbers_than_the_proof_covers_are_refused() -> None:
 
 @BY_KIND
 @pytest.mark.parametrize("rate", [0.5, 0.07, 1e-3, 1 - 1e-3])
-def test_each_unit_is_sampled_at_the_rate_by_itself(source: NoiseSource, rate: float) -> None:
+def test_each_unit_is_sampled_at_the_rate_by_itself(source, rate):
     units, times = 40, 5000
     mechanism = SampledGaussian(rate, 1.0, times)
     drawn = np.array([mechanism.sample(units, source) for _ in range(times)])
@@ -149,7 +149,7 @@ def test_each_unit_is_sampled_at_the_rate_by_itself(source: NoiseSource, rate: f
 
 
 @BY_KIND
-def test_certain_tiny_and_empty_samples(source: NoiseSource) -> None:
+def test_certain_tiny_and_empty_samples(source):
     assert SampledGaussian(1.0, 1.0, 1).sample(10_000, source).all()
     assert not SampledGaussian(1e-30, 1.0, 1).sample(10_000, source).any()
     for rate in (0.3, 1.0):
@@ -158,7 +158,7 @@ def test_certain_tiny_and_empty_samples(source: NoiseSource) -> None:
         assert none.dtype == np.bool_
 
 
-def test_the_rate_is_rounded_down_and_never_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_rounded_down_and_never_up(monkeypatch):
     """At the threshold's own 64 bits: a unit is in the sample below it, and not at it."""
     rate = 0.3
     threshold = math.floor(rate * 2**64)
@@ -171,7 +171,7 @@ def test_the_rate_is_rounded_down_and_never_up(monkeypatch: pytest.MonkeyPatch) 
     assert not OpenDPNoise().sample(3, nearly).any()
 
 
-def test_a_seed_repeats_and_opendp_does_not() -> None:
+def test_a_seed_repeats_and_opendp_does_not():
     mechanism = SampledGaussian(0.5, 1.0, 1)
     once, again = (mechanism.sample(200, SeededNoise(3)) for _ in range(2))
     np.testing.assert_array_equal(once, again)
@@ -183,7 +183,7 @@ def test_a_seed_repeats_and_opendp_does_not() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, noise._TOGETHER, noise._TOGETHER + 1, 100_003])
-def test_vectors_cut_among_threads_keep_length_order_and_distribution(size: int) -> None:
+def test_vectors_cut_among_threads_keep_length_order_and_distribution(size):
     """Each number stands far apart from the next, so that its place shows in the noisy one."""
     values = np.arange(size, dtype=np.int64) << 40
     noisy = OpenDPNoise().gaussian(values, 2.0**30)
@@ -200,7 +200,7 @@ def test_vectors_cut_among_threads_keep_length_order_and_distribution(size: int)
             assert abs(one[:n] @ other[:n]) / math.sqrt(n) < 7
 
 
-def test_a_strided_vector_is_drawn_around_in_its_own_order() -> None:
+def test_a_strided_vector_is_drawn_around_in_its_own_order():
     values = np.zeros(200_000, np.int64)
     values[::2] = np.arange(100_000) << 40
     noisy = OpenDPNoise().gaussian(values[::2], 2.0**20)
@@ -210,7 +210,7 @@ def test_a_strided_vector_is_drawn_around_in_its_own_order() -> None:
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def test_the_guarantee_of_the_event_is_that_of_its_loss_distribution() -> None:
+def test_the_guarantee_of_the_event_is_that_of_its_loss_distribution():
     """Abadi et al.'s setting and Yu et al.'s; the Renyi curve alone says 2.101 in the first."""
     event = SampledGaussian(0.01, 1.0, 1000).event
     assert renyi_epsilon(event, 1e-5) == pytest.approx(2.101, abs=2e-3)
@@ -225,14 +225,14 @@ def test_the_guarantee_of_the_event_is_that_of_its_loss_distribution() -> None:
         assert guarantee(both, delta).epsilon < renyi_epsilon(both, delta)
 
 
-def test_a_full_sample_costs_the_gaussian_and_no_sample_nothing() -> None:
+def test_a_full_sample_costs_the_gaussian_and_no_sample_nothing():
     full = SampledGaussian(1.0, 10.0, 4).event
     assert guarantee(full, 1e-6) == guarantee(events.DiscreteGaussian(10.0, 4), 1e-6)
     assert epsilon_at(events.SampledGaussian(0.0, 1.0, 9), 1e-6) == 0
 
 
 @pytest.mark.parametrize("order", [1.001, 1.5, 2.0, 9.0, 300.0])
-def test_the_lattice_is_paid_for_once(order: float) -> None:
+def test_the_lattice_is_paid_for_once(order):
     """[B12]: h (2a - 1) / (a - 1) at order a, where 2 h is set aside, for all steps together."""
     for steps in (1, 2**16):
         event = SampledGaussian(0.01, 2.0, steps).event
@@ -252,7 +252,7 @@ def log_ratio(s: float, k: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("s", [1.0, 1.3, 2.0, 5.0, 20.0])
 @pytest.mark.parametrize("numbers", [1, 2, 3])
-def test_the_lattice_costs_no_more_than_stated(s: float, numbers: int) -> None:
+def test_the_lattice_costs_no_more_than_stated(s, numbers):
     """[B12]: |log D/R| <= |k|^2 / 24 s^4 + d / 7 s^2, at every vector of whole numbers near by."""
     k = np.arange(-math.ceil(8 * s), math.ceil(8 * s) + 1)
     if numbers > 1:
@@ -265,7 +265,7 @@ def test_the_lattice_costs_no_more_than_stated(s: float, numbers: int) -> None:
     assert found.max() > bound.max() / 10  # not idle: the bound is of the right order
 
 
-def test_what_is_set_aside_covers_the_bound() -> None:
+def test_what_is_set_aside_covers_the_bound():
     """The greatest d, the least s and the most steps, with |k| up to 2^17 s."""
     d, s, steps = 2.0**28, 2.0**36, 2**16
     h = steps * ((2.0**17 * s) ** 2 / (24 * s**4) + d / (7 * s**2))

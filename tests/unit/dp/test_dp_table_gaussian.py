@@ -44,7 +44,7 @@ def p_value(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
 
 
 @pytest.mark.parametrize("sigma", [FINE, ODD, LARGE, 2.0**57])
-def test_probabilities_sum_to_one_and_are_right_to_the_last_bit(sigma: float) -> None:
+def test_probabilities_sum_to_one_and_are_right_to_the_last_bit(sigma):
     """Against q^(i^2) by multiplications alone, at 150 digits, q = exp(-w^2 / 2 sigma^2)."""
     found = table(sigma)
     assert found.edges[0] == 0
@@ -70,7 +70,7 @@ def test_probabilities_sum_to_one_and_are_right_to_the_last_bit(sigma: float) ->
             assert abs(mass - weight / total * 2**PRECISION) < Decimal("1.0001")
 
 
-def test_tables_are_made_once() -> None:
+def test_tables_are_made_once():
     assert table(FINE) is table(FINE)
     with pytest.raises(ValueError, match="read-only"):
         table(FINE).high[0] = 1
@@ -79,7 +79,7 @@ def test_tables_are_made_once() -> None:
 @pytest.mark.parametrize(
     "sigma", [2.0**20 - 1, 0.0, -(2.0**30), 2.0**57 * 1.001, math.inf, math.nan]
 )
-def test_a_deviation_out_of_range_is_refused(sigma: float) -> None:
+def test_a_deviation_out_of_range_is_refused(sigma):
     for draw in (table, lambda sigma: OpenDPNoise().fine_gaussian(np.zeros(1, np.int64), sigma)):
         with pytest.raises(ValueError, match=r"within \[2\^20, 2\^57\]"):
             draw(sigma)
@@ -120,7 +120,7 @@ def inside(cell: int) -> int:
     return word
 
 
-def test_first_and_last_value_of_cells() -> None:
+def test_first_and_last_value_of_cells():
     last = 2 ** table(ODD).bits - 1
     places = [(cell, offset) for cell in (-300, -1, 0, 1, 299) for offset in (0, 1, last)]
     script = Script(attempts(*((inside(cell), offset, 0) for cell, offset in places)))
@@ -131,7 +131,7 @@ def test_first_and_last_value_of_cells() -> None:
 
 
 @pytest.mark.parametrize("cell", [-400, -1, 1, 7, 400])
-def test_equal_upper_words_are_told_apart_by_the_lower_ones(cell: int) -> None:
+def test_equal_upper_words_are_told_apart_by_the_lower_ones(cell):
     edges, width = table(ODD).edges, 2 ** table(ODD).bits
     edge = edges[cell + (len(edges) - 1) // 2]
     high, low = edge >> LOW, edge & (2**LOW - 1)
@@ -144,14 +144,14 @@ def test_equal_upper_words_are_told_apart_by_the_lower_ones(cell: int) -> None:
     assert script.used_up()
 
 
-def test_half_of_the_table_is_below_zero() -> None:
+def test_half_of_the_table_is_below_zero():
     rows = attempts((2**63 - 1, 0, 0), (2**63, 0, 0), (2**63, 0, 0), (2**63 + 1, 0, 0))
     lows = (bytes(LOW // 8), bytes([255]) * (LOW // 8))
     width = 2 ** table(ODD).bits
     assert sample(table(ODD), 4, Script(rows, *lows)).tolist() == [-width, 0, 0, 0]
 
 
-def test_the_ends_of_the_table_are_reached() -> None:
+def test_the_ends_of_the_table_are_reached():
     """Beyond 9 deviations all edges have the same upper word."""
     found, edges = table(ODD), table(ODD).edges
     cells, width = (len(edges) - 1) // 2, 2**found.bits
@@ -176,7 +176,7 @@ def test_the_ends_of_the_table_are_reached() -> None:
 
 
 @pytest.mark.parametrize("cell", [-120, -1, 0, 120])
-def test_rejected_from_exactly_the_threshold_on_and_drawn_again(cell: int) -> None:
+def test_rejected_from_exactly_the_threshold_on_and_drawn_again(cell):
     found, width = table(ODD), 2 ** table(ODD).bits
     offset = width // 3
     x = cell * width + offset
@@ -196,7 +196,7 @@ def test_rejected_from_exactly_the_threshold_on_and_drawn_again(cell: int) -> No
     assert script.used_up()
 
 
-def test_entropy_is_the_operating_systems() -> None:
+def test_entropy_is_the_operating_systems():
     assert inspect.signature(sample).parameters["random_bytes"].default is secrets.token_bytes
     noise = OpenDPNoise()
     zeros = np.zeros(9, np.int64)
@@ -215,7 +215,7 @@ def exact_acceptance(sigma: float, bits: int, x: int) -> Decimal:
 
 
 @pytest.mark.parametrize("sigma", [FINE, ODD, LARGE, 2.0**57])
-def test_acceptance_is_within_its_bound(sigma: float) -> None:
+def test_acceptance_is_within_its_bound(sigma):
     found = table(sigma)
     reach = (len(found.edges) - 1) // 2 << found.bits
     rng = np.random.default_rng(0)
@@ -238,7 +238,7 @@ def test_acceptance_is_within_its_bound(sigma: float) -> None:
             assert abs(Decimal(chance) / exact - 1) < Decimal(2) ** -50
 
 
-def test_exp_is_as_good_as_assumed_and_a_function_of_its_argument() -> None:
+def test_exp_is_as_good_as_assumed_and_a_function_of_its_argument():
     t = np.random.default_rng(1).uniform(0, 0.313, 20_001)
     found = np.exp(-t)
     with localcontext() as context:
@@ -268,7 +268,7 @@ def law(found: GaussianTable, sigma: float) -> list[list[Decimal]]:
     return [[v / total for v in part] for part in (own, gaussian) for total in [sum(part)]]
 
 
-def test_the_whole_law_on_a_small_lattice() -> None:
+def test_the_whole_law_on_a_small_lattice():
     """Every point of 20 deviations either side: the log ratio spans at most 2 c, c = 2^-50."""
     sigma = 300.7
     found = table_gaussian._build(sigma)
@@ -284,7 +284,7 @@ def test_the_whole_law_on_a_small_lattice() -> None:
         assert (max(rest) / min(rest)).ln() > Decimal("0.1")
 
 
-def test_what_is_set_aside_covers_lattice_and_table() -> None:
+def test_what_is_set_aside_covers_lattice_and_table():
     """The figures of [B12] and [B13], from theirs."""
     d, steps, s = 2.0**28, 2**16, 2.0**36
     n, c, log_share = d * steps, 2.0**-50, 160
@@ -307,7 +307,7 @@ def test_what_is_set_aside_covers_lattice_and_table() -> None:
     assert (1 + math.exp(48)) * apart < (1e-6 - lattice - own) * 2.0**-100
 
 
-def test_slack_is_in_the_price_at_every_order() -> None:
+def test_slack_is_in_the_price_at_every_order():
     event = SampledGaussian(0.01, 2.0, 1, "table").event
     one, ten = (loss_at(dataclasses.replace(event, steps=steps), 2.0) for steps in (1, 10))
     assert (10 * one - ten) / 9 == pytest.approx(1.5 * LATTICE_SLACK, rel=1e-6)
@@ -334,7 +334,7 @@ def folded(found: GaussianTable, sigma: float, x: NDArray[np.int64]) -> float:
 
 
 @pytest.mark.parametrize("sigma", [FINE, ODD, LARGE])
-def test_draws_are_gaussian(sigma: float) -> None:
+def test_draws_are_gaussian(sigma):
     x = drawn(sigma)
     assert folded(table(sigma), sigma, x) > 1e-3
     bins = 200
@@ -354,7 +354,7 @@ def test_draws_are_gaussian(sigma: float) -> None:
 
 
 @pytest.mark.parametrize("sigma", [FINE, LARGE])
-def test_the_same_chi_square_catches_broken_tables(sigma: float) -> None:
+def test_the_same_chi_square_catches_broken_tables(sigma):
     whole = table(sigma)
     cells = len(whole.edges) - 1
     even = tuple(i * 2**PRECISION // cells for i in range(cells + 1))
@@ -368,7 +368,7 @@ def test_the_same_chi_square_catches_broken_tables(sigma: float) -> None:
         assert folded(whole, sigma, x) < 1e-5
 
 
-def test_draws_are_like_opendps() -> None:
+def test_draws_are_like_opendps():
     """Two samples, both of the operating system's entropy.
 
     Each line fails with probability 1e-9, by the limits of the Kolmogorov-Smirnov statistic and of
@@ -386,14 +386,14 @@ def test_draws_are_like_opendps() -> None:
 
 
 @pytest.mark.parametrize("sigma", [FINE, ODD, LARGE])
-def test_low_bits_are_uniform(sigma: float) -> None:
+def test_low_bits_are_uniform(sigma):
     x = drawn(sigma, seed=2)
     for modulus in (2, 3, 256):
         counts = np.bincount(x % modulus, minlength=modulus)
         assert p_value(counts, np.full(modulus, len(x) / modulus)) > 1e-3, modulus
 
 
-def test_neighbors_are_independent() -> None:
+def test_neighbors_are_independent():
     x = drawn(ODD, seed=3)
     for lag in (1, 2, table_gaussian._TOGETHER):
         one, other = x[:-lag], x[lag:]
@@ -407,7 +407,7 @@ def test_neighbors_are_independent() -> None:
 # --- in the noise source and the mechanism --------------------------------------------------------
 
 
-def test_values_are_kept_and_held_to_where_sums_fit() -> None:
+def test_values_are_kept_and_held_to_where_sums_fit():
     most, ends = 2**62, np.iinfo(np.int64)
     values = np.array([ends.min, -most, -1, 0, 1, most, ends.max] * 100, np.int64)
     noisy = OpenDPNoise().fine_gaussian(values, 2.0**57)
@@ -422,7 +422,7 @@ def test_values_are_kept_and_held_to_where_sums_fit() -> None:
     assert len(OpenDPNoise().fine_gaussian(values[:0], FINE)) == 0
 
 
-def test_memory_is_that_of_the_numbers() -> None:
+def test_memory_is_that_of_the_numbers():
     count = 5_000_000
     values = np.zeros(count, np.int64)
     table(FINE)
@@ -439,7 +439,7 @@ def test_memory_is_that_of_the_numbers() -> None:
     assert added < 2 * 8 * count + 2**27
 
 
-def test_the_mechanism_asks_the_sampler_it_names() -> None:
+def test_the_mechanism_asks_the_sampler_it_names():
     told = NoNoise()
     sigma = 1.5 * CLIP_STEPS * 2**16
     total = np.array([CLIP_STEPS, -1], np.int64)
@@ -453,14 +453,14 @@ def test_the_mechanism_asks_the_sampler_it_names() -> None:
 
 
 @pytest.mark.parametrize("source", [OpenDPNoise(), SeededNoise(5)], ids=lambda source: source.kind)
-def test_the_mechanism_has_its_scale(source: OpenDPNoise | SeededNoise) -> None:
+def test_the_mechanism_has_its_scale(source):
     noisy = SampledGaussian(0.1, 0.7, 3, "table").draw(np.zeros(50_000, np.int64), source)
     # Normal laws: 9.5 standard deviations (2e-21) and 6.5 (8e-11).
     assert noisy.std() == pytest.approx(0.7, rel=0.03)
     assert abs(noisy.mean()) < 6.5 * 0.7 / math.sqrt(50_000)
 
 
-def test_without_sampling_or_beyond_int64_the_table_is_refused() -> None:
+def test_without_sampling_or_beyond_int64_the_table_is_refused():
     """At rate 1 the price is the Gaussian's own, with nothing set aside."""
     for sampler in ("opendp", "table"):
         priced = SampledGaussian(0.999, 8.0, 3, sampler).event  # type: ignore[arg-type]
@@ -483,7 +483,7 @@ def test_without_sampling_or_beyond_int64_the_table_is_refused() -> None:
         (0.1, 2.0**17 * 1.01, TABLE_ABOVE + 1, "gaussian"),
     ],
 )
-def test_long_vectors_take_the_table_where_it_holds(rate, noise, numbers, asked) -> None:
+def test_long_vectors_take_the_table_where_it_holds(rate, noise, numbers, asked):
     """Nothing is set aside without sampling, and the table ends where int64 does."""
     source = NoNoise()
     SampledGaussian(rate, noise, 3, "auto").draw(np.zeros(numbers, np.int64), source)

@@ -1,7 +1,5 @@
 """The disclosure audit: it finds planted leaks, counts units, cries wolf as seldom as it says."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What classifiers are trained and tested on, and texts of the public model alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

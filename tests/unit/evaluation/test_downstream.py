@@ -28,7 +28,7 @@ def values(metrics: list[Metric]) -> dict[str, float]:
     return {metric.name.removeprefix("downstream."): metric.value for metric in metrics}
 
 
-def test_a_useful_release_teaches_the_labels() -> None:
+def test_a_useful_release_teaches_the_labels():
     metrics = downstream(*corpus(150, 1), *corpus(120, 2))
     measured = values(metrics)
     assert measured["accuracy"] > 0.95
@@ -40,13 +40,13 @@ def test_a_useful_release_teaches_the_labels() -> None:
     assert values(downstream(*corpus(150, 1), *corpus(120, 2))) == measured
 
 
-def test_a_useless_release_teaches_nothing() -> None:
+def test_a_useless_release_teaches_nothing():
     texts, labels = corpus(150, 1)
     shuffled = random.Random(3).sample(labels, len(labels))
     assert values(downstream(texts, shuffled, *corpus(120, 2)))["accuracy"] < 0.7
 
 
-def test_a_single_synthetic_label_is_always_answered() -> None:
+def test_a_single_synthetic_label_is_always_answered():
     real = ["a bill", "a cough", "a fever", "a scan"]
     truth = ["Billing", "Symptoms", "Symptoms", "Test results"]
     measured = values(downstream(["some cough"] * 3, ["Symptoms"] * 3, real, truth))
@@ -67,13 +67,13 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
 
 
 @pytest.mark.parametrize("texts", [["", " ", "!"], ["a", "b", "\ufffd"], ["\u0130\u0130", "", "a"]])
-def test_texts_without_words_answer_the_commonest_label(texts: list[str]) -> None:
+def test_texts_without_words_answer_the_commonest_label(texts):
     measured = values(downstream(texts, ["A", "B", "B"], ["x y", "z w"], ["A", "B"]))
     assert measured["accuracy"] == 0.5
     assert measured["recall.b"] == 1
 
 
-def test_a_label_the_release_never_saw_counts_against_it() -> None:
+def test_a_label_the_release_never_saw_counts_against_it():
     texts, labels = corpus(100, 1)
     kept = [i for i, label in enumerate(labels) if label != "Billing"]
     measured = values(
@@ -83,14 +83,14 @@ def test_a_label_the_release_never_saw_counts_against_it() -> None:
     assert measured["accuracy"] < 0.8
 
 
-def test_nothing_to_train_or_test_on_gives_no_metrics() -> None:
+def test_nothing_to_train_or_test_on_gives_no_metrics():
     assert downstream([], [], ["x"], ["A"]) == []
     assert downstream(["x"], ["A"], [], []) == []
     assert downstream(["x"], [None], ["x"], ["A"]) == []
     assert downstream(["x"], ["A"], ["x"], [None]) == []
 
 
-def test_labels_become_metric_names_no_two_alike() -> None:
+def test_labels_become_metric_names_no_two_alike():
     labels = ["Sci/Tech", "sci tech", "\u9884\u7ea6", "\u8d26\u5355", "ok"]
     metrics = downstream(["cough"], ["ok"], ["word"] * 5, labels)
     names = [metric.name for metric in metrics if metric.name.startswith("downstream.recall.")]

@@ -1,7 +1,5 @@
 """Rulers and rivals: numbers that are right where the answer is known."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

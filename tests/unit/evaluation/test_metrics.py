@@ -31,7 +31,7 @@ LABELS = ["Billing", "Symptoms"]
     ],
     ids=["zh", "th", "my"],
 )
-def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about) -> None:
+def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about):
     rng = np.random.default_rng(0)
 
     def texts(count: int) -> list[str]:
@@ -45,7 +45,7 @@ def test_the_classifier_by_words_reads_scripts_without_spaces(bill, knee, about)
     assert lengths["words_mean"] > 8
 
 
-def test_a_metric_is_plain_json() -> None:
+def test_a_metric_is_plain_json():
     metric = Metric("downstream.recall.a", 0.5, "internal", "share found", "A")
     assert json.loads(json.dumps(metric.to_json())) == {
         "name": "downstream.recall.a",
@@ -58,12 +58,12 @@ def test_a_metric_is_plain_json() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_metric_is_finite(value: float) -> None:
+def test_a_metric_is_finite(value):
     with pytest.raises(ValueError, match="omit a metric that cannot be computed"):
         Metric("x", value, "dp-release", "n")
 
 
-def test_a_metric_has_a_known_class() -> None:
+def test_a_metric_has_a_known_class():
     with pytest.raises(ValueError, match="class of x is 'public'"):
         Metric("x", 1.0, "public", "n")  # type: ignore[arg-type]
 

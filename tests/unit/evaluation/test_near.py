@@ -1,7 +1,5 @@
 """How near texts without labels come to real ones, beside what is free."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -91,6 +89,6 @@ def test_how_texts_share_passes_does_not_matter(monkeypatch):
 
 
 @pytest.mark.parametrize("texts", [TEXTS, []])
-def test_a_folder_without_a_model_is_refused_whether_there_is_a_text_or_not(tmp_path: Path, texts):
+def test_a_folder_without_a_model_is_refused_whether_there_is_a_text_or_not(tmp_path, texts):
     with pytest.raises(ModelError):
         next_token_accuracy(tmp_path, texts, max_tokens=8, performance=ONE)

@@ -1,7 +1,5 @@
 """The section on students: every number beside what it is compared with, or why there is none."""
 
-from __future__ import annotations
-
 from privsyn.evaluation.report import StudentMetrics, student_section
 from privsyn.report.document import STAYS
 

@@ -13,23 +13,23 @@ def sqlite_url(folder: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request, tmp_path):
     if request.param == "sqlite":
         return sqlite_url(tmp_path)
     return request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def ledger(url: str, clock: Clock) -> Ledger:
+def ledger(url, clock):
     return Ledger(url, clock=clock)
 
 
 @pytest.fixture
-def lite(tmp_path: Path, clock: Clock) -> Ledger:
+def lite(tmp_path, clock):
     """On SQLite, where the database makes no difference."""
     return Ledger(sqlite_url(tmp_path), clock=clock)

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -31,10 +30,10 @@ from privsyn.ledger.accounts import Asked
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.schema import moment
 from privsyn.ledger.spec import AccountSpec, Split
-from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
+from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, reserve
 
 
-def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
+def test_opening_is_idempotent_and_draws_one_key(ledger):
     first = ledger.accounts.open(RENYI)
     again = ledger.accounts.open(RENYI)
     assert again == first
@@ -45,7 +44,7 @@ def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
     assert first.partition_key.reveal().hex() not in repr(first)
 
 
-def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
+def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path):
     made = [Ledger(f"sqlite:///{tmp_path}/{n}.db").accounts.open(RENYI) for n in (1, 2)]
     assert made[0].partition_key != made[1].partition_key
     assert made[0].key_id != made[1].key_id
@@ -64,9 +63,7 @@ def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
         ({"period_days": 30, "period_epsilon": 1.0}, "account.period.days"),
     ],
 )
-def test_another_spec_under_the_name_is_refused(
-    lite: Ledger, change: dict[str, object], setting: str
-) -> None:
+def test_another_spec_under_the_name_is_refused(lite, change, setting):
     lite.accounts.open(RENYI)
     other = dataclasses.replace(RENYI, **change)
     with pytest.raises(AccountMismatch, match=setting):
@@ -76,7 +73,7 @@ def test_another_spec_under_the_name_is_refused(
     assert lite.accounts.find("clinic").spec == RENYI
 
 
-def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
+def test_a_column_that_comes_later_is_another_unit(lite):
     rows_alone = dataclasses.replace(RENYI, unit_column=None, adjacency="replace_null")
     lite.accounts.open(rows_alone)
     with pytest.raises(AccountMismatch, match=r"dataset.unit=msg: .*opened with dataset.unit=null"):
@@ -84,7 +81,7 @@ def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
     assert lite.accounts.open(rows_alone).spec.unit_column is None
 
 
-def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
+def test_a_second_account_on_a_lineage_is_refused(ledger):
     ledger.accounts.open(RENYI)
     for change in ({"name": "clinic-2"}, {"name": "Clinic"}, {"name": "b", "epsilon": 0.1}):
         second = dataclasses.replace(RENYI, **change)
@@ -94,7 +91,7 @@ def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
     assert len(ledger.accounts.all()) == 1
 
 
-def test_spec_of_a_config() -> None:
+def test_spec_of_a_config():
     config = parse_config(
         yaml.safe_load(
             """
@@ -108,7 +105,7 @@ def test_spec_of_a_config() -> None:
     assert AccountSpec.of(config) == dataclasses.replace(RENYI, period_days=30, period_epsilon=1.0)
 
 
-def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
+def test_balance_of_an_empty_account_is_its_cap(ledger):
     ledger.accounts.open(RENYI)
     balance = ledger.accounts.balance("clinic")
     assert balance.cap == Guarantee(3.0, 1e-6)
@@ -119,7 +116,7 @@ def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
     assert balance.order == pytest.approx(8.926, abs=0.01)
 
 
-def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
+def test_what_is_left_is_exactly_what_still_fits(lite):
     lite.accounts.open(RENYI)
     reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(1.0, 1e-6))))
     balance = lite.accounts.balance("clinic")
@@ -136,7 +133,7 @@ def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
     assert after.spent_epsilon == pytest.approx(3.0, abs=1e-4)
 
 
-def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
+def test_pure_epsilons_add_as_they_were_written(lite):
     lite.accounts.open(dataclasses.replace(PURE, epsilon=0.3))
     for number in range(3):
         reserve(lite, f"r{number}", Pure(0.1))
@@ -148,7 +145,7 @@ def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
     lite.verify()
 
 
-def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
+def test_accounts_refuse_events_whose_claim_does_not_hold(lite):
     lite.accounts.open(PURE)
     sampled = SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)
     for event in (ZCDP(0.01), Gaussian(50.0), sampled, Composed((Pure(0.1), ZCDP(0.01)))):
@@ -168,7 +165,7 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
         lite.releases.reserve("swap", "r", drawn, method="toy", guarantee=Guarantee(1.0, 1e-6))
 
 
-def test_preview_creates_nothing(tmp_path: Path) -> None:
+def test_preview_creates_nothing(tmp_path):
     path = tmp_path / "not" / "there" / "ledger.db"
     ledger = Ledger(f"sqlite:///{path}")
     rho = calibrate_rho(Guarantee(3.0, 1e-6))
@@ -192,7 +189,7 @@ def test_preview_creates_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_planned_pipeline_is_admitted_as_it_is_charged(lite: Ledger, seed: int) -> None:
+def test_a_planned_pipeline_is_admitted_as_it_is_charged(lite, seed):
     """Kinds and caps at random: no summary decides otherwise than one reservation after another."""
     rng = Random(seed)
     whole = {"epsilon": rng.choice([1.0, 2.0, 4.5, 10.0])}
@@ -224,7 +221,7 @@ def test_a_planned_pipeline_is_admitted_as_it_is_charged(lite: Ledger, seed: int
     assert not any(one.charges for one in again)
 
 
-def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
+def test_the_period_is_a_second_filter_and_renews_nothing(ledger, clock):
     ledger.accounts.open(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
     finish(ledger, "jan", Pure(0.75))
     clock.pass_(days=10)
@@ -253,9 +250,7 @@ MONTH = dataclasses.replace(PURE, epsilon=20.0, period_days=30, period_epsilon=1
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(
-    ledger: Ledger, clock: Clock, begun: bool
-) -> None:
+def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(ledger, clock, begun):
     """Else releases reserved, or begun, a month apart are drawn together on one day."""
     ledger.accounts.open(MONTH)
     reserve(ledger, "first", Pure(1.0))
@@ -275,7 +270,7 @@ def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(
     ledger.verify()
 
 
-def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock) -> None:
+def test_the_window_begins_at_the_end_of_a_release(ledger, clock):
     ledger.accounts.open(MONTH)
     reserve(ledger, "slow", Pure(1.0))
     ledger.releases.begin("slow", "/s", "n")
@@ -289,7 +284,7 @@ def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock)
     ledger.verify()
 
 
-def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock) -> None:
+def test_statements_are_what_a_person_wants_to_see(ledger, clock):
     ledger.accounts.open(RENYI)
     ledger.accounts.open(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
     reserve(ledger, "r1", ZCDP(0.02))
@@ -340,9 +335,7 @@ def renyi_loss(event: Event, order: float) -> float:
 
 
 @pytest.mark.parametrize("event", LOSSES, ids=lambda event: type(event).__name__)
-def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
-    lite: Ledger, event: Event
-) -> None:
+def test_a_release_is_charged_its_loss_at_the_accounts_own_order(lite, event):
     """Not the least over orders, scaled: that undercharges all but Gaussians and zCDP."""
     lite.accounts.open(RENYI)
     entry = reserve(lite, "r", event)
@@ -354,7 +347,7 @@ def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
     assert lite.accounts.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
 
 
-def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, clock: Clock) -> None:
+def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger, clock):
     """A release that a clock 40 days behind commits has not left a window of 30 days."""
     ledger.accounts.open(MONTH)
     reserve(ledger, "one", Pure(0.9))
@@ -376,7 +369,7 @@ def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, cl
     ledger.verify()
 
 
-def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock: Clock) -> None:
+def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger, clock):
     """What ends by it leaves no window for years, and every refusal says why."""
     ledger.accounts.open(MONTH)
     clock.pass_(days=3650)
@@ -393,7 +386,7 @@ def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock
     assert ledger.clock_note() == ""
 
 
-def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock: Clock) -> None:
+def test_what_a_release_left_is_told_as_of_its_reservation(ledger, clock):
     """Whatever begins, ends, is lost or is reserved afterwards, and whatever the window holds."""
     ledger.accounts.open(MONTH)
     finish(ledger, "zero", Pure(0.1))
@@ -417,7 +410,7 @@ def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock
     assert fill.spent == pytest.approx(1.1)
 
 
-def test_hashes_of_rows_hold_what_nobody_can_search_for(lite: Ledger, clock: Clock) -> None:
+def test_hashes_of_rows_hold_what_nobody_can_search_for(lite, clock):
     lite.accounts.open(PURE)
     for name in ("one", "two"):
         reserve(lite, name, Pure(0.1))

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -25,7 +24,7 @@ A, B = "a" * 64, "b" * 64
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled(tmp_path_factory):
     path = tmp_path_factory.mktemp("filled") / "ledger.db"
     clock = Clock()
     fill(Ledger(f"sqlite:///{path}", clock=clock), clock)
@@ -33,7 +32,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def full(filled: Path, tmp_path: Path) -> Ledger:
+def full(filled, tmp_path):
     return Ledger(f"sqlite:///{shutil.copy(filled, tmp_path)}")
 
 
@@ -58,7 +57,7 @@ def tamper(ledger: Ledger, *statements: str) -> None:
             assert connection.exec_driver_sql(statement).rowcount > 0, statement
 
 
-def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
+def test_an_untouched_ledger_verifies(ledger, clock):
     full = fill(ledger, clock)
     report = full.verify()
     rows = full.history()
@@ -115,7 +114,7 @@ def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
         ),
     ],
 )
-def test_an_edit_is_found_and_nothing_is_spent(full: Ledger, statement: str, named: str) -> None:
+def test_an_edit_is_found_and_nothing_is_spent(full, statement, named):
     tamper(full, statement)
     with pytest.raises(VerificationError) as found:
         full.verify()
@@ -136,7 +135,7 @@ def test_an_edit_is_found_and_nothing_is_spent(full: Ledger, statement: str, nam
     assert dump_of(full) == before
 
 
-def test_an_edited_account_does_not_stop_the_others(full: Ledger) -> None:
+def test_an_edited_account_does_not_stop_the_others(full):
     tamper(full, "UPDATE ledger_entry SET loss = 0 WHERE release_id = 'done'")
     full.releases.reserve("labs", "x", ZCDP(1e-6), method="toy", guarantee=Guarantee(1.0, 1e-6))
     with pytest.raises(VerificationError, match="release done was edited, loss"):
@@ -153,7 +152,7 @@ def dump_of(ledger: Ledger) -> list[tuple[object, ...]]:
         ]
 
 
-def test_rows_that_change_places_are_found(ledger: Ledger, clock: Clock) -> None:
+def test_rows_that_change_places_are_found(ledger, clock):
     full = fill(ledger, clock)
     tamper(
         full,
@@ -165,7 +164,7 @@ def test_rows_that_change_places_are_found(ledger: Ledger, clock: Clock) -> None
         full.verify()
 
 
-def test_a_cut_off_end_is_found_even_if_the_head_is_set_back(full: Ledger) -> None:
+def test_a_cut_off_end_is_found_even_if_the_head_is_set_back(full):
     last = full.history()[-2]
     tamper(
         full,
@@ -202,9 +201,7 @@ def forge(connection: Connection, row: chain.Change, body: dict[str, object], ke
         connection.execute(sa.insert(schema.accounts).values(values))
 
 
-def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins(
-    lite: Ledger, clock: Clock
-) -> None:
+def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins(lite, clock):
     """Two releases of the whole period cap; the second was reserved by a clock a month ahead."""
     lite.accounts.open(dataclasses.replace(PURE, period_days=30, period_epsilon=1.0))
     reserve(lite, "one")
@@ -232,9 +229,7 @@ def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins
         ("2026-01-31T12:00:00.000000Z", "2026-01-30T12:00:00.000000Z", None),
     ],
 )
-def test_times_that_decrease_are_found(
-    lite: Ledger, at: str, wrote: str | None, named: str | None
-) -> None:
+def test_times_that_decrease_are_found(lite, at, wrote, named):
     lite.accounts.open(PURE)
     reserve(lite, "one")
     reserve(lite, "two")
@@ -256,7 +251,7 @@ def test_times_that_decrease_are_found(
         lite.verify()
 
 
-def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clock: Clock) -> None:
+def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger, clock):
     full = fill(ledger, clock)
     rewrite(full, lambda body: None, seq=3)
     assert full.verify().rows == 13
@@ -285,9 +280,7 @@ def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clo
         (10, {"state": "VOID"}, None),
     ],
 )
-def test_a_whole_forged_chain_still_has_to_add_up(
-    full: Ledger, seq: int, change: dict[str, object], named: str | None
-) -> None:
+def test_a_whole_forged_chain_still_has_to_add_up(full, seq, change, named):
     if seq == 2:  # the database refuses a second account on a lineage by itself
         with pytest.raises(Exception, match=r"(?i)unique"):
             rewrite(full, lambda body: body.update(change), seq)
@@ -308,9 +301,7 @@ def test_a_whole_forged_chain_still_has_to_add_up(
         (2, {"mu_squared": 1e-9}, "row 2: release r is charged a squared mu of 1e-09"),
     ],
 )
-def test_a_forged_filter_of_gaussian_noise_is_found(
-    lite: Ledger, seq: int, change: dict[str, object], named: str
-) -> None:
+def test_a_forged_filter_of_gaussian_noise_is_found(lite, seq, change, named):
     lite.accounts.open(
         dataclasses.replace(RENYI, split=Split(), period_days=30, period_epsilon=2.5)
     )
@@ -323,9 +314,7 @@ def test_a_forged_filter_of_gaussian_noise_is_found(
 
 
 @pytest.mark.parametrize("state", ["RESERVED", "BEGUN", "COMMITTED", "LOST", "VOID"])
-def test_a_release_forged_beside_what_is_charged_is_found(
-    lite: Ledger, clock: Clock, state: str
-) -> None:
+def test_a_release_forged_beside_what_is_charged_is_found(lite, clock, state):
     lite.accounts.open(PURE)
     reserve(lite, "one", Pure(2.0))
     if state in ("BEGUN", "COMMITTED", "LOST"):
@@ -347,7 +336,7 @@ def test_a_release_forged_beside_what_is_charged_is_found(
 
 
 @pytest.mark.parametrize("release", ["gone", "begun", "unknown"])
-def test_forged_offspring_is_found(full: Ledger, release: str) -> None:
+def test_forged_offspring_is_found(full, release):
     body = {"artifact_sha256": "a" * 64, "certificate_sha256": "b" * 64}
     with full.database.write() as connection:
         row = chain.append(connection, Clock()(), "clinic", release, chain.DERIVED, body)
@@ -355,7 +344,7 @@ def test_forged_offspring_is_found(full: Ledger, release: str) -> None:
         full.verify()
 
 
-def test_bodies_have_one_spelling() -> None:
+def test_bodies_have_one_spelling():
     assert chain.canonical({"b": 1.0, "a": "é"}) == '{"a":"\\u00e9","b":1.0}'
     with pytest.raises(ValueError, match="not JSON compliant"):
         chain.canonical({"a": float("nan")})

@@ -27,7 +27,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
+def test_the_file_is_its_owners_alone_from_the_start(tmp_path):
     path = tmp_path / "state" / "ledger.db"
     before = os.umask(0)
     try:
@@ -43,13 +43,13 @@ def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
     assert mode(path.parent) == 0o700
 
 
-def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path):
     os.chmod(tmp_path, 0o750)  # noqa: S103
     Ledger(f"sqlite:///{tmp_path}/ledger.db").accounts.open(PURE)
     assert mode(tmp_path) == 0o750
 
 
-def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_paths_work(tmp_path, monkeypatch):
     odd = tmp_path / "a b?c#d%e"
     odd.mkdir()
     monkeypatch.chdir(odd)
@@ -59,7 +59,7 @@ def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (odd / "ledger.db").stat().st_size > 0
 
 
-def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
+def test_writes_survive_a_power_cut(ledger):
     ledger.accounts.open(PURE)
     with ledger.database.write() as connection:
         if connection.dialect.name == "sqlite":
@@ -70,7 +70,7 @@ def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
             assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "15s"
 
 
-def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
+def test_a_locked_ledger_is_waited_for_and_then_refused(url):
     Ledger(url).accounts.open(PURE)
     impatient = Ledger(url, timeout=0.2)
     with Ledger(url).database.write():
@@ -81,7 +81,7 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
     reserve(impatient, "r")
 
 
-def test_a_short_lock_is_waited_out(url: str) -> None:
+def test_a_short_lock_is_waited_out(url):
     import threading
 
     ledger = Ledger(url)
@@ -101,7 +101,7 @@ def test_a_short_lock_is_waited_out(url: str) -> None:
     thread.join()
 
 
-def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Path) -> None:
+def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path):
     url = f"sqlite:///{tmp_path}/ledger.db"
     Ledger(url).accounts.open(PURE)
     holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
@@ -111,7 +111,7 @@ def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Pa
     holder.close()
 
 
-def test_a_full_disk_is_told_with_what_helps(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_with_what_helps(tmp_path):
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
     ledger.accounts.open(PURE)
     no_page_more = "PRAGMA max_page_count=1"
@@ -126,7 +126,7 @@ def test_a_full_disk_is_told_with_what_helps(tmp_path: Path) -> None:
     assert ledger.verify().entries < 99  # whole, and nothing half-written
 
 
-def test_an_unreachable_server_is_told_without_secrets() -> None:
+def test_an_unreachable_server_is_told_without_secrets():
     url = "postgresql://zoe:hunter2@127.0.0.1:1/ledger?application_name=hunter3"
     ledger = Ledger(url)
     for call in (lambda: ledger.accounts.open(PURE), lambda: ledger.releases.all(), ledger.verify):
@@ -140,9 +140,7 @@ def test_an_unreachable_server_is_told_without_secrets() -> None:
         assert "\n" not in text
 
 
-def test_a_database_without_an_encoding_is_used(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_without_an_encoding_is_used(postgres_url, monkeypatch):
     """As one made under the C locale: the driver hands its texts out as bytes, unless told."""
     monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
     ledger = Ledger(postgres_url, clock=Clock())
@@ -151,7 +149,7 @@ def test_a_database_without_an_encoding_is_used(
     assert ledger.accounts.balance(PURE.name).spent == 0
 
 
-def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> None:
+def test_the_password_is_cut_from_what_the_driver_says(postgres_url):
     url = sa.make_url(postgres_url).set(username="nobody-here", password="nobody-here")
     ledger = Ledger(url.render_as_string(hide_password=False))
     with pytest.raises(LedgerUnavailable) as refused:
@@ -169,13 +167,13 @@ def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> Non
         ("postgresql+psycopg2://ann:hunter2@host/db", "driver .* is missing"),
     ],
 )
-def test_bad_urls_are_config_errors(url: str, named: str) -> None:
+def test_bad_urls_are_config_errors(url, named):
     with pytest.raises(ConfigError, match=named) as refused:
         Ledger(url)
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_ledger_is_refused(tmp_path):
     path = tmp_path / "ledger.db"
     path.write_text("not a database, whatever its name " * 99)
     ledger = Ledger(f"sqlite:///{path}")
@@ -190,7 +188,7 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
         below.accounts.open(PURE)
 
 
-def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
+def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path):
     path = tmp_path / "ledger.db"
     maker = Ledger(f"sqlite:///{path}")
     maker.accounts.open(PURE)
@@ -219,7 +217,7 @@ def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
         ledger.leases.renew(lease)
 
 
-def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
+def test_only_opening_an_account_creates_a_ledger(tmp_path):
     path = tmp_path / "state" / "ledger.db"
     ledger = Ledger(f"sqlite:///{path}")
     for call in (
@@ -233,7 +231,7 @@ def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> None:
+def test_a_ledger_that_forgot_a_release_is_refused(url, tmp_path):
     ledger = Ledger(url)
     for known in (["r1"], {"r2", "r1"}):  # their folders are there, the ledger is not
         with pytest.raises(AccountMismatch, match=r"does not know release r1\b.*its backup"):
@@ -255,7 +253,7 @@ def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", [99, 1])
-def test_a_ledger_of_another_build_is_refused(url: str, number: int) -> None:
+def test_a_ledger_of_another_build_is_refused(url, number):
     Ledger(url).accounts.open(PURE)
     with Ledger(url).database.write() as connection:
         connection.execute(sa.update(schema.migrations).values(version=number))
@@ -265,7 +263,7 @@ def test_a_ledger_of_another_build_is_refused(url: str, number: int) -> None:
             call()
 
 
-def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
+def test_questions_do_not_ask_row_by_row(lite):
     lite.accounts.open(PURE)
     asked = []
     sa.event.listen(
@@ -286,9 +284,7 @@ def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
     assert max(counts) <= 6
 
 
-def test_a_clock_ahead_of_the_databases_writes_nothing(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_ahead_of_the_databases_writes_nothing(postgres_url, monkeypatch):
     """It would let releases leave a period's window early."""
     ledger = Ledger(postgres_url)
     ledger.accounts.open(PURE)

@@ -35,7 +35,6 @@ from privsyn.dp.rooms import NO_ROOMS, Rooms
 from privsyn.errors import AccountMismatch, BudgetExceeded, ConfigError, VerificationError
 from privsyn.ledger import balances, caps, entries
 from privsyn.ledger.caps import Cap, Charge, limits_of
-from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig
 from privsyn.ledger.spec import Split, rooms_for
 from tests.unit.ledger.ledger_cases import PURE, finish, reserve, terms
@@ -93,7 +92,7 @@ KINDS: dict[str, Callable[[float], Event]] = {
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_release_of_the_whole_cap_fits_a_fresh_account_and_closes_it(lite: Ledger, kind: str):
+def test_a_release_of_the_whole_cap_fits_a_fresh_account_and_closes_it(lite, kind):
     lite.accounts.open(DEFAULT)
     event = KINDS[kind](10.0)
     assert lite.accounts.preview(DEFAULT, event).room == pytest.approx(10, rel=0.02)
@@ -124,7 +123,7 @@ def test_nothing_may_follow_a_first_release_that_no_filter_covers():
         ("pure", TOKENS, {10.0: 10, 30.0: 30}),
     ],
 )
-def test_how_many_releases_of_epsilon_1_fit(kind: str, split: Split, least: dict[float, int]):
+def test_how_many_releases_of_epsilon_1_fit(kind, split, least):
     event = KINDS[kind](1.0)
     for epsilon, number in least.items():
         cap = Cap.of(epsilon, DELTA, split)
@@ -140,7 +139,7 @@ def calibrate_noise(rate: float, steps: int) -> float:
     return calibrate(event, Guarantee(1.0, DELTA), 0.3, 50, False, tolerance=1e-3)
 
 
-def test_copies_are_those_that_reserve_admits(lite: Ledger):
+def test_copies_are_those_that_reserve_admits(lite):
     spec = dataclasses.replace(DEFAULT, epsilon=3.0, split=TOKENS)
     lite.accounts.open(spec)
     event = votes(1.0)
@@ -154,7 +153,7 @@ def test_copies_are_those_that_reserve_admits(lite: Ledger):
     lite.verify()
 
 
-def test_the_hint_names_what_is_admitted(lite: Ledger):
+def test_the_hint_names_what_is_admitted(lite):
     lite.accounts.open(dataclasses.replace(DEFAULT, split=TOKENS))
     finish(lite, "first", draws(6.0))
     for kind in ("draws", "votes", "phrases", "trained"):
@@ -260,7 +259,7 @@ def test_charges_of_mixed_events_are_never_below_their_parts():
 
 
 @pytest.mark.parametrize("count", [127, 128, 129, 200, 256])
-def test_a_charge_of_many_draws_is_of_all_of_them(count: int):
+def test_a_charge_of_many_draws_is_of_all_of_them(count):
     """They are covered in pieces, the last of which is seldom whole."""
     event = BoundedRange(0.1, count)
     mu_squared = gaussian_mu_squared(event)
@@ -280,9 +279,7 @@ def test_repeats_pay_the_sampler_once_a_release(monkeypatch):
 
 
 @pytest.mark.parametrize("event", [draws, votes])
-def test_a_first_release_just_above_the_cap_is_refused(
-    lite: Ledger, event: Callable[[float], Event]
-) -> None:
+def test_a_first_release_just_above_the_cap_is_refused(lite, event):
     """By its price at the account's delta, and no larger one."""
     lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=3.0))
     with pytest.raises(BudgetExceeded):
@@ -394,7 +391,7 @@ def test_a_training_enters_the_gaussian_filter_beside_other_releases():
     assert fixed_epsilon(together, DELTA) <= 10
 
 
-def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite: Ledger):
+def test_a_ledger_charges_secret_buckets_as_it_verifies_them(lite):
     lite.accounts.open(dataclasses.replace(DEFAULT, epsilon=30.0, split=SECRET))
     asked = (allocated(3.0), votes(3.0), allocated(1.0), trained(1.0))
     for number, event in enumerate(asked):
@@ -529,7 +526,7 @@ def test_rooms_that_leave_nothing_are_refused():
             AccountConfig.model_validate(account | change)
 
 
-def test_an_account_keeps_the_rooms_it_was_opened_with(lite: Ledger):
+def test_an_account_keeps_the_rooms_it_was_opened_with(lite):
     spec = dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(5))
     lite.accounts.open(spec)
     for number, event in enumerate((trained(1.0), votes(1.0), trained(1.0))):
@@ -544,7 +541,7 @@ def test_an_account_keeps_the_rooms_it_was_opened_with(lite: Ledger):
             lite.accounts.open(dataclasses.replace(spec, rooms=other))
 
 
-def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger):
+def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite):
     """A charge holds the squared mu of what lies beside the rooms: here 0."""
     month = terms(period_days=30, period_epsilon=2.0)
     spec = dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(20), terms=month)
@@ -560,7 +557,7 @@ def test_a_policy_s_period_counts_what_a_room_of_the_account_holds(lite: Ledger)
 
 
 @pytest.mark.parametrize("asked", [(5, 0), (0, 6), (5, 2)])
-def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monkeypatch, asked):
+def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite, monkeypatch, asked):
     """Trainings and responses are both composed with the squared mu that the account was given."""
     monkeypatch.setattr(caps, "rooms_budget", lambda *args: 1.01 * rooms_budget(*args))
     lite.accounts.open(dataclasses.replace(DEFAULT, split=ROOMS, rooms=rooms(*asked)))
@@ -568,7 +565,7 @@ def test_a_ledger_whose_rooms_are_more_than_its_cap_is_found(lite: Ledger, monke
         lite.verify()
 
 
-def test_a_policy_s_period_is_priced_at_its_own_order(lite: Ledger, monkeypatch):
+def test_a_policy_s_period_is_priced_at_its_own_order(lite, monkeypatch):
     """A loss at the lifetime's order is smaller: by it more would fit than the policy allows."""
     month = terms(period_days=30, period_epsilon=2.0)
     spec = dataclasses.replace(DEFAULT, split=Split(1.0, 0.0, 0.0), terms=month)

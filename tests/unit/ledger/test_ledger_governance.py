@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -27,7 +26,7 @@ from privsyn.ledger.decisions import What
 from privsyn.ledger.ledger import Ledger
 from privsyn.ledger.settings import AccountConfig, approval_of
 from privsyn.ledger.spec import NONE, AccountSpec, Terms
-from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, terms
+from tests.unit.ledger.ledger_cases import PURE, RENYI, finish, terms
 
 DELTA = 1e-6
 SMALL, LARGE = ZCDP(0.001), ZCDP(0.02)  # epsilons of about .2 and 1
@@ -101,7 +100,7 @@ def as_(user: str, ledger: Ledger, driver: str = "cli") -> Ledger:
         ({"two_people": False}, "approval.two_people not asked for"),
     ],
 )
-def test_each_rule_may_become_stricter_and_no_laxer(lite: Ledger, change, said) -> None:
+def test_each_rule_may_become_stricter_and_no_laxer(lite, change, said):
     laxer = terms(**RULES | change)
     lite.accounts.open(dataclasses.replace(RENYI, terms=laxer))
     lite.accounts.open(dataclasses.replace(RENYI, terms=STRICT))
@@ -114,7 +113,7 @@ def test_each_rule_may_become_stricter_and_no_laxer(lite: Ledger, change, said) 
     assert lite.verify().accounts == 1
 
 
-def test_terms_are_remembered_where_no_setting_names_them_any_more(ledger: Ledger) -> None:
+def test_terms_are_remembered_where_no_setting_names_them_any_more(ledger):
     ledger.accounts.open(held(epsilon=0.5, policy="strict"))
     with pytest.raises(AccountMismatch, match="held to policy strict"):
         ledger.accounts.open(RENYI)
@@ -124,7 +123,7 @@ def test_terms_are_remembered_where_no_setting_names_them_any_more(ledger: Ledge
     assert ledger.accounts.terms("nobody") == NONE
 
 
-def test_a_void_release_that_is_reserved_anew_is_held_to_the_terms_of_now(lite: Ledger) -> None:
+def test_a_void_release_that_is_reserved_anew_is_held_to_the_terms_of_now(lite):
     lite.accounts.open(RENYI)
     ask(lite, "r")
     lite.releases.void("r", "not now")
@@ -136,11 +135,11 @@ def test_a_void_release_that_is_reserved_anew_is_held_to_the_terms_of_now(lite: 
 
 @pytest.mark.parametrize("rule", ["two_people", "publish"])
 @pytest.mark.parametrize("asks", ["account", "policy"])
-def test_what_account_or_policy_asks_for_is_asked_for(tmp_path: Path, rule: str, asks: str) -> None:
+def test_what_account_or_policy_asks_for_is_asked_for(tmp_path, rule, asks):
     """Another rule of the one waives none of the other."""
     one, other = {rule: True}, {"spend_above": 1.0}
     own, policy = (one, other) if asks == "account" else (other, one)
-    shared: dict[str, object] = {
+    shared = {
         "name": "clinic",
         "unit": "patient",
         "adjacency": "add_remove",
@@ -154,7 +153,7 @@ def test_what_account_or_policy_asks_for_is_asked_for(tmp_path: Path, rule: str,
     assert (getattr(found, rule), found.spend_above) == (True, 1.0)
 
 
-def test_only_on_record_do_terms_become_laxer(ledger: Ledger) -> None:
+def test_only_on_record_do_terms_become_laxer(ledger):
     ledger.accounts.open(held(epsilon=0.5))
     with pytest.raises(BudgetError, match="reason"):
         ledger.accounts.loosen("clinic", NONE, " ")
@@ -164,7 +163,7 @@ def test_only_on_record_do_terms_become_laxer(ledger: Ledger) -> None:
     assert ledger.verify().rows == 3
 
 
-def test_a_laxer_row_that_gives_no_reason_is_found(lite: Ledger) -> None:
+def test_a_laxer_row_that_gives_no_reason_is_found(lite):
     lite.accounts.open(held(epsilon=0.5))
     with lite.database.write() as connection:  # a whole, rightly chained row
         lite.database.append(connection, "clinic", None, chain.TERMS, {"terms": {}})
@@ -184,7 +183,7 @@ def test_a_laxer_row_that_gives_no_reason_is_found(lite: Ledger) -> None:
         ({"period_days": 9, "period_epsilon": 0.5}, {}, "most for all releases of any 9 days"),
     ],
 )
-def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, rules, asked, said) -> None:
+def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, rules, asked, said):
     """The plan says that it costs an epsilon of .01: the event is what is priced."""
     lite.accounts.open(held(**rules))
     with pytest.raises(PolicyBroken, match=said):
@@ -193,7 +192,7 @@ def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, rules, asked, s
     assert lite.releases.refusals()[-1].error == "PolicyBroken"
 
 
-def test_an_audit_finds_a_cost_that_counts_on_what_its_terms_forbid(lite: Ledger) -> None:
+def test_an_audit_finds_a_cost_that_counts_on_what_its_terms_forbid(lite):
     lite.accounts.open(RENYI)
     ask(lite, "r1", SECRET)
     body = {key: value for key, value in lite.history()[-1].body.items() if key in PRICES}
@@ -208,7 +207,7 @@ def test_an_audit_finds_a_cost_that_counts_on_what_its_terms_forbid(lite: Ledger
 PRICES = ("method", "event", "loss", "mu_squared", "epsilon", "delta")
 
 
-def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
+def test_a_larger_delta_makes_no_release_small(ledger):
     """Whoever names privacy.delta would else choose the epsilon that the rules see."""
     wide = guarantee(LARGE, 0.3)
     assert wide.epsilon < 0.5 < guarantee(LARGE, DELTA).epsilon
@@ -224,7 +223,7 @@ def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
     assert ledger.verify().entries == 1
 
 
-def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) -> None:
+def test_a_release_let_in_at_a_larger_delta_is_found(lite, monkeypatch):
     lite.accounts.open(held(epsilon=0.5))
     with monkeypatch.context() as patched:
         patched.setattr(AccountSpec, "refuse", lambda *_: None)
@@ -233,14 +232,14 @@ def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) 
         lite.verify()
 
 
-def test_all_rules_that_are_broken_are_named(lite: Ledger) -> None:
+def test_all_rules_that_are_broken_are_named(lite):
     lite.accounts.open(held(epsilon=0.5, delta=1e-7, methods=("other",)))
     with pytest.raises(PolicyBroken) as caught:
         ask(lite, "r1")
     assert len(caught.value.broken) == 3
 
 
-def test_the_period_of_a_policy_is_a_cap_over_its_window(ledger: Ledger, clock: Clock) -> None:
+def test_the_period_of_a_policy_is_a_cap_over_its_window(ledger, clock):
     ledger.accounts.open(held(period_days=30, period_epsilon=1.0))
     finish(ledger, "r1", LARGE)
     with pytest.raises(BudgetExceeded, match="clinic in 30 days") as caught:
@@ -255,7 +254,7 @@ def test_the_period_of_a_policy_is_a_cap_over_its_window(ledger: Ledger, clock: 
 # --- approvals to spend ---------------------------------------------------------------------------
 
 
-def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger: Ledger) -> None:
+def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger):
     ledger.accounts.open(held(spend_above=0.5))
     assert ask(ledger, "small", SMALL).state == "RESERVED"
     with pytest.raises(ApprovalNeeded, match="before somebody has approved") as caught:
@@ -276,7 +275,7 @@ def test_a_large_cost_waits_for_an_approval_and_a_small_one_does_not(ledger: Led
     assert ledger.verify().entries == 2
 
 
-def test_a_rejection_undoes_an_approval_until_somebody_approves_again(lite: Ledger) -> None:
+def test_a_rejection_undoes_an_approval_until_somebody_approves_again(lite):
     lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1")
@@ -298,7 +297,7 @@ def test_a_rejection_undoes_an_approval_until_somebody_approves_again(lite: Ledg
         {"release": "r2"},
     ],
 )
-def test_an_approval_is_of_one_cost_of_one_release(lite: Ledger, change) -> None:
+def test_an_approval_is_of_one_cost_of_one_release(lite, change):
     lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1")
@@ -308,7 +307,7 @@ def test_an_approval_is_of_one_cost_of_one_release(lite: Ledger, change) -> None
     assert lite.releases.all() == []
 
 
-def test_nobody_approves_what_nobody_asked(lite: Ledger) -> None:
+def test_nobody_approves_what_nobody_asked(lite):
     lite.accounts.open(held(spend_above=0.5))
     with pytest.raises(BudgetError, match="nobody has asked to reserve this cost"):
         lite.approvals.decide("r1", What.SPEND, "a" * 64, approved=True, approver="officer")
@@ -318,7 +317,7 @@ def test_nobody_approves_what_nobody_asked(lite: Ledger) -> None:
         approve(lite, "r1", " ")
 
 
-def test_who_asks_does_not_approve_where_two_people_are_asked_for(ledger: Ledger) -> None:
+def test_who_asks_does_not_approve_where_two_people_are_asked_for(ledger):
     alice, bob = as_("alice", ledger), as_("bob", ledger)
     ledger.accounts.open(held(spend_above=0.5, two_people=True))
     with pytest.raises(ApprovalNeeded):
@@ -336,7 +335,7 @@ def test_who_asks_does_not_approve_where_two_people_are_asked_for(ledger: Ledger
     assert ledger.verify().entries == 1
 
 
-def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger: Ledger) -> None:
+def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger):
     run = as_("alice", ledger, driver="airflow")
     ledger.accounts.open(held(spend_above=0.5, two_people=True))
     with pytest.raises(ApprovalNeeded):
@@ -354,7 +353,7 @@ def test_of_airflow_the_name_that_answered_counts_and_not_the_run_s(ledger: Ledg
     ask(run, "r1")
 
 
-def test_a_release_reserved_unapproved_is_found(lite: Ledger, monkeypatch) -> None:
+def test_a_release_reserved_unapproved_is_found(lite, monkeypatch):
     lite.accounts.open(held(spend_above=0.5))
     monkeypatch.setattr(Approvals, "check_spend", lambda *_: None)
     ask(lite, "r1")
@@ -371,7 +370,7 @@ def decide(ledger: Ledger, release: str, digest: str, **how: object):
     return ledger.approvals.decide(release, What.PUBLISH, digest, **how)  # type: ignore[arg-type]
 
 
-def test_a_certificate_is_approved_and_no_other(ledger: Ledger) -> None:
+def test_a_certificate_is_approved_and_no_other(ledger):
     ledger.accounts.open(held(publish=True))
     for release in ("r1", "r2"):
         ask(ledger, release, SMALL)
@@ -402,7 +401,7 @@ def test_a_certificate_is_approved_and_no_other(ledger: Ledger) -> None:
     assert len(statement.decisions) == 4
 
 
-def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
+def test_who_made_a_release_does_not_approve_it_alone(lite):
     alice = as_("alice", lite)
     lite.accounts.open(held(publish=True, two_people=True))
     finish(alice, "r1", SMALL)
@@ -412,7 +411,7 @@ def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
     alice.approvals.check_publication("r1", "b" * 64, name="r1")
 
 
-def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Ledger) -> None:
+def test_who_made_something_of_another_s_release_does_not_approve_that(lite):
     alice, bob = as_("alice", lite), as_("bob", lite)
     lite.accounts.open(held(publish=True, two_people=True))
     finish(bob, "r1", SMALL)
@@ -425,14 +424,14 @@ def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Led
     bob.approvals.check_publication("r1", "e" * 64, name="r1.student")
 
 
-def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> None:
+def test_an_unfinished_release_is_not_approved_for_publishing(lite):
     lite.accounts.open(held(publish=True))
     ask(lite, "r1", SMALL)
     with pytest.raises(BudgetError, match="is RESERVED, not COMMITTED"):
         decide(lite, "r1", "b" * 64)
 
 
-def test_an_account_that_asks_for_nothing_is_asked_nothing(lite: Ledger) -> None:
+def test_an_account_that_asks_for_nothing_is_asked_nothing(lite):
     lite.accounts.open(RENYI)
     finish(lite, "r1", LARGE)
     assert lite.approvals.check_publication("r1", "b" * 64, name="r1") is None
@@ -441,7 +440,7 @@ def test_an_account_that_asks_for_nothing_is_asked_nothing(lite: Ledger) -> None
 
 
 @pytest.mark.parametrize("forged", ["edited", "added", "rightly chained"])
-def test_a_forged_approval_is_none(ledger: Ledger, forged: str) -> None:
+def test_a_forged_approval_is_none(ledger, forged):
     ledger.accounts.open(held(publish=True))
     finish(ledger, "r1", SMALL)
     decide(ledger, "r1", "b" * 64, approved=False)
@@ -466,7 +465,7 @@ def test_a_forged_approval_is_none(ledger: Ledger, forged: str) -> None:
         ledger.approvals.check_publication("r1", "b" * 64, name="r1")
 
 
-def test_pure_accounts_have_terms_too(lite: Ledger) -> None:
+def test_pure_accounts_have_terms_too(lite):
     lite.accounts.open(dataclasses.replace(PURE, terms=terms(spend_above=0.5, epsilon=2.0)))
     with pytest.raises(ApprovalNeeded):
         ask(lite, "r1", Pure(1.0))
@@ -474,9 +473,7 @@ def test_pure_accounts_have_terms_too(lite: Ledger) -> None:
         ask(lite, "r2", Pure(2.5))
 
 
-def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(ledger, clock):
     """Of the account 5 a day, of its policy 1 in 30 days."""
     month = terms(period_days=30, period_epsilon=1.0)
     ledger.accounts.open(
@@ -492,9 +489,7 @@ def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
     ledger.verify()
 
 
-def test_an_approval_by_another_name_of_who_asked_does_not_outlive_stricter_terms(
-    lite: Ledger,
-) -> None:
+def test_an_approval_by_another_name_of_who_asked_does_not_outlive_stricter_terms(lite):
     lite.accounts.open(held(spend_above=0.5))
     alice = as_("alice", lite)
     with pytest.raises(ApprovalNeeded):

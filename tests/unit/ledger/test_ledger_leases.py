@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from privsyn.ledger.leases import Holder
 from privsyn.ledger.ledger import Ledger
 from tests.unit.ledger.ledger_cases import (
     PURE,
-    Clock,
     reserve,
 )
 
@@ -19,7 +17,7 @@ A, B = "a" * 64, "b" * 64
 
 
 @pytest.fixture
-def begun(ledger: Ledger) -> Ledger:
+def begun(ledger):
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")
@@ -27,7 +25,7 @@ def begun(ledger: Ledger) -> Ledger:
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def elsewhere(monkeypatch):
     """From here on this process takes itself for one on another machine."""
     monkeypatch.setattr(
         Holder, "me", classmethod(lambda cls: cls("other-machine", "other-host", 7, 7))
@@ -35,7 +33,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_one_holder_a_part(begun: Ledger) -> None:
+def test_one_holder_a_part(begun):
     first = begun.leases.acquire("r", "shard-0")
     other = begun.leases.acquire("r", "shard-1")
     assert (first.token, other.token) == (1, 1)
@@ -49,7 +47,7 @@ def test_one_holder_a_part(begun: Ledger) -> None:
         begun.leases.acquire("r", "shard-0")
 
 
-def test_only_a_begun_release_is_leased(begun: Ledger) -> None:
+def test_only_a_begun_release_is_leased(begun):
     reserve(begun, "s")
     with pytest.raises(BudgetError, match="s is RESERVED, not BEGUN"):
         begun.leases.acquire("s", "shard-0")
@@ -60,9 +58,7 @@ def test_only_a_begun_release_is_leased(begun: Ledger) -> None:
         begun.leases.acquire("r", "a/b")
 
 
-def test_a_silent_holder_elsewhere_counts_until_its_time_is_up(
-    begun: Ledger, clock: Clock, elsewhere: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_holder_elsewhere_counts_until_its_time_is_up(begun, clock, elsewhere):
     late = begun.leases.acquire("r", "shard-0", ttl=60)
     elsewhere.undo()
     clock.pass_(seconds=59)
@@ -84,9 +80,7 @@ def test_a_silent_holder_elsewhere_counts_until_its_time_is_up(
     begun.leases.renew(new)  # the committer's own heartbeat may still come in
 
 
-def test_commit_and_begin_wait_for_a_live_holder(
-    begun: Ledger, clock: Clock, elsewhere: pytest.MonkeyPatch
-) -> None:
+def test_commit_and_begin_wait_for_a_live_holder(begun, clock, elsewhere):
     begun.leases.acquire("r", "shard-3", ttl=60)
     elsewhere.undo()
     with pytest.raises(LeaseHeld, match="process 7 on other-host is drawing its shard-3"):
@@ -99,14 +93,14 @@ def test_commit_and_begin_wait_for_a_live_holder(
         begun.releases.begin("r", "/s", "another")
 
 
-def test_a_given_up_release_ends_its_leases(begun: Ledger) -> None:
+def test_a_given_up_release_ends_its_leases(begun):
     lease = begun.leases.acquire("r", "shard-0")
     begun.releases.lose("r", "another shard failed")
     with pytest.raises(ReleaseLost, match="another shard failed"):
         begun.leases.renew(lease)
 
 
-def test_a_process_id_used_again_is_not_the_holder() -> None:
+def test_a_process_id_used_again_is_not_the_holder():
     me = Holder.me()
     assert not me.known_dead
     assert Holder(me.machine, me.host, me.pid, me.started - 1).known_dead
@@ -114,14 +108,14 @@ def test_a_process_id_used_again_is_not_the_holder() -> None:
     assert not Holder("other", me.host, 2**22 + 1, 1).known_dead  # cannot be told from here
 
 
-def test_without_start_times_the_process_id_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_start_times_the_process_id_decides(monkeypatch):
     monkeypatch.setattr(leases, "_start_time", lambda pid: None)
     me = Holder.me()
     assert not me.known_dead
     assert Holder(me.machine, me.host, 2**22 + 1, None).known_dead
 
 
-def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
+def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url):
     ledger = Ledger(url)
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
@@ -139,9 +133,7 @@ def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
     assert ledger.leases.acquire("r", "shard-0").token == 2
 
 
-def test_a_lease_runs_out_by_the_time_that_passes(
-    begun: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_runs_out_by_the_time_that_passes(begun, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(leases, "elapsed", lambda: now)
     lease = begun.leases.acquire("r", "shard-0", ttl=60)
@@ -157,9 +149,7 @@ def test_a_lease_runs_out_by_the_time_that_passes(
     lease.check()
 
 
-def test_a_renewal_counts_from_when_it_was_asked_for(
-    begun: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renewal_counts_from_when_it_was_asked_for(begun, clock, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(leases, "elapsed", lambda: now)
 
@@ -182,7 +172,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(
         lease.check()
 
 
-def test_a_heartbeat_that_breaks_ends_the_lease(begun: Ledger) -> None:
+def test_a_heartbeat_that_breaks_ends_the_lease(begun):
     lease = begun.leases.acquire("r", "shard-0", ttl=30)
     lease.ttl = 0.03  # beats at once; the ledger would let it live on
 
@@ -204,13 +194,13 @@ def lose_it(lease: leases.Lease) -> None:
     lease.check()
 
 
-def test_the_heartbeat_notices_a_lost_release(begun: Ledger) -> None:
+def test_the_heartbeat_notices_a_lost_release(begun):
     with pytest.raises(ReleaseLost), begun.leases.acquire("r", "shard-0", ttl=0.1) as lease:  # noqa: PT012
         begun.releases.lose("r", "another shard failed")
         lose_it(lease)
 
 
-def test_the_error_in_the_block_goes_first(begun: Ledger) -> None:
+def test_the_error_in_the_block_goes_first(begun):
     with (  # noqa: PT012
         pytest.raises(ZeroDivisionError),
         begun.leases.acquire("r", "shard-0", ttl=0.1) as lease,
@@ -221,9 +211,7 @@ def test_the_error_in_the_block_goes_first(begun: Ledger) -> None:
     assert begun.releases.get("r").state == "LOST"
 
 
-def test_a_ledger_that_stays_away_ends_the_lease(
-    lite: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_stays_away_ends_the_lease(lite, tmp_path, monkeypatch):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     lite.releases.begin("r", "/s", "n")

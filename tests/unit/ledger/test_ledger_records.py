@@ -22,7 +22,7 @@ from privsyn.errors import (
 from privsyn.ledger.database import _parse
 from privsyn.ledger.entries import DatasetSource, Entry, State
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
+from tests.unit.ledger.ledger_cases import PURE, reserve
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
 BOB = {"user": "bob", "driver": "cli"}
@@ -58,7 +58,7 @@ def noted(url: str, who: dict[str, str]) -> dict[str, str]:
     return who | role
 
 
-def test_every_row_says_who(url: str, clock: Clock) -> None:
+def test_every_row_says_who(url, clock):
     ann, bob = (Ledger(url, clock=clock, requester=who) for who in (ANN, BOB))
     ann.accounts.open(PURE)
     reserve(ann, "r")
@@ -73,7 +73,7 @@ def test_every_row_says_who(url: str, clock: Clock) -> None:
     bob.verify()
 
 
-def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
+def test_a_void_release_is_whose_who_reserves_it_again(url):
     ann, bob = (Ledger(url, requester=who) for who in (ANN, BOB))
     ann.accounts.open(PURE)
     reserve(ann, "r")
@@ -84,7 +84,7 @@ def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
 # Refusals
 
 
-def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
+def test_refusals_are_rows_and_cost_nothing(url, clock):
     ledger = Ledger(url, clock=clock, requester=BOB)
     ledger.accounts.open(PURE)
     reserve(ledger, "r", Pure(2.0))
@@ -113,7 +113,7 @@ def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
     ledger.verify()
 
 
-def test_what_a_retry_may_mend_is_no_refusal(lite: Ledger) -> None:
+def test_what_a_retry_may_mend_is_no_refusal(lite):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     lite.releases.begin("r", "/s", "n")
@@ -124,7 +124,7 @@ def test_what_a_retry_may_mend_is_no_refusal(lite: Ledger) -> None:
     assert lite.releases.refusals() == []
 
 
-def test_a_refusal_that_cannot_be_written_is_still_raised(lite: Ledger, monkeypatch) -> None:
+def test_a_refusal_that_cannot_be_written_is_still_raised(lite, monkeypatch):
     lite.accounts.open(PURE)
     monkeypatch.setattr(
         lite.database,
@@ -138,7 +138,7 @@ def test_a_refusal_that_cannot_be_written_is_still_raised(lite: Ledger, monkeypa
 # Sources
 
 
-def test_a_file_that_changed_under_its_version_is_refused(ledger: Ledger) -> None:
+def test_a_file_that_changed_under_its_version_is_refused(ledger):
     ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     for release in ("r", "s"):  # paid or not
@@ -153,7 +153,7 @@ def test_a_file_that_changed_under_its_version_is_refused(ledger: Ledger) -> Non
     of(ledger, "t", "v2", "bb")
 
 
-def test_a_begun_release_goes_on_whatever_became_of_the_file(ledger: Ledger) -> None:
+def test_a_begun_release_goes_on_whatever_became_of_the_file(ledger):
     """It is paid for, and its buckets are made."""
     ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
@@ -162,7 +162,7 @@ def test_a_begun_release_goes_on_whatever_became_of_the_file(ledger: Ledger) -> 
     assert [held.fingerprint for held in ledger.releases.sources()] == ["aa"]
 
 
-def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger: Ledger) -> None:
+def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger):
     ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     of(ledger, "r", "v1", "bb")
@@ -172,7 +172,7 @@ def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger: Ledger) ->
     of(ledger, "r", "v1", "cc")
 
 
-def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger: Ledger) -> None:
+def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger):
     ledger.accounts.open(PURE)
     of(ledger, "r", "v1", "aa")
     with pytest.raises(DataError, match=r"same content as version v1.*dataset\.same_source=true"):
@@ -184,7 +184,7 @@ def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger:
     assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v2")]
 
 
-def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger: Ledger) -> None:
+def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger):
     """Killed between reserve and begin, with the file replaced before the next run."""
     ledger.accounts.open(PURE)
     ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
@@ -207,9 +207,7 @@ def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledg
     assert of(ledger, "r", "v1", "bb", account="labs").state is State.BEGUN
 
 
-def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
-    ledger: Ledger,
-) -> None:
+def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(ledger):
     ledger.accounts.open(PURE)
     ledger.accounts.open(dataclasses.replace(PURE, name="labs", dataset="labs"))
     of(ledger, "theirs", "v1", "bb")
@@ -219,13 +217,13 @@ def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
         of(ledger, "r", "v1", "bb", account="labs")
 
 
-def test_no_fingerprint_comes_into_what_is_hashed_and_published(lite: Ledger) -> None:
+def test_no_fingerprint_comes_into_what_is_hashed_and_published(lite):
     lite.accounts.open(PURE)
     of(lite, "r", "v1", "f00dface")
     assert "f00dface" not in repr(lite.history()) + repr(lite.releases.all())
 
 
-def test_the_source_key_is_one_secret_of_the_ledger(ledger: Ledger, lite: Ledger) -> None:
+def test_the_source_key_is_one_secret_of_the_ledger(ledger, lite):
     ledger.accounts.open(PURE)
     key = ledger.releases.source_key().reveal()
     assert len(key) == 32
@@ -233,7 +231,7 @@ def test_the_source_key_is_one_secret_of_the_ledger(ledger: Ledger, lite: Ledger
     assert key.hex() not in repr(ledger.releases.source_key())
 
 
-def test_without_a_ledger_there_is_no_source_key(lite: Ledger) -> None:
+def test_without_a_ledger_there_is_no_source_key(lite):
     with pytest.raises(LedgerUnavailable, match="does not exist"):
         lite.releases.source_key()
     assert lite.releases.sources() == []
@@ -244,7 +242,7 @@ def test_without_a_ledger_there_is_no_source_key(lite: Ledger) -> None:
 # Counts of draws
 
 
-def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger: Ledger) -> None:
+def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger):
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")
@@ -263,7 +261,7 @@ def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger: Ledger
     assert ledger.leases.parts("r") == {"shard-0": 9}
 
 
-def test_a_file_is_paid_for_by_one_account(url: str) -> None:
+def test_a_file_is_paid_for_by_one_account(url):
     """Two accounts ask for one file at the same time: both look, one of them pays."""
     names = [f"clinic{i}" for i in range(4)]
     for name in names:

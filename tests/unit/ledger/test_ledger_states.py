@@ -21,7 +21,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.ledger import Ledger
-from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, reserve
+from tests.unit.ledger.ledger_cases import PURE, RENYI, reserve
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -60,7 +60,7 @@ OUTCOMES: dict[State, dict[str, State | type[Exception]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("state", list(State))
-def test_every_call_in_every_state(lite: Ledger, clock: Clock, state: State, call: str) -> None:
+def test_every_call_in_every_state(lite, clock, state, call):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     for step in REACH[state]:
@@ -88,7 +88,7 @@ def test_every_call_in_every_state(lite: Ledger, clock: Clock, state: State, cal
 
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name != "reserve"])
-def test_an_unknown_release_is_named(lite: Ledger, call: str) -> None:
+def test_an_unknown_release_is_named(lite, call):
     lite.accounts.open(PURE)
     with pytest.raises(BudgetError, match="release r is not in the ledger"):
         CALLS[call](lite)
@@ -96,7 +96,7 @@ def test_an_unknown_release_is_named(lite: Ledger, call: str) -> None:
         lite.releases.reserve("other", "r", Pure(1.0), method="toy", guarantee=Guarantee(1.0, 0.0))
 
 
-def test_a_void_release_gives_back_once_and_is_charged_anew(ledger: Ledger, clock: Clock) -> None:
+def test_a_void_release_gives_back_once_and_is_charged_anew(ledger, clock):
     ledger.accounts.open(PURE)
     first = reserve(ledger, "r", Pure(2.0))
     ledger.releases.void("r", "aborted")
@@ -115,7 +115,7 @@ def test_a_void_release_gives_back_once_and_is_charged_anew(ledger: Ledger, cloc
     ledger.verify()
 
 
-def test_a_known_release_with_another_cost_is_refused(lite: Ledger) -> None:
+def test_a_known_release_with_another_cost_is_refused(lite):
     lite.accounts.open(RENYI)
     reserve(lite, "r", ZCDP(0.01))
     for event in (ZCDP(0.02), ZCDP(0.005), Pure(0.01)):
@@ -129,7 +129,7 @@ def test_a_known_release_with_another_cost_is_refused(lite: Ledger) -> None:
     assert reserve(lite, "r", ZCDP(0.01 * (1 + 1e-14))).event["rho"] == 0.01
 
 
-def test_another_digest_at_commit_is_refused(lite: Ledger) -> None:
+def test_another_digest_at_commit_is_refused(lite):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     lite.releases.begin("r", "/s", "n")
@@ -142,7 +142,7 @@ def test_another_digest_at_commit_is_refused(lite: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_offspring_is_of_a_committed_release_alone(lite: Ledger, state: State) -> None:
+def test_offspring_is_of_a_committed_release_alone(lite, state):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     for step in REACH[state]:
@@ -167,7 +167,7 @@ def test_offspring_is_of_a_committed_release_alone(lite: Ledger, state: State) -
         lite.releases.derive("r", "A" * 64, B)
 
 
-def test_a_replaced_scratch_waits_for_whoever_draws(ledger: Ledger, clock: Clock) -> None:
+def test_a_replaced_scratch_waits_for_whoever_draws(ledger, clock):
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
     ledger.releases.begin("r", "/s", "n")
@@ -194,9 +194,7 @@ def test_a_replaced_scratch_waits_for_whoever_draws(ledger: Ledger, clock: Clock
     ledger.verify()
 
 
-def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(ledger, monkeypatch):
     """Without its scratch, that is: a worker with a disk of its own must not end what it sees."""
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
@@ -216,9 +214,7 @@ def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(
         ledger.releases.begin("r", "/elsewhere", "n")
 
 
-def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(ledger, monkeypatch):
     """A second worker on the shared folder, a renamed machine, a new container, a moved folder."""
     ledger.accounts.open(PURE)
     reserve(ledger, "r")
@@ -237,7 +233,7 @@ def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 129, "naïve"])
-def test_names_that_cannot_be_file_names_are_refused(lite: Ledger, name: str) -> None:
+def test_names_that_cannot_be_file_names_are_refused(lite, name):
     lite.accounts.open(PURE)
     with pytest.raises(ValueError, match="must match"):
         reserve(lite, name)
@@ -253,12 +249,10 @@ def test_names_that_cannot_be_file_names_are_refused(lite: Ledger, name: str) ->
         max_size=14,
     )
 )
-def test_no_order_of_calls_exceeds_the_cap(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[str, int, float]]
-) -> None:
+def test_no_order_of_calls_exceeds_the_cap(tmp_path_factory, calls):
     ledger = Ledger(f"sqlite:///{tmp_path_factory.mktemp('walk')}/ledger.db")
     ledger.accounts.open(RENYI)
-    spent_at_begin: dict[str, float] = {}
+    spent_at_begin = {}
     for call, number, cost in calls:
         name = f"r{number}"
         try:
@@ -278,9 +272,7 @@ def test_no_order_of_calls_exceeds_the_cap(
     assert ledger.verify().entries == len(ledger.releases.all())
 
 
-def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(
-    ledger: Ledger,
-) -> None:
+def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(ledger):
     ledger.accounts.open(PURE)
 
     def asked(release: str, digest: str | None = A, again: str | None = None) -> Entry:
@@ -320,7 +312,7 @@ def test_what_an_older_version_made_is_charged_again_only_where_it_is_named(
     ledger.verify()
 
 
-def test_a_release_is_given_up_in_any_state_but_committed(lite: Ledger) -> None:
+def test_a_release_is_given_up_in_any_state_but_committed(lite):
     lite.accounts.open(PURE)
     reserve(lite, "r")
     assert lite.releases.give_up("r", "why").state is State.VOID

@@ -1,7 +1,5 @@
 """What stands beside a generator is solved for together with it."""
 
-from __future__ import annotations
-
 import pytest
 
 from privsyn.dp.accountant import guarantee

@@ -1,7 +1,5 @@
 """What holds of both methods that decode from logits: replay, and one bucket at a time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

@@ -430,7 +430,7 @@ def test_killed_at_any_step_it_ends_where_an_uninterrupted_run_does(tmp_path, wh
 
 
 def test_killed_again_and_again_it_draws_no_noted_step_twice(tmp_path, whole):
-    drawn: Counter[int] = Counter()
+    drawn = Counter()
     for kill_at in (2, 4, 1, 3, 2, 1, 0):
         files, steps = attempt(tmp_path, "j", kill_at)
         drawn.update(steps)

@@ -84,7 +84,7 @@ ACCOUNT = {
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_every_extreme_is_a_plan_or_a_refusal(method: str, data: Any, tmp_path: Any) -> None:
+def test_every_extreme_is_a_plan_or_a_refusal(method, data, tmp_path):
     known = numbers(settings_model(method))
     chosen = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True, max_size=3))
     values = {path: data.draw(st.sampled_from(known[path])) for path in chosen}
@@ -112,9 +112,7 @@ def test_every_extreme_is_a_plan_or_a_refusal(method: str, data: Any, tmp_path: 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-12, 1e6, 1e18, 1e154, 1.7e308])
 @pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-6, 1 - 2**-53])
-def test_every_target_is_a_plan_or_a_refusal(
-    method: str, epsilon: float, delta: float, tmp_path: Any
-) -> None:
+def test_every_target_is_a_plan_or_a_refusal(method, epsilon, delta, tmp_path):
     raw = {
         "dataset": {"name": "d", "path": "nowhere.jsonl", "unit": "unit"},
         "account": ACCOUNT,
@@ -126,7 +124,7 @@ def test_every_target_is_a_plan_or_a_refusal(
 
 @pytest.mark.parametrize("epsilon", [5e-324, 1e-12, 1e6, 1e18, 1e154, 1.7e308])
 @pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-300, 1e-6, 1 - 2**-53])
-def test_every_cap_is_a_plan_or_a_refusal(epsilon: float, delta: float, tmp_path: Any) -> None:
+def test_every_cap_is_a_plan_or_a_refusal(epsilon, delta, tmp_path):
     raw = {
         "dataset": {"name": "d", "path": "nowhere.jsonl", "unit": "unit"},
         "account": ACCOUNT

@@ -403,7 +403,7 @@ def test_equal_predictions_are_apart_by_what_a_bucket_holds_less_than_expected()
 def test_progress_with_comparisons_counts_what_is_drawn(tmp_path):
     """All tokens public: the bucket ends by its tokens, and progress says how near that is."""
     cfg = config(svt_threshold=2.0, private_tokens=3)
-    told: list[tuple[int, int]] = []
+    told = []
     run(tmp_path, cfg, noise=NoNoise(), progress=lambda done, total: told.append((done, total)))
     assert {total for _, total in told} == {4 * 30}
     assert [done for done, _ in told] == sorted(done for done, _ in told)

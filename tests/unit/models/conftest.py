@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as load does; here torch 
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def folders(tmp_path_factory):
     """``folders(name)``: path of a tiny model, or ``tiny``, as models.language takes it."""
     root = tmp_path_factory.mktemp("models")
     makers = {
@@ -50,7 +49,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def two_threads():
     """Two threads whatever the machine: how work is shared out is where rows can come apart."""
     import torch
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -166,7 +164,7 @@ def test_a_pass_never_holds_more_than_it_may(monkeypatch):
     assert len(list(student.passes(rows, 10, torch.device("cpu")))) == 5
 
 
-def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path):
+def test_a_folder_that_holds_no_model_is_refused(tmp_path):
     with pytest.raises(ModelError, match=r"config\.json is missing"):
         student.read_model(tmp_path)
     save_llama(tmp_path, eos=False)

@@ -1,7 +1,5 @@
 """Texts that say their prompt again or speak as an assistant, and texts that only look so."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

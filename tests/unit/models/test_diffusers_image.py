@@ -28,17 +28,17 @@ def load(image: object, seed: int | None = 0, **settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def labeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def labeled(tmp_path_factory):
     return save_unet(tmp_path_factory.mktemp("labeled"), classes=3, own=LABELED)
 
 
 @pytest.fixture(scope="module")
-def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def colors(tmp_path_factory):
     return save_unet(tmp_path_factory.mktemp("colors"), channels=3)
 
 
 @pytest.fixture(scope="module")
-def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prompted(tmp_path_factory):
     return save_stable_diffusion(tmp_path_factory.mktemp("prompted"))
 
 
@@ -86,24 +86,24 @@ def oracle(
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
-def test_a_network_that_knows_the_image_gets_it_back(prediction: str) -> None:
+def test_a_network_that_knows_the_image_gets_it_back(prediction):
     for label, level in (("dark", -0.5), ("bright", 0.25)):
         made = np.stack(oracle(prediction).random(3, label))
         assert np.abs(made - (level + 1) * 127.5).max() <= 1
 
 
-def test_many_steps_follow_the_distribution() -> None:
+def test_many_steps_follow_the_distribution():
     made = np.stack(oracle(deviation=0.2, steps=200).random(400, "bright")) / 127.5 - 1
     assert made.mean() == pytest.approx(0.25, abs=0.01)
     assert made.std() == pytest.approx(0.2, rel=0.05)
 
 
-def test_guidance_goes_from_the_null_class_through_the_label_s() -> None:
+def test_guidance_goes_from_the_null_class_through_the_label_s():
     made = np.stack(oracle(guidance=3.0).random(2, "bright"))
     assert np.abs(made - (0.0 + 3.0 * 0.25 + 1) * 127.5).max() <= 1
 
 
-def test_a_variation_leaves_what_the_noise_of_its_degree_leaves() -> None:
+def test_a_variation_leaves_what_the_noise_of_its_degree_leaves():
     """Through noise and back, a normal of deviation s keeps s sqrt(k) / sqrt(s^2 k + 1 - k)."""
     image = np.full((4, 4), 200, np.uint8)
     model, mean = oracle(deviation=0.2, steps=200), (0.25 + 1) * 127.5
@@ -114,7 +114,7 @@ def test_a_variation_leaves_what_the_noise_of_its_degree_leaves() -> None:
         assert (made.mean() - mean) / (200 - mean) == pytest.approx(left, abs=0.05)
 
 
-def test_labels_are_the_folder_s(labeled: Path, colors: Path) -> None:
+def test_labels_are_the_folder_s(labeled, colors):
     model = load(labeled)
     for call in (lambda: model.random(1, "cow"), lambda: model.vary(model.random(1, None), "7", 1)):
         with pytest.raises(ModelError, match=r"cat, dog"):
@@ -123,14 +123,14 @@ def test_labels_are_the_folder_s(labeled: Path, colors: Path) -> None:
     assert describe_role(ModelsConfig(image=str(labeled)), "image").labels == ("cat", "dog")
 
 
-def test_a_label_has_its_own_class(labeled: Path) -> None:
+def test_a_label_has_its_own_class(labeled):
     cat, dog = (load(labeled).random(3, label) for label in ("cat", "dog"))
     assert not np.array_equal(cat, dog)
     without = load(labeled)
     assert len(without.vary(without.random(3, None), None, 0.5)) == 3
 
 
-def test_an_image_keeps_its_class(tmp_path: Path) -> None:
+def test_an_image_keeps_its_class(tmp_path):
     plain = save_unet(tmp_path, classes=3, own=LABELED | {"guidance": 1})
 
     def model(**settings: Any) -> Any:
@@ -152,7 +152,7 @@ def test_an_image_keeps_its_class(tmp_path: Path) -> None:
     assert all(map(np.array_equal, fresh, model().random_of(names, None)))
 
 
-def test_classes_are_the_labels_unless_they_are_any(labeled: Path, colors: Path) -> None:
+def test_classes_are_the_labels_unless_they_are_any(labeled, colors):
     assert load(labeled).classes(5, "cat") is None
     assert set(load(labeled).classes(50, None)) == {"cat", "dog"}, "never the null class"
     foreign = load(labeled, image_class="any")
@@ -163,9 +163,7 @@ def test_classes_are_the_labels_unless_they_are_any(labeled: Path, colors: Path)
         foreign.vary_of(foreign.random(1, None), ["cow"], None, 0.5)
 
 
-def test_foreign_labels_are_planned_where_classes_are_any(
-    labeled: Path, colors: Path, prompted: Path
-) -> None:
+def test_foreign_labels_are_planned_where_classes_are_any(labeled, colors, prompted):
     def described(image: object, **settings: Any) -> Any:
         return describe_role(ModelsConfig(image=str(image), **settings), "image")
 
@@ -182,10 +180,10 @@ def test_foreign_labels_are_planned_where_classes_are_any(
         assert hint in (refused.value.hint or "")
 
 
-def test_steps_are_those_asked_for(labeled: Path) -> None:
+def test_steps_are_those_asked_for(labeled):
     model = load(labeled, image_class="any")
     image, other = model.random(1, None), model.with_steps(20)
-    seen: list[int] = []
+    seen = []
     forward = model._unet.forward
     model._unet.forward = lambda x, time, **kw: seen.append(int(time)) or forward(x, time, **kw)
     for generator, calls in ((model, 2), (other, 10)):
@@ -198,14 +196,14 @@ def test_steps_are_those_asked_for(labeled: Path) -> None:
 @pytest.mark.parametrize(
     "sample", [np.zeros((7, 8), np.uint8), np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8))]
 )
-def test_a_foreign_image_is_refused(sample: Any, labeled: Path) -> None:
+def test_a_foreign_image_is_refused(sample, labeled):
     with pytest.raises(ModelError, match="cannot be varied"):
         load(labeled).vary([sample], "cat", 0.5)
     with pytest.raises(ValueError, match="degree"):
         load(labeled).vary([], "cat", 1.5)
 
 
-def test_what_shapes_an_image_is_in_the_revision(labeled: Path, prompted: Path) -> None:
+def test_what_shapes_an_image_is_in_the_revision(labeled, prompted):
     def revision(image: Path, **settings: Any) -> str:
         return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
 
@@ -216,7 +214,7 @@ def test_what_shapes_an_image_is_in_the_revision(labeled: Path, prompted: Path) 
     assert load(labeled).revision == base
 
 
-def test_weights_and_settings_in_subfolders_are_digested(tmp_path: Path) -> None:
+def test_weights_and_settings_in_subfolders_are_digested(tmp_path):
     folder = save_unet(tmp_path / "m")
     cfg = ModelsConfig(image=str(folder))
     seen = {describe_role(cfg, "image").revision}
@@ -229,7 +227,7 @@ def test_weights_and_settings_in_subfolders_are_digested(tmp_path: Path) -> None
     assert len(seen) == 3
 
 
-def test_native_size_and_mode(labeled: Path, colors: Path, prompted: Path) -> None:
+def test_native_size_and_mode(labeled, colors, prompted):
     natives = [
         describe_role(ModelsConfig(image=str(folder)), "image").image
         for folder in (labeled, colors, prompted, "builtin")
@@ -270,7 +268,7 @@ def _break(folder: Path, what: str) -> None:
         ("guidance", "guidance=2 and names no null_class"),
     ],
 )
-def test_a_bad_folder_is_refused_in_one_line(what: str, says: str, tmp_path: Path) -> None:
+def test_a_bad_folder_is_refused_in_one_line(what, says, tmp_path):
     folder = save_unet(tmp_path / "m", classes=3)
     _break(folder, what)
     with pytest.raises(ModelError, match=says) as refused:
@@ -278,7 +276,7 @@ def test_a_bad_folder_is_refused_in_one_line(what: str, says: str, tmp_path: Pat
     assert "\n" not in str(refused.value)
 
 
-def test_stable_diffusion_follows_the_contract(prompted: Path) -> None:
+def test_stable_diffusion_follows_the_contract(prompted):
     model = load(prompted, image_steps=3, image_prompt="a photo of {label}")
     images = model.random(5, "cat")
     assert [(image.shape, image.dtype) for image in images] == [((16, 16, 3), np.uint8)] * 5
@@ -294,11 +292,11 @@ def test_stable_diffusion_follows_the_contract(prompted: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def builtin() -> Any:
+def builtin():
     return load_role(ModelsConfig(), "image", PerformanceConfig(device="cpu", threads=1))
 
 
-def test_the_builtin_makes_the_digits_it_is_asked_for(builtin: Any) -> None:
+def test_the_builtin_makes_the_digits_it_is_asked_for(builtin):
     """Judged by scikit-learn's own scans, which neither the generator nor the encoder has seen."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
@@ -312,7 +310,7 @@ def test_the_builtin_makes_the_digits_it_is_asked_for(builtin: Any) -> None:
     assert right.mean() > 0.6
 
 
-def test_the_builtin_varies(builtin: Any) -> None:
+def test_the_builtin_varies(builtin):
     images = builtin.random(10, "3")
     near, far = (np.stack(builtin.vary(images, "3", degree)) for degree in (0.1, 0.9))
     base = np.stack(images).astype(float)

@@ -34,11 +34,11 @@ def load(embedder: object = "builtin", **settings: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def builtin() -> Any:
+def builtin():
     return load()
 
 
-def test_records_of_three_lengths_leave_few_rows_of_a_cpu_spare() -> None:
+def test_records_of_three_lengths_leave_few_rows_of_a_cpu_spare():
     model = load_embedder(ModelsConfig(), PerformanceConfig(device="cpu"))
     rows = 0
     one_pass = model._pass
@@ -56,7 +56,7 @@ def test_records_of_three_lengths_leave_few_rows_of_a_cpu_spare() -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def own(tmp_path):
     """A copy of the builtin's small files with tiny random weights, as a user would bring it."""
     import torch
     from transformers import BertConfig, BertModel
@@ -73,7 +73,7 @@ def own(tmp_path: Path) -> Path:
     return folder
 
 
-def test_revision_is_of_the_files(own: Path, builtin: Any) -> None:
+def test_revision_is_of_the_files(own, builtin):
     before = load(own).revision
     assert before.startswith("sha256:")
     assert before != builtin.revision
@@ -85,7 +85,7 @@ def edit(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def test_vectors_are_those_of_sentence_transformers(builtin: Any) -> None:
+def test_vectors_are_those_of_sentence_transformers(builtin):
     package = pytest.importorskip("sentence_transformers", reason="not installed: not compared")
     folder = str(locate(ModelReference("models.embedder", "builtin")).folder)
     texts = [text for text in TEXTS if "\ud800" not in text]
@@ -93,7 +93,7 @@ def test_vectors_are_those_of_sentence_transformers(builtin: Any) -> None:
     np.testing.assert_allclose(builtin.embed(texts), expected, atol=1e-5)
 
 
-def test_a_vector_depends_on_its_own_text_alone(builtin: Any) -> None:
+def test_a_vector_depends_on_its_own_text_alone(builtin):
     base = builtin.embed([*TEXTS, *TEXTS, *TEXTS])
     assert base.shape == (18, builtin.width)
     np.testing.assert_allclose(np.linalg.norm(base, axis=1), 1, atol=1e-6)
@@ -128,7 +128,7 @@ class Shaped:
         return out
 
 
-def test_a_text_is_padded_by_its_own_tokens_alone(own: Path) -> None:
+def test_a_text_is_padded_by_its_own_tokens_alone(own):
     embedder = load(own)
     embedder._network = Shaped(embedder._network)
     texts = ["bill", "late " * 20, "late " * 50, "late " * 100, "late " * 400]
@@ -139,7 +139,7 @@ def test_a_text_is_padded_by_its_own_tokens_alone(own: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [32, 64, 128, 256])
-def test_rows_are_probed_at_every_length_that_is_read(own: Path, length: int) -> None:
+def test_rows_are_probed_at_every_length_that_is_read(own, length):
     embedder = load(own)
     embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
     embedder.embed(["bill"])
@@ -148,14 +148,14 @@ def test_rows_are_probed_at_every_length_that_is_read(own: Path, length: int) ->
 
 
 @pytest.mark.parametrize("length", [32, 64, 128, 256])
-def test_every_length_can_be_probed_before_a_text_is_there(own: Path, length: int) -> None:
+def test_every_length_can_be_probed_before_a_text_is_there(own, length):
     embedder = load(own)
     embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
     with pytest.raises(ModelError, match="changes with its place"):
         embedder.probe()
 
 
-def test_pooling_follows_the_folder(own: Path) -> None:
+def test_pooling_follows_the_folder(own):
     mean = load(own).embed(TEXTS)
     edit(own / "1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
     first = load(own).embed(TEXTS)
@@ -198,7 +198,7 @@ def test_pooling_follows_the_folder(own: Path) -> None:
         (lambda f: _without_padding(f), "no padding token"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_line(own: Path, damage: Any, message: str) -> None:
+def test_a_damaged_folder_is_refused_in_one_line(own, damage, message):
     damage(own)
     with pytest.raises(ModelError, match=message) as error:
         load(own)
@@ -212,7 +212,7 @@ def _without_padding(folder: Path) -> None:
     save_tokenizer(folder)
 
 
-def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_lead_nowhere(tmp_path, monkeypatch):
     with pytest.raises(ModelError, match=r"models\.embedder=.*no such directory"):
         load(tmp_path / "nothing")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -224,9 +224,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert 'pip install "privsyn[generate]"' in str(error.value)
 
 
-def test_the_prompt_that_an_embedder_was_trained_with(
-    own: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_prompt_that_an_embedder_was_trained_with(own, caplog):
     """As sentence-transformers does: the default one stands before each text, no other does."""
     file = own / "config_sentence_transformers.json"
     prompts = {"query": "query: ", "passage": "passage: "}

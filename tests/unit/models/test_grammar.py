@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import jsonschema
 import numpy as np
@@ -28,7 +26,7 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module", params=["tiny", "llama"])
-def model(request: pytest.FixtureRequest, folders: Callable[[str], str]) -> Any:
+def model(request, folders):
     return load_language_model(
         ModelsConfig(language=folders(request.param)),
         PerformanceConfig(rows_per_pass=16, device="cpu"),
@@ -45,14 +43,14 @@ def walk(grammar: JSONGrammar, eos: int, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_walk_is_a_valid_record(model: Any, seed: int) -> None:
+def test_every_walk_is_a_valid_record(model, seed):
     text = walk(model.grammar(SCHEMA), model.eos, seed)
     record = json.loads(model.decode(text))
     jsonschema.validate(record, SCHEMA)
     assert not set(model.decode(text).partition('"year"')[2]) & set("\n\t")
 
 
-def test_what_is_allowed_follows_from_the_tokens_alone(model: Any) -> None:
+def test_what_is_allowed_follows_from_the_tokens_alone(model):
     """In whatever order texts are asked about, and after a resumed run."""
     grammar, fresh = model.grammar(SCHEMA), model.grammar(SCHEMA)
     one, other = (walk(model.grammar(SCHEMA), model.eos, seed) for seed in (1, 2))
@@ -67,7 +65,7 @@ def test_what_is_allowed_follows_from_the_tokens_alone(model: Any) -> None:
         assert one[end] in grammar.allowed_tokens(one[:end])
 
 
-def test_a_whole_or_broken_record_can_only_end(model: Any) -> None:
+def test_a_whole_or_broken_record_can_only_end(model):
     grammar = model.grammar(SCHEMA)
     text = walk(grammar, model.eos, 3)
     assert model.eos in grammar.allowed_tokens(text)
@@ -76,7 +74,7 @@ def test_a_whole_or_broken_record_can_only_end(model: Any) -> None:
     assert grammar.allowed_tokens([wrong]).tolist() == [model.eos]
 
 
-def test_what_the_engine_cannot_follow_is_said(model: Any) -> None:
+def test_what_the_engine_cannot_follow_is_said(model):
     with pytest.raises(ModelError, match=r"cannot be followed while drawing: .*not"):
         model.grammar({"type": "object", "properties": {"a": {"not": {"type": "string"}}}})
     with pytest.raises(ModelError, match="cannot follow a JSON schema"):

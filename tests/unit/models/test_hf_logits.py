@@ -15,7 +15,7 @@ from privsyn.models.language import rowwise
 from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.loading import load_language_model
 from privsyn.models.model_identity import describe
-from privsyn.models.protocols import LogitModel, PromptTemplate, TellsReading
+from privsyn.models.protocols import PromptTemplate, TellsReading
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 TEMPLATE = PromptTemplate("Text: {reference}</s>Text:", "Text:")
@@ -29,7 +29,7 @@ Loader = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def load(folders: Callable[[str], str]) -> Loader:
+def load(folders):
     @cache
     def loaded(name: str, dtype: str = "float32") -> Any:
         cfg = ModelsConfig(language=folders(name), dtype=dtype)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def decoded(model: Any, references: list[str], labels: list[str | None] | None =
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", [*MODELS, "chat"])
-def test_a_row_does_not_see_the_others(load: Loader, name: str, dtype: str) -> None:
+def test_a_row_does_not_see_the_others(load, name, dtype):
     model = load(name, dtype)
     base = decoded(model, [*OTHERS, MINE])  # 21 rows: two micro-batches, the last filled up
     spare = [token for token in model._ends if token != model.eos]
@@ -72,7 +72,7 @@ def test_a_row_does_not_see_the_others(load: Loader, name: str, dtype: str) -> N
     same(full[15], base[20])
 
 
-def test_probe_refuses_a_model_whose_rows_mix(load: Loader, folders: Callable[[str], str]) -> None:
+def test_probe_refuses_a_model_whose_rows_mix(load, folders):
     model = load_language_model(
         ModelsConfig(language=folders("llama")), PerformanceConfig(rows_per_pass=16, device="cpu")
     )
@@ -91,7 +91,7 @@ def test_probe_refuses_a_model_whose_rows_mix(load: Loader, folders: Callable[[s
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("heads", "groups"), [(3, 3), (4, 1), (1, 7)])
-def test_one_token_attention_keeps_rows_and_agrees(threads: int, heads: int, groups: int) -> None:
+def test_one_token_attention_keeps_rows_and_agrees(threads, heads, groups):
     """Stock attention over filled-up query tokens: the plain sums, the same wherever a row is."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -115,9 +115,7 @@ def test_one_token_attention_keeps_rows_and_agrees(threads: int, heads: int, gro
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_probe_catches_stock_kernels_that_treat_positions_apart(
-    load: Loader, folders: Callable[[str], str]
-) -> None:
+def test_probe_catches_stock_kernels_that_treat_positions_apart(load, folders):
     """One-token SDPA in float32 on two threads: the defect rowwise.py is there for.
 
     Should torch repair it one day the rows agree, and the model may pass.
@@ -143,9 +141,7 @@ def test_probe_catches_stock_kernels_that_treat_positions_apart(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_a_plain_forward_pass(
-    load: Loader, folders: Callable[[str], str], name: str
-) -> None:
+def test_logits_are_those_of_a_plain_forward_pass(load, folders, name):
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -165,7 +161,7 @@ def test_logits_are_those_of_a_plain_forward_pass(
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_likelihoods_are_those_of_the_public_rows(load: Loader, name: str) -> None:
+def test_likelihoods_are_those_of_the_public_rows(load, name):
     """Texts of several lengths, read together, against one token at a time."""
     model = load(name)
     template = PromptTemplate("About {label}: {reference}", "About {label}:")
@@ -183,8 +179,8 @@ def test_likelihoods_are_those_of_the_public_rows(load: Loader, name: str) -> No
         assert nats == pytest.approx(total, abs=1e-3)
 
 
-def test_public_rows_are_the_prompt_without_a_reference(load: Loader) -> None:
-    model: LogitModel = load("llama")
+def test_public_rows_are_the_prompt_without_a_reference(load):
+    model = load("llama")
     rows = model.public_rows(TEMPLATE, [None] * 6, STEPS)
     assert rows.logits().shape == (6, model.vocab_size)
     again = model.public_rows(TEMPLATE, [None], STEPS)
@@ -192,12 +188,12 @@ def test_public_rows_are_the_prompt_without_a_reference(load: Loader) -> None:
     assert rows.logits().dtype == np.float32
 
 
-def test_a_session_tells_how_many_rows_it_has_read_once(load: Loader) -> None:
+def test_a_session_tells_how_many_rows_it_has_read_once(load):
     """Twenty rows in passes of sixteen; what is fed or read anew is not told of."""
     rows = load("llama").private_rows(
         TEMPLATE, [None] * 20, OTHERS, REFERENCE_TOKENS, STEPS, declared=[None]
     )
-    heard: list[int] = []
+    heard = []
     assert isinstance(rows, TellsReading)
     rows.watch(heard.append)
     assert rows.logits(slice(0, 0)).shape[0] == 0
@@ -209,14 +205,14 @@ def test_a_session_tells_how_many_rows_it_has_read_once(load: Loader) -> None:
     assert heard == [16, 20]
 
 
-def test_no_private_rows(load: Loader) -> None:
+def test_no_private_rows(load):
     rows = load("llama").private_rows(TEMPLATE, [], [], REFERENCE_TOKENS, STEPS, declared=[None])
     assert rows.logits().shape == (0, load("llama").vocab_size)
     rows.append([])
     assert rows.logits().shape == (0, load("llama").vocab_size)
 
 
-def test_which_labels_have_records_changes_no_bit(load: Loader) -> None:
+def test_which_labels_have_records_changes_no_bit(load):
     template = PromptTemplate("{label}: {reference}</s>{label}:", "{label}:")
     model = load("llama")
 
@@ -228,7 +224,7 @@ def test_which_labels_have_records_changes_no_bit(load: Loader) -> None:
     np.testing.assert_array_equal(first(["a"]), first(["a", "a label of many more words"]))
 
 
-def test_rows_are_as_wide_as_the_longest_declared_label(load: Loader) -> None:
+def test_rows_are_as_wide_as_the_longest_declared_label(load):
     template = PromptTemplate("{label}: {reference}</s>{label}:", "{label}:")
     long = "a label of many more words, and then some"
 
@@ -241,7 +237,7 @@ def test_rows_are_as_wide_as_the_longest_declared_label(load: Loader) -> None:
     assert width(["a"], ["a", long]) > width(["a"], ["a"])
 
 
-def test_labels_without_records_decide_the_shared_prefix_too(load: Loader) -> None:
+def test_labels_without_records_decide_the_shared_prefix_too(load):
     """A label that breaks the prefix breaks it for all rows, whether or not it has records."""
     model = load("llama")
     template = PromptTemplate("bill visi{label} {reference}</s>{label}:", "{label}:")
@@ -259,7 +255,7 @@ def test_labels_without_records_decide_the_shared_prefix_too(load: Loader) -> No
     np.testing.assert_array_equal(first(["late"]), first(["late", odd]))
 
 
-def test_the_shared_prefix_begins_every_declared_prompt() -> None:
+def test_the_shared_prefix_begins_every_declared_prompt():
     class Encoder(PromptEncoder):
         """Words as tokens, but that some labels change what stands before them."""
 
@@ -280,14 +276,12 @@ def test_the_shared_prefix_begins_every_declared_prompt() -> None:
     assert shared(PromptTemplate("{reference}", ""), ["a"]) == [1, 2, 3, 4, 5]
 
 
-def test_the_probe_runs_the_shapes_of_the_private_rows(
-    load: Loader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_probe_runs_the_shapes_of_the_private_rows(load, monkeypatch):
     """Rows that mix at the real width alone: behind the prefix, and longer than 16 tokens."""
     model = load("llama")
     forward = type(model).forward
     template = PromptTemplate("my appointment Text: {reference}</s>Text:", "Text:")
-    seen: set[tuple[tuple[int, ...], int]] = set()
+    seen = set()
     longest = 10**9
 
     def mixing(self: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
@@ -306,9 +300,7 @@ def test_the_probe_runs_the_shapes_of_the_private_rows(
         model.private_rows(template, [None], [MINE], 48, 2, declared=[None])
 
 
-def test_the_vocabulary_layer_sees_one_number_of_rows(
-    load: Loader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vocabulary_layer_sees_one_number_of_rows(load, monkeypatch):
     """A layer whose bits depend on how many rows there are, as those of BLAS may."""
     model = load("llama")
     width, size = model._text.hidden_size, model.vocab_size
@@ -336,11 +328,11 @@ def test_the_vocabulary_layer_sees_one_number_of_rows(
             )
 
 
-def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_are_public(load, monkeypatch):
     """What reaches the model has the same shape whatever the references hold."""
     model = load("llama")
     model.private_rows(TEMPLATE, [None], [""], REFERENCE_TOKENS, 2, declared=[None])  # probes
-    seen: list[tuple[Any, ...]] = []
+    seen = []
     forward = type(model).forward
 
     def spy(self: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
@@ -365,7 +357,7 @@ def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [ids[0] for ids, _, _ in seen] == [16]
 
 
-def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> None:
+def test_replay_without_reading_logits_gives_the_same_state(load):
     """A resumed run feeds journalled tokens and asks for logits only where the journal ends."""
     model = load("llama")
     read, replayed = (
@@ -382,7 +374,7 @@ def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> Non
 
 
 @pytest.mark.parametrize("name", [*MODELS, "chat"])
-def test_a_few_columns_are_those_of_all(load: Loader, name: str) -> None:
+def test_a_few_columns_are_those_of_all(load, name):
     model = load(name)
     rows = model.private_rows(
         TEMPLATE, [None] * 21, [*OTHERS, MINE], REFERENCE_TOKENS, 2, declared=[None]
@@ -397,14 +389,14 @@ def test_a_few_columns_are_those_of_all(load: Loader, name: str) -> None:
     np.testing.assert_array_equal(rows.logits(slice(4, 21), columns)[:16], some[1:])
 
 
-def test_a_model_that_caps_its_logits_is_left_whole(load: Loader) -> None:
+def test_a_model_that_caps_its_logits_is_left_whole(load):
     assert load("softcapped")._head is None
     assert load("llama")._head is not None
     assert load("gpt2")._head is not None
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_another_text_begins_where_the_prompt_ends(load: Loader, name: str) -> None:
+def test_another_text_begins_where_the_prompt_ends(load, name):
     model = load(name)
 
     def text(rows: Any, first: int) -> list[Any]:
@@ -432,9 +424,7 @@ def test_another_text_begins_where_the_prompt_ends(load: Loader, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "sliding"])
-def test_rows_beyond_the_memory_are_read_anew_and_the_same(
-    load: Loader, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_rows_beyond_the_memory_are_read_anew_and_the_same(load, monkeypatch, name):
     model = load(name)
     texts = [f"bill {i}" for i in range(40)]  # three micro-batches
     plain = decoded(model, texts)
@@ -450,7 +440,7 @@ def test_rows_beyond_the_memory_are_read_anew_and_the_same(
     np.testing.assert_array_equal(rows.logits(), plain[:, 0])
 
 
-def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_common_prefix_is_read_once(load, monkeypatch):
     model = load("llama")
     template = PromptTemplate(
         "my appointment with label {label} Text: {reference}</s>Text:", "{label} Text:"
@@ -459,7 +449,7 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
     model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
     prefix = model._prompts.shared_tokens(template, labels)
     assert len(prefix) == 4
-    seen: list[int] = []
+    seen = []
     forward = type(model).forward
 
     def spy(self: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
@@ -478,13 +468,11 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "hybrid"])
-def test_finished_rows_free_passes_and_change_no_bit(
-    load: Loader, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_finished_rows_free_passes_and_change_no_bit(load, monkeypatch, name):
     model = load(name)
     texts = [f"bill {i}" for i in range(40)]  # three micro-batches
     plain = decoded(model, texts)
-    calls: list[int] = []
+    calls = []
     forward = type(model).forward
 
     def count(self: Any, cache: Any, ids: Any, *rest: Any) -> Any:
@@ -508,12 +496,12 @@ def test_finished_rows_free_passes_and_change_no_bit(
     assert len(calls) == (3 + 2 + 1 if regroups else 3 + 3 + 3)
 
 
-def test_model_without_keys_and_values(load: Loader) -> None:
+def test_model_without_keys_and_values(load):
     with pytest.raises(ModelError, match="MambaForCausalLM keeps no key-value cache"):
         load("mamba")
 
 
-def test_decode_is_total(load: Loader) -> None:
+def test_decode_is_total(load):
     for name in ("tiny", "llama", "chat"):
         model = load(name)
         text = model.decode([*range(-3, model.vocab_size + 5), 10**12])
@@ -522,7 +510,7 @@ def test_decode_is_total(load: Loader) -> None:
     assert load("tiny").decode([73, 74]) == "hi"
 
 
-def test_all_end_tokens_count_as_the_end(load: Loader) -> None:
+def test_all_end_tokens_count_as_the_end(load):
     """A chat model ends a turn with one token and a document with another."""
     model = load("chat")
     template = describe(ModelsConfig(language=str(model.network.name_or_path))).template_default
@@ -537,7 +525,7 @@ def test_all_end_tokens_count_as_the_end(load: Loader) -> None:
     assert logits[1] == -np.inf  # never drawn, whatever the row and the columns
 
 
-def test_check_says_by_how_many_tokens(load: Loader) -> None:
+def test_check_says_by_how_many_tokens(load):
     model = load("llama")  # 128 positions; "<s>Text:" and "</s>Text:" around the reference
     prompt = len(model._prompts.public(TEMPLATE, None))
     rest = 128 - 2 * prompt
@@ -553,7 +541,7 @@ def test_check_says_by_how_many_tokens(load: Loader) -> None:
         model.public_rows(PromptTemplate("{label} {reference}", "{label}"), ["late " * 200], 4)
 
 
-def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path: Any) -> None:
+def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path):
     from tests.unit.models.tiny_models import save_llama
 
     folder = save_llama(
@@ -574,7 +562,7 @@ def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_rows_on_cuda(folders: Callable[[str], str], dtype: str) -> None:
+def test_rows_on_cuda(folders, dtype):
     import torch
 
     if not torch.cuda.is_available():

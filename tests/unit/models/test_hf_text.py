@@ -21,8 +21,8 @@ Load = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def load(folders: Callable[[str], str]) -> Load:
-    known: dict[str, Any] = {}
+def load(folders):
+    known = {}
 
     def get(name: str) -> Any:
         if name not in known:
@@ -50,7 +50,7 @@ ALL = ["tiny", "llama", "chat", "gpt2", "sliding", "softcapped", "hybrid", "falc
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_one_completion_a_prompt_in_order_whatever_the_batch(load: Load, name: str) -> None:
+def test_one_completion_a_prompt_in_order_whatever_the_batch(load, name):
     model = load(name)
     together = model.complete(PROMPTS, max_tokens=12, temperature=0)
     assert len(together) == len(PROMPTS)
@@ -62,7 +62,7 @@ def test_one_completion_a_prompt_in_order_whatever_the_batch(load: Load, name: s
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
-def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> None:
+def test_greedy_completions_are_those_of_transformers(load, name):
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -84,11 +84,11 @@ def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> 
         assert text == (whole_words(written) if len(new) == 12 else written)
 
 
-def test_sampling_follows_the_generator(load: Load) -> None:
+def test_sampling_follows_the_generator(load):
     model = load("llama")
 
     def draw(seed: int) -> list[str]:
-        out: list[str] = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
+        out = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
         return out
 
     assert draw(1) == draw(1) != draw(2)
@@ -100,7 +100,7 @@ def test_sampling_follows_the_generator(load: Load) -> None:
     assert len(set(model.complete(same, max_tokens=8, temperature=0))) == 1
 
 
-def test_tokens_are_drawn_in_proportion() -> None:
+def test_tokens_are_drawn_in_proportion():
     import numpy as np
     import torch
     from scipy.stats import chisquare
@@ -135,13 +135,11 @@ def test_tokens_are_drawn_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])
-def test_what_prompts_begin_with_is_read_once_and_changes_nothing(
-    load: Load, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_prompts_begin_with_is_read_once_and_changes_nothing(load, name, monkeypatch):
     model = copied(load(name), rows_per_pass=8)
     beginning = "an appointment " * 12
     prompts = [beginning + end for end in ("visit", "my bill is ready", "please", "text my bill")]
-    shapes: list[tuple[int, ...]] = []
+    shapes = []
 
     def forward(cache: Any, ids: Any, mask: Any) -> Any:
         shapes.append(tuple(ids.shape))
@@ -158,7 +156,7 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(
 
 
 @pytest.mark.parametrize("spread", [0.1, 4.0])
-def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
+def test_a_nucleus_is_that_of_the_whole_vocabulary(spread):
     """Flat rows and steep ones; within it columns are as likely as they were."""
     import numpy as np
     import torch
@@ -186,7 +184,7 @@ def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])
-def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_stops_at_its_end(load, name, monkeypatch):
     """The end is forced upon single rows at single steps; the others go on as they would."""
     import torch
 
@@ -195,7 +193,7 @@ def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.Monke
     batch = copied(model, rows_per_pass=len(PROMPTS))
     order = sorted(range(len(PROMPTS)), key=lambda i: len(batch._prompts.whole(PROMPTS[i], 99)))
     decoded, steps = batch._decode, []
-    lengths: list[int] = []
+    lengths = []
 
     def forward(cache: Any, ids: Any, mask: Any) -> Any:
         logits = type(batch)._forward(batch, cache, ids, mask)
@@ -224,12 +222,12 @@ def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])
-def test_a_row_stops_where_the_next_text_begins(load: Load, name: str, monkeypatch: Any) -> None:
+def test_a_row_stops_where_the_next_text_begins(load, name, monkeypatch):
     """A row with a stop in it is not written on, and the others go on as they would."""
     model = copied(load(name), rows_per_pass=len(PROMPTS))
     free = model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
     order = sorted(range(len(PROMPTS)), key=lambda i: len(model._prompts.whole(PROMPTS[i], 99)))
-    steps: list[int] = []
+    steps = []
     text_of, first = type(model)._text, order[0]
 
     def forward(cache: Any, ids: Any, mask: Any) -> Any:
@@ -250,7 +248,7 @@ def test_a_row_stops_where_the_next_text_begins(load: Load, name: str, monkeypat
         return out
 
     monkeypatch.setattr(model, "_decode", watched)
-    marked: Any = ()
+    marked = ()
     model.complete(PROMPTS, max_tokens=10, temperature=0, until=())
     marked = tuple(ended[first][:3])
     monkeypatch.setattr(model, "_text", text)
@@ -263,7 +261,7 @@ def test_a_row_stops_where_the_next_text_begins(load: Load, name: str, monkeypat
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
-def test_long_prompts_are_cut_from_the_left(load: Load, name: str) -> None:
+def test_long_prompts_are_cut_from_the_left(load, name):
     model = load(name)
     tail = "and my bill is ready please help " * 60
     first, second = model.complete(
@@ -281,7 +279,7 @@ def test_long_prompts_are_cut_from_the_left(load: Load, name: str) -> None:
         assert whole.endswith("help <|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_no_room_for_a_prompt(load: Load) -> None:
+def test_no_room_for_a_prompt(load):
     with pytest.raises(ModelError, match=r"context of 128 tokens has no room .* max_tokens=128"):
         load("llama").complete(["the"], max_tokens=128, temperature=0)
     assert len(load("llama").complete(["the visit"], max_tokens=126, temperature=0)) == 1
@@ -292,14 +290,14 @@ def test_no_room_for_a_prompt(load: Load) -> None:
             load("llama").complete(["the"], **{"max_tokens": 5, "temperature": 1.0, **bad})
 
 
-def test_identity_is_that_of_the_language_model(load: Load, folders: Callable[[str], str]) -> None:
+def test_identity_is_that_of_the_language_model(load, folders):
     for name in ("tiny", "llama"):
         cfg = ModelsConfig(language=folders(name))
         assert load(name).revision == describe_role(cfg, "text").revision
         assert load(name).revision == load_language_model(cfg, CPU).revision
 
 
-def test_a_mixture_of_experts_may_read_public_prompts(tmp_path: Any) -> None:
+def test_a_mixture_of_experts_may_read_public_prompts(tmp_path):
     """Row independence is asked for where private rows go; they never go through a TextModel."""
     import torch
     from transformers import MixtralConfig, MixtralForCausalLM
@@ -328,13 +326,13 @@ def test_a_mixture_of_experts_may_read_public_prompts(tmp_path: Any) -> None:
             refused()
 
 
-def test_a_model_without_a_cache(folders: Callable[[str], str]) -> None:
+def test_a_model_without_a_cache(folders):
     with pytest.raises(ModelError, match="keeps no key-value cache"):
         load_role(ModelsConfig(language=folders("mamba")), "text", CPU)
 
 
 @pytest.mark.gpu
-def test_on_cuda(folders: Callable[[str], str]) -> None:
+def test_on_cuda(folders):
     import torch
 
     if not torch.cuda.is_available():
@@ -348,11 +346,11 @@ def test_on_cuda(folders: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load: Load, name: str) -> None:
+def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load, name):
     """In every row and at every step; the others keep their proportions."""
     model = load(name)
     for ratios in ({}, {7: 50.0}, {7: -50.0}):
-        tokens: list[int] = []
+        tokens = []
         watched = seeded(model, 3)
         watched._text = lambda row, into=tokens: into.extend(row) or ""
         watched.complete(PROMPTS, max_tokens=6, temperature=1.0, log_ratios=ratios)
@@ -366,7 +364,7 @@ def test_a_token_with_a_log_ratio_is_likelier_or_less_likely(load: Load, name: s
 
 
 @pytest.mark.parametrize("name", ["tiny", "chat", "gpt2", "sliding"])
-def test_tokens_of_a_text_are_distinct_and_say_something(load: Load, name: str) -> None:
+def test_tokens_of_a_text_are_distinct_and_say_something(load, name):
     """Numbers and spaces do not, special tokens are plain text, and no text is refused."""
     model = load(name)
     end = model._tokenizer.eos_token

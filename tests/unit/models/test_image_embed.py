@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -38,7 +37,7 @@ def load(embedder: object = "builtin", rows: int = 16) -> ImageEmbedder:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageEmbedder]:
+def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("encoders")
     return {
         "builtin": load(),
@@ -52,9 +51,7 @@ KINDS = ("builtin", "vit", "clip")
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_vector_depends_on_its_own_image_alone(
-    kind: str, models: dict[str, ImageEmbedder]
-) -> None:
+def test_a_vector_depends_on_its_own_image_alone(kind, models):
     model = models[kind]
     whole = model.embed(IMAGES)
     assert whole.shape == (len(IMAGES), model.width)
@@ -69,14 +66,14 @@ def test_a_vector_depends_on_its_own_image_alone(
 
 
 @pytest.mark.parametrize("rows", [1, 24, 64])
-def test_the_builtin_holds_at_other_pass_sizes(rows: int, models: dict[str, ImageEmbedder]) -> None:
+def test_the_builtin_holds_at_other_pass_sizes(rows, models):
     model = load(rows=rows)
     whole = model.embed(IMAGES)
     assert np.array_equal(model.embed(IMAGES[::-1]), whole[::-1])
     np.testing.assert_allclose(whole, models["builtin"].embed(IMAGES), atol=1e-4)
 
 
-def test_a_coupled_encoder_is_refused() -> None:
+def test_a_coupled_encoder_is_refused():
     """The probe must see a batch statistic: the defect that breaks the privacy guarantee."""
 
     def coupled(rows: Any) -> Any:
@@ -95,7 +92,7 @@ def test_a_coupled_encoder_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_embedding_is_total(kind: str, models: dict[str, ImageEmbedder]) -> None:
+def test_embedding_is_total(kind, models):
     vectors = models[kind].embed(ODD)
     assert vectors.shape == (len(ODD), models[kind].width)
     assert np.isfinite(vectors).all()
@@ -103,12 +100,12 @@ def test_embedding_is_total(kind: str, models: dict[str, ImageEmbedder]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_images_differ(kind: str, models: dict[str, ImageEmbedder]) -> None:
+def test_images_differ(kind, models):
     vectors = models[kind].embed(IMAGES[:2])
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
 
 
-def test_as_pixels_depends_on_content_alone() -> None:
+def test_as_pixels_depends_on_content_alone():
     image = IMAGES[5]
     assert as_pixels(image, (28, 28), "L").shape == (28, 28)
     assert np.array_equal(
@@ -126,7 +123,7 @@ def _drawn(face: str, height: int) -> Image.Image:
     return image
 
 
-def test_the_builtin_tells_styles_within_a_digit_apart(models: dict[str, ImageEmbedder]) -> None:
+def test_the_builtin_tells_styles_within_a_digit_apart(models):
     """Within a label the vectors must follow the pixels, or a vote there is blind."""
     images = [
         np.asarray(_drawn(face, height))
@@ -140,7 +137,7 @@ def test_the_builtin_tells_styles_within_a_digit_apart(models: dict[str, ImageEm
     assert np.corrcoef(*apart)[0, 1] > 0.4
 
 
-def test_identity(tmp_path: Path) -> None:
+def test_identity(tmp_path):
     folder = tmp_path / "own"
     shutil.copytree(BUILTIN_ENCODER, folder)
     cfg = ModelsConfig(image_embedder=str(folder))
@@ -155,7 +152,7 @@ def test_identity(tmp_path: Path) -> None:
     assert loaded.revision == describe_role(cfg, "image_embedder").revision
 
 
-def test_bad_folders_are_refused(tmp_path: Path) -> None:
+def test_bad_folders_are_refused(tmp_path):
     folder = tmp_path / "own"
     shutil.copytree(BUILTIN_ENCODER, folder)
     config = folder / "config.json"

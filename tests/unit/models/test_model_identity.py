@@ -51,7 +51,7 @@ def refused(language: object, match: str, **settings: Any) -> str:
 
 
 @pytest.fixture
-def llama(folders: Callable[[str], str], tmp_path: Path) -> Path:
+def llama(folders, tmp_path):
     return Path(shutil.copytree(folders("llama"), tmp_path / "own"))
 
 
@@ -61,15 +61,13 @@ def edit(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(raw))
 
 
-def test_the_embedder_is_the_same_to_a_plan_that_does_not_have_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_embedder_is_the_same_to_a_plan_that_does_not_have_it(monkeypatch):
     here = describe_embedder(ModelsConfig())
     monkeypatch.setattr(model_identity, "EMBEDDER_PACKAGE", "not_installed")
     assert describe_embedder(ModelsConfig()) == here
 
 
-def test_defaults_follow_the_chat_template(folders: Callable[[str], str]) -> None:
+def test_defaults_follow_the_chat_template(folders):
     plain, chat = identity(folders("llama")), identity(folders("chat"))
     assert plain.template_default == prompts.PLAIN
     assert chat.template_default == prompts.CHAT
@@ -77,7 +75,7 @@ def test_defaults_follow_the_chat_template(folders: Callable[[str], str]) -> Non
     assert chat.source == "chat"
 
 
-def test_revision_is_the_content(llama: Path, tmp_path: Path) -> None:
+def test_revision_is_the_content(llama, tmp_path):
     cache = tmp_path / "cache"
     first = identity(llama, cache).revision
     assert first == identity(llama).revision == identity(llama, cache).revision
@@ -98,7 +96,7 @@ def test_revision_is_the_content(llama: Path, tmp_path: Path) -> None:
     assert identity(llama, cache).revision != first
 
 
-def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path: Path) -> None:
+def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path):
     (tmp_path / "model-digests.json").write_text("{ torn")
     assert identity("tiny", tmp_path) == identity("tiny")
     blocked = tmp_path / "file"
@@ -110,7 +108,7 @@ def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path: P
     ("name", "near"),
     [("nope", ""), ("smolm2", "Did you mean smollm2? "), ("Gemma3-270M", "Did you")],
 )
-def test_a_name_that_no_model_has(name: str, near: str) -> None:
+def test_a_name_that_no_model_has(name, near):
     message = refused(name, "no known model has this name")
     assert f"{near}" in message
     assert "Known are smollm2, gemma3-270m, tiny" in message
@@ -177,9 +175,7 @@ OWN_CODE = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
         (config(model_type="mine", auto_map=OWN_CODE), "contains its own code"),
     ],
 )
-def test_a_folder_that_does_not_do_is_refused_in_a_line(
-    llama: Path, damage: Damage, match: str
-) -> None:
+def test_a_folder_that_does_not_do_is_refused_in_a_line(llama, damage, match):
     damage(llama)
     refused(llama, match)
 
@@ -188,7 +184,7 @@ FAMILIES = ["mixtral", "qwen2_moe", "deepseek_v3", "gpt_oss", "switch_transforme
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_experts_that_only_the_class_knows_of(llama: Path, kind: str) -> None:
+def test_experts_that_only_the_class_knows_of(llama, kind):
     """The file names the family alone; its weights would be made up, for minutes."""
     (llama / "config.json").write_text(json.dumps({"model_type": kind, "vocab_size": 8192}))
     with pytest.raises(ModelError, match="mixture of experts"):
@@ -196,7 +192,7 @@ def test_experts_that_only_the_class_knows_of(llama: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["embedder", "image_embedder", "base"])
-def test_experts_in_whatever_reads_private_records(llama: Path, role: str) -> None:
+def test_experts_in_whatever_reads_private_records(llama, role):
     config = {"model_type": "qwen3_moe", "size": 28, "channels": [1], "width": 4}
     (llama / "config.json").write_text(json.dumps(config))
     (llama / "preprocessor_config.json").write_text("{}")
@@ -206,9 +202,7 @@ def test_experts_in_whatever_reads_private_records(llama: Path, role: str) -> No
         describe_role(cfg, role)
 
 
-def test_a_model_is_asked_for_experts_before_its_weights(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_asked_for_experts_before_its_weights(llama, monkeypatch):
     """Also where the plan is not asked again: what a file lacks is made up, for minutes."""
     (llama / "config.json").write_text(json.dumps({"model_type": "mixtral", "vocab_size": 8192}))
     monkeypatch.setattr(loading, "describe", lambda *args: None)
@@ -216,7 +210,7 @@ def test_a_model_is_asked_for_experts_before_its_weights(
     refused(llama, "mixture of experts")
 
 
-def test_experts_that_only_the_layers_show() -> None:
+def test_experts_that_only_the_layers_show():
     refuse_row_mixing({"width": 8}, "m", ["Linear", "RemoteAttention"])
     for layer in ("MyMoeBlock", "TopKRouter", "SwitchMoE", "Experts"):
         with pytest.raises(ModelError, match="mixture of experts"):
@@ -224,12 +218,12 @@ def test_experts_that_only_the_layers_show() -> None:
     refuse_row_mixing({"num_experts": 1}, "m", ["MyMoeBlock"])  # says that it has one alone
 
 
-def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
+def test_dense_member_of_a_family_with_experts(llama):
     edit(llama / "config.json", num_local_experts=0, router_aux_loss_coef=0.01)
     identity(llama)
 
 
-def test_prompt_file_of_a_folder(llama: Path) -> None:
+def test_prompt_file_of_a_folder(llama):
     shutil.copy(BUILTIN / "privsyn.json", llama)
     assert identity(llama).guidance_default == 3
     (llama / "privsyn.json").write_text('{"private": "x"}')
@@ -240,22 +234,20 @@ class TestHub:
     """Hub ids, on a machine that reaches nothing."""
 
     @pytest.fixture(autouse=True)
-    def _no_network(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def _no_network(self, monkeypatch, tmp_path):
         def refuse(*args: Any, **kwargs: Any) -> Any:
             raise socket.gaierror("no network in this test")
 
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
 
-    def test_without_a_revision(self) -> None:
+    def test_without_a_revision(self):
         message = refused("some-org/some-model", "names no commit of 40 digits")
         assert "models.language=tiny" in message
         assert "hf download" in message
 
     @pytest.mark.parametrize("offline", [True, False])
-    def test_with_a_commit_that_is_not_cached(
-        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], offline: bool
-    ) -> None:
+    def test_with_a_commit_that_is_not_cached(self, monkeypatch, capfd, offline):
         import huggingface_hub.constants
 
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
@@ -264,7 +256,7 @@ class TestHub:
         assert "models.language=<directory of the model>" in message
         assert capfd.readouterr().err == ""
 
-    def test_from_the_cache(self, llama: Path, tmp_path: Path) -> None:
+    def test_from_the_cache(self, llama, tmp_path):
         home = tmp_path / "hub" / "models--some-org--some-model"
         shutil.copytree(llama, home / "snapshots" / COMMIT)
         (home / "refs").mkdir()
@@ -279,7 +271,7 @@ class TestHub:
         refused("some-org/some-model", "cannot be ")
 
 
-def test_prompt_is_checked_without_the_weights(llama: Path) -> None:
+def test_prompt_is_checked_without_the_weights(llama):
     cfg = ModelsConfig(language=str(llama))
     check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["Billing"])
     with pytest.raises(ModelError, match=r"128 tokens is .* short"):
@@ -305,9 +297,7 @@ def save_adapter(base: Path, folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
-def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
-    folders: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(folders, tmp_path):
     """transformers would apply it in silence: here by as much as the logits differ."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -341,7 +331,7 @@ def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
-def test_an_adapter_alone_names_its_base(folders: Callable[[str], str], tmp_path: Path) -> None:
+def test_an_adapter_alone_names_its_base(folders, tmp_path):
     save_adapter(Path(folders("llama")), tmp_path)
     said = refused(tmp_path, "is an adapter of .*llama, not a whole model")
     assert "merge it" in said
@@ -349,7 +339,7 @@ def test_an_adapter_alone_names_its_base(folders: Callable[[str], str], tmp_path
     refused(tmp_path, "is an adapter, not a whole model")
 
 
-def test_an_adapter_of_a_checkpoint_below_is_not_read(llama: Path) -> None:
+def test_an_adapter_of_a_checkpoint_below_is_not_read(llama):
     (llama / "checkpoint-7").mkdir()
     (llama / "checkpoint-7" / "adapter_config.json").write_text("{}")
     identity(llama)

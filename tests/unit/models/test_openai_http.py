@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import openai
@@ -32,13 +32,13 @@ def status(code: int, **headers: str) -> Reply:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with running() as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(openai_http, "RETRIES", 2)
@@ -50,7 +50,7 @@ Make = Callable[..., ServerTextModel]
 
 
 @pytest.fixture
-def make(server: Server) -> Iterator[Make]:
+def make(server):
     """A model of the server; its connections are closed with the test."""
     made = []
 
@@ -84,7 +84,7 @@ def fails(model: ServerTextModel, match: str, *prompts: str) -> ServerError:
     return error
 
 
-def test_completions_in_order(server: Server, make: Make) -> None:
+def test_completions_in_order(server, make):
     prompts = [f"prompt {i}" for i in range(40)]
 
     def later_first(number: int, body: dict[str, Any]) -> Reply:
@@ -97,7 +97,7 @@ def test_completions_in_order(server: Server, make: Make) -> None:
     assert 1 < server.busiest <= openai_http.TOGETHER
 
 
-def test_what_is_asked(server: Server, make: Make) -> None:
+def test_what_is_asked(server, make):
     ask(make(), "say \ud800 this")
     [(path, headers, body)] = server.requests
     assert path == "/v1/chat/completions"
@@ -112,7 +112,7 @@ def test_what_is_asked(server: Server, make: Make) -> None:
     }
 
 
-def test_plain_completions(server: Server, make: Make) -> None:
+def test_plain_completions(server, make):
     server.script = lambda number, body: plain(f" after {body['prompt']}")
     assert ask(make(chat=False), "a", "b", temperature=0) == [" after a", " after b"]
     path, _, body = server.requests[0]
@@ -122,14 +122,14 @@ def test_plain_completions(server: Server, make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", [chat, plain])
-def test_a_word_that_the_tokens_ran_out_in_is_left_out(server: Server, make: Make, kind) -> None:
+def test_a_word_that_the_tokens_ran_out_in_is_left_out(server, make, kind):
     model = make(chat=kind is chat)
     for finish, kept in (("length", "Please send my"), ("stop", "Please send my bil")):
         server.script = lambda number, body, f=finish: kind("Please send my bil", f)
         assert ask(model) == [kept]
 
 
-def test_nothing_to_ask(server: Server, make: Make) -> None:
+def test_nothing_to_ask(server, make):
     assert make().complete([], max_tokens=3, temperature=1.0) == []
     assert server.requests == []
     for bad in ({"max_tokens": 0}, {"temperature": -1.0}):
@@ -137,9 +137,7 @@ def test_nothing_to_ask(server: Server, make: Make) -> None:
             make().complete(["x"], **{"max_tokens": 5, "temperature": 1.0, **bad})
 
 
-def test_the_key_comes_from_the_named_variable(
-    server: Server, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_comes_from_the_named_variable(server, make, monkeypatch):
     monkeypatch.setenv("MY_KEY", " other-key\n")
     ask(make(key_variable="MY_KEY"))
     assert server.requests[-1][1]["authorization"] == "Bearer other-key"
@@ -156,14 +154,14 @@ def test_the_key_comes_from_the_named_variable(
 
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
-def test_asked_again_after(server: Server, make: Make, code: int) -> None:
+def test_asked_again_after(server, make, code):
     server.script = lambda number, body: status(code) if number < 2 else chat("good")
     assert ask(make()) == ["good"]
     assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_gives_up_after_its_retries(server: Server, make: Make, code: int) -> None:
+def test_gives_up_after_its_retries(server, make, code):
     server.script = lambda number, body: status(code)
     fails(make(), f"tiny at 127.0.0.1:{server.server_port}: it answers HTTP {code}")
     assert len(server.requests) == 3
@@ -173,14 +171,14 @@ def test_gives_up_after_its_retries(server: Server, make: Make, code: int) -> No
     ("code", "hint"),
     [(401, "Check the key"), (403, "Check the key"), (404, "models.server.model"), (301, "log")],
 )
-def test_a_refusal_is_not_asked_again(server: Server, make: Make, code: int, hint: str) -> None:
+def test_a_refusal_is_not_asked_again(server, make, code, hint):
     server.script = lambda number, body: status(code)
     fails(make(), f"HTTP {code}.*{hint}")
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
-def test_an_unwanted_prompt_is_an_empty_completion(server: Server, make: Make, code: int) -> None:
+def test_an_unwanted_prompt_is_an_empty_completion(server, make, code):
     def script(number: int, body: dict[str, Any]) -> Reply:
         text = body["messages"][0]["content"]
         return status(code) if text == "bad" else chat(f"reply to {text}")
@@ -190,7 +188,7 @@ def test_an_unwanted_prompt_is_an_empty_completion(server: Server, make: Make, c
     assert len(server.requests) == 3
 
 
-def test_nothing_but_timeouts(server: Server, make: Make) -> None:
+def test_nothing_but_timeouts(server, make):
     def script(number: int, body: dict[str, Any]) -> Reply:
         if number < 3:
             server.free.wait(20)
@@ -204,7 +202,7 @@ def test_nothing_but_timeouts(server: Server, make: Make) -> None:
     assert ask(model) == ["late but good"]
 
 
-def test_no_server_at_all(server: Server, make: Make) -> None:
+def test_no_server_at_all(server, make):
     dead = Server()
     url = dead.url
     dead.server_close()
@@ -221,9 +219,7 @@ def test_no_server_at_all(server: Server, make: Make) -> None:
         ("SSL_CERT_FILE", "/c"),
     ],
 )
-def test_what_the_environment_may_hold(
-    make: Make, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
+def test_what_the_environment_may_hold(make, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(ModelError, match="cannot use the environment") as caught:
         make()
@@ -248,7 +244,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_garbage(server: Server, make: Make, name: str) -> None:
+def test_garbage(server, make, name):
     server.script = lambda number, body: GARBAGE[name]
     fails(make(), "its answer is not one of an OpenAI-compatible API")
     assert len(server.requests) == 3
@@ -256,14 +252,14 @@ def test_garbage(server: Server, make: Make, name: str) -> None:
     assert ask(make()) == ["good"]
 
 
-def test_an_endless_answer_is_cut(server: Server, make: Make) -> None:
+def test_an_endless_answer_is_cut(server, make):
     server.script = lambda number, body: chat("word \ud800" * 100_000)
     [text] = ask(make())
     assert len(text) == 16 * 32
     text.encode("utf-8")
 
 
-def test_request_budget(server: Server, make: Make) -> None:
+def test_request_budget(server, make):
     model = make(max_requests=5)
     assert len(ask(model, "a", "b", "c")) == 3
     error = fails(model, r"max_requests=5: 3 more requests are needed.* may send 2", "d", "e", "f")
@@ -280,7 +276,7 @@ def counted(text: str, tokens_in: object, tokens_out: object) -> Reply:
     return code, headers, json.dumps(json.loads(body) | {"usage": usage}).encode()
 
 
-def test_tokens_are_counted(server: Server, make: Make) -> None:
+def test_tokens_are_counted(server, make):
     server.script = lambda number, body: counted("yes", 10, 3) if number else counted("yes", -1, 1)
     model = make()
     assert len(ask(model, "a", "b", "c")) == 3
@@ -289,21 +285,19 @@ def test_tokens_are_counted(server: Server, make: Make) -> None:
     assert str(used) == "3 requests, 20 tokens in, 6 out, 1 answers without a count"
 
 
-def test_answers_that_are_none_count_against_the_budget(server: Server, make: Make) -> None:
+def test_answers_that_are_none_count_against_the_budget(server, make):
     server.script = lambda number, body: GARBAGE["not JSON"]
     fails(make(max_requests=2), r"max_requests=2: 1 more requests .* may send 0")
     assert len(server.requests) == 2
 
 
-def test_one_failure_ends_the_rest(server: Server, make: Make) -> None:
+def test_one_failure_ends_the_rest(server, make):
     server.script = lambda number, body: status(401) if number == 3 else chat("x")
     fails(make(), "HTTP 401", *[f"p{i}" for i in range(200)])
     assert len(server.requests) < 100
 
 
-def test_no_text_and_no_key_in_logs(
-    server: Server, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_text_and_no_key_in_logs(server, make, caplog):
     for name in ("openai", "httpx", "httpx2", "httpcore"):
         logging.getLogger(name).setLevel(logging.DEBUG)
     caplog.set_level(logging.DEBUG)
@@ -318,7 +312,7 @@ def test_no_text_and_no_key_in_logs(
     assert [r.name for r in caplog.records if r.name.startswith(("openai", "http"))] == []
 
 
-def test_a_trial_before_any_prompt(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_before_any_prompt(server, monkeypatch):
     def load(**settings: Any) -> Any:
         given = {"url": server.url, "model": "tiny", **settings}
         return load_role(ModelsConfig(server=ServerConfig(**given)), "text", PerformanceConfig())
@@ -348,7 +342,7 @@ class TestIdentity:
         server = ServerConfig(**{**self.BASE, **settings})
         return describe_role(ModelsConfig(server=server), "text")
 
-    def test_address_model_and_kind(self) -> None:
+    def test_address_model_and_kind(self):
         found = self.identity()
         assert found.source == "some/model-7b at models.example:8443"
         assert found.template_default.chat
@@ -362,20 +356,18 @@ class TestIdentity:
         assert len({found.revision, *(other.revision for other in others)}) == 5
         assert [found.adapts, others[-1].adapts] == [False, True]
 
-    def test_speed_and_patience_are_not_part_of_it(self) -> None:
+    def test_speed_and_patience_are_not_part_of_it(self):
         assert self.identity() == self.identity(
             max_requests=7, key_variable="OTHER", headers={"x-team": "clinic"}
         )
         assert self.identity() == self.identity(url=self.BASE["url"] + "/")
 
-    def test_no_key_is_needed_to_plan_and_none_is_shown(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_no_key_is_needed_to_plan_and_none_is_shown(self, monkeypatch):
         assert KEY not in repr(self.identity())
         monkeypatch.delenv("OPENAI_API_KEY")
         self.identity()
 
-    def test_other_roles_stay_here(self) -> None:
+    def test_other_roles_stay_here(self):
         models = ModelsConfig(language="tiny", server=ServerConfig(**self.BASE))
         assert describe_role(models, "language") == describe_role(
             ModelsConfig(language="tiny"), "language"
@@ -396,7 +388,7 @@ class TestIdentity:
         "",
     ],
 )
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_address_that_is_none(url):
     from privsyn.config import parse_config
 
     raw = {
@@ -415,7 +407,7 @@ def test_an_address_that_is_none(url: str) -> None:
     assert (cfg.models.server.url, cfg.models.server.chat) == ("http://h/v1", True)
 
 
-def test_a_query_and_headers(server: Server, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_and_headers(server, make, monkeypatch):
     monkeypatch.setenv("AZURE_KEY", "canary-azure")
     settings = {"api-key": "${AZURE_KEY}", "x-team": "clinic"}
     model = make(url=f"{server.url}?api-version=2024-10-21", headers=settings)
@@ -451,7 +443,7 @@ class TestLogitBias:
         bias = body.get("logit_bias", {})
         return chat("yellow yellow" if bias.get("7") == 100 else f"with {bias}")
 
-    def test_single_tokens_get_it(self, server: Server, make: Make) -> None:
+    def test_single_tokens_get_it(self, server, make):
         server.script = self.script
         model = make(logit_bias=True)
         model.check()
@@ -462,12 +454,12 @@ class TestLogitBias:
         paths = [path for path, _, _ in server.requests]
         assert paths.count("/tokenize") == 2 + 4
 
-    def test_what_a_record_says_is_not_sent(self, server: Server, make: Make) -> None:
+    def test_what_a_record_says_is_not_sent(self, server, make):
         assert make(logit_bias=True).tokens("My knee, my 2nd knee") == ["My", "knee", "my"]
         assert server.requests == []
 
     @pytest.mark.parametrize("lacks", ["tokenize", "logit_bias"])
-    def test_a_server_that_cannot(self, server: Server, make: Make, lacks: str) -> None:
+    def test_a_server_that_cannot(self, server, make, lacks):
         def script(number: int, body: dict[str, Any]) -> Reply:
             if lacks == "tokenize" and "content" in body:
                 return status(404)
@@ -512,7 +504,7 @@ THOUGHTS = {
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_a_thought_is_no_text(server: Server, make: Make, name: str) -> None:
+def test_a_thought_is_no_text(server, make, name):
     server.script = lambda number, body: chat(THOUGHTS[name])
     model = make()
     assert model.complete(["p"], max_tokens=500, temperature=0.7) == [TEXT]
@@ -531,7 +523,7 @@ STILL = {
 
 
 @pytest.mark.parametrize("name", STILL)
-def test_a_model_that_is_still_thinking(server: Server, make: Make, name: str) -> None:
+def test_a_model_that_is_still_thinking(server, make, name):
     server.script = lambda number, body: chat(STILL[name], "length")
     model = make()
     assert ask(model) == [""]
@@ -539,7 +531,7 @@ def test_a_model_that_is_still_thinking(server: Server, make: Make, name: str) -
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
-def test_a_thought_beside_the_content(server: Server, make: Make, field: str) -> None:
+def test_a_thought_beside_the_content(server, make, field):
     model = make()
     server.script = lambda number, body: answered(TEXT, **{field: THOUGHT})
     assert ask(model) == [TEXT]
@@ -554,7 +546,7 @@ def test_a_thought_beside_the_content(server: Server, make: Make, field: str) ->
         refuse_silence(model, ["", ""])
 
 
-def test_an_answer_whose_tokens_went_without_a_text(server: Server, make: Make) -> None:
+def test_an_answer_whose_tokens_went_without_a_text(server, make):
     for reply, model in ((answered("", "length"), make()), (plain("", "length"), make(chat=False))):
         server.script = lambda number, body, reply=reply: reply
         assert ask(model) == [""]
@@ -579,9 +571,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_an_error_in_an_answer_that_says_it_is_none_is_asked_again(
-    server: Server, make: Make, name: str
-) -> None:
+def test_an_error_in_an_answer_that_says_it_is_none_is_asked_again(server, make, name):
     server.script = lambda number, body: LATER[name] if number < 2 else chat("good")
     assert ask(make()) == ["good"]
     server.script = lambda number, body: LATER[name]
@@ -601,7 +591,7 @@ def quota(code: int, error: dict[str, Any]) -> Reply:
         quota(403, {"message": "insufficient_quota", "type": "invalid"}),
     ],
 )
-def test_a_bill_that_is_not_paid_stops_at_once(server: Server, make: Make, reply: Reply) -> None:
+def test_a_bill_that_is_not_paid_stops_at_once(server, make, reply):
     """Not an empty completion: that would end a release that has drawn."""
     server.script = lambda number, body: reply if number else chat("good")
     model = make()
@@ -610,7 +600,7 @@ def test_a_bill_that_is_not_paid_stops_at_once(server: Server, make: Make, reply
     assert len(server.requests) == 2
 
 
-def test_content_in_parts(server: Server, make: Make) -> None:
+def test_content_in_parts(server, make):
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
     server.script = lambda number, body: answered([thought, {"type": "text", "text": TEXT}])
     assert ask(make()) == [TEXT]
@@ -637,14 +627,12 @@ def test_content_in_parts(server: Server, make: Make) -> None:
         ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
     ],
 )  # fmt: skip
-def test_what_a_machine_adds_is_no_text(
-    server: Server, make: Make, written: str, text: str
-) -> None:
+def test_what_a_machine_adds_is_no_text(server, make, written, text):
     server.script = lambda number, body: chat(written)
     assert make().complete(["p"], max_tokens=99, temperature=0.7) == [text]
 
 
-def test_a_prompt_that_comes_back_is_no_text(server: Server, make: Make) -> None:
+def test_a_prompt_that_comes_back_is_no_text(server, make):
     server.script = lambda number, body: plain(f"{body['prompt']} {TEXT}")
     assert ask(make(chat=False), "The following is a message to a clinic.\nText:") == [f" {TEXT}"]
 
@@ -661,9 +649,7 @@ NAMES = {
     "parameter", ["temperature", "top_p", "chat_template_kwargs", "max_tokens", "stop"]
 )
 @pytest.mark.parametrize("form", NAMES)
-def test_a_parameter_that_is_refused_is_left_out_and_told(
-    server: Server, make: Make, caplog: pytest.LogCaptureFixture, form: str, parameter: str
-) -> None:
+def test_a_parameter_that_is_refused_is_left_out_and_told(server, make, caplog, form, parameter):
     server.script = lambda number, body: NAMES[form](parameter) if parameter in body else chat(TEXT)
     model = make()
     model.check()
@@ -679,9 +665,7 @@ def test_a_parameter_that_is_refused_is_left_out_and_told(
     assert len(caplog.records) == 1
 
 
-def test_a_prompt_that_names_a_parameter_changes_no_other_request(
-    server: Server, make: Make
-) -> None:
+def test_a_prompt_that_names_a_parameter_changes_no_other_request(server, make):
     def script(number: int, body: dict[str, Any]) -> Reply:
         text = body["messages"][0]["content"]
         return refused(None, f"filtered: {text}") if "temperature" in text else chat(TEXT)
@@ -692,7 +676,7 @@ def test_a_prompt_that_names_a_parameter_changes_no_other_request(
     assert server.requests[-1][2]["temperature"] == 0.7
 
 
-def test_a_refusal_is_told_in_the_servers_words(server: Server, make: Make) -> None:
+def test_a_refusal_is_told_in_the_servers_words(server, make):
     server.script = lambda number, body: refused(
         None, f"This model's maximum context is 8 tokens. Key {KEY}, prompt: Say yes.\n"
     )
@@ -708,7 +692,7 @@ def test_a_refusal_is_told_in_the_servers_words(server: Server, make: Make) -> N
     assert REPLY not in str(e.value)
 
 
-def test_further_fields_of_a_request(server: Server, make: Make) -> None:
+def test_further_fields_of_a_request(server, make):
     ask(make(extra_body={"reasoning_effort": "low", "chat_template_kwargs": {"thinking": False}}))
     body = server.requests[-1][2]
     assert body["reasoning_effort"] == "low"
@@ -725,7 +709,7 @@ def test_further_fields_of_a_request(server: Server, make: Make) -> None:
             ServerConfig(url="http://h/v1", model="m", extra_body={field: 1})
 
 
-def test_further_fields_are_part_of_the_identity() -> None:
+def test_further_fields_are_part_of_the_identity():
     base = {"url": "http://h/v1", "model": "m"}
     revisions = {
         describe_role(ModelsConfig(server=ServerConfig(**base, extra_body=body)), "text").revision

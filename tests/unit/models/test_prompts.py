@@ -22,7 +22,7 @@ Encoders = Callable[[str], tuple[Any, PromptEncoder]]
 
 
 @pytest.fixture
-def encoder(folders: Callable[[str], str]) -> Encoders:
+def encoder(folders):
     from transformers import AutoTokenizer
 
     def make(name: str) -> tuple[Any, PromptEncoder]:
@@ -40,9 +40,7 @@ def encoder(folders: Callable[[str], str]) -> Encoders:
         ("chat", ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]),
     ],
 )
-def test_special_tokens_in_a_reference_are_plain_text(
-    encoder: Encoders, name: str, marks: list[str]
-) -> None:
+def test_special_tokens_in_a_reference_are_plain_text(encoder, name, marks):
     tokenizer, prompts = encoder(name)
     text = "one" + "two".join(marks) + "three"
     ids = prompts.reference(text, " ", 200)
@@ -55,7 +53,7 @@ def test_special_tokens_in_a_reference_are_plain_text(
     assert not special & set(prompts.reference(text, "", 200))  # and no state is left behind
 
 
-def test_pieces_are_the_tokens_of_the_whole(encoder: Encoders) -> None:
+def test_pieces_are_the_tokens_of_the_whole(encoder):
     """The tiny model is read as it was trained: the space belongs to the word after it."""
     tokenizer, prompts = encoder("tiny")
     template = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
@@ -66,7 +64,7 @@ def test_pieces_are_the_tokens_of_the_whole(encoder: Encoders) -> None:
     assert prompts.public(template, None) == before
 
 
-def test_a_prompt_says_the_row_of_a_key_and_no_line_without_one(encoder: Encoders) -> None:
+def test_a_prompt_says_the_row_of_a_key_and_no_line_without_one(encoder):
     tokenizer, prompts = encoder("tiny")
     template = PromptTemplate(
         *map(with_columns, ("Topic: {label}\nText: {reference}", "Topic: {label}\nText:"))
@@ -85,7 +83,7 @@ def test_a_prompt_says_the_row_of_a_key_and_no_line_without_one(encoder: Encoder
     assert prompts.length(template, [key, "a"]) == len(prompts.private(template, key)[0])
 
 
-def test_bos_comes_once(encoder: Encoders) -> None:
+def test_bos_comes_once(encoder):
     tokenizer, prompts = encoder("chat")
     bos = tokenizer.bos_token_id
     for template in (CHAT, PLAIN, PromptTemplate("<s>{reference}", "<s>x")):
@@ -94,7 +92,7 @@ def test_bos_comes_once(encoder: Encoders) -> None:
             assert ids.count(bos) == 1
 
 
-def test_chat_is_one_user_message_with_a_generation_prompt(encoder: Encoders) -> None:
+def test_chat_is_one_user_message_with_a_generation_prompt(encoder):
     tokenizer, prompts = encoder("chat")
     before, lead, after = prompts.private(CHAT, "Billing")
     text = tokenizer.decode([*before, *prompts.reference("my bill", lead, 20), *after])
@@ -105,7 +103,7 @@ def test_chat_is_one_user_message_with_a_generation_prompt(encoder: Encoders) ->
     assert public == text.replace("my bill", "")  # one template, the reference empty
 
 
-def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Encoders) -> None:
+def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder):
     tokenizer, prompts = encoder("chat")
     template = PromptTemplate(
         "One note on {label}.\n[assistant]\n{reference}\n[user]\nAnother.\n[assistant]\nText:",
@@ -128,7 +126,7 @@ def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Enc
         prompts.length(long, ["a"])
 
 
-def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
+def test_label_line_goes_where_there_is_no_label(encoder):
     tokenizer, prompts = encoder("llama")
     before, _, after = prompts.private(PLAIN, None)
     assert "abel" not in tokenizer.decode(before) + tokenizer.decode(after)
@@ -137,7 +135,7 @@ def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
     assert tokenizer.decode(prompts.public(joined, None)) == "<s>go"
 
 
-def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
+def test_a_label_has_its_room_and_no_more(encoder):
     _, prompts = encoder("llama")
     sizes = {
         label: len(before) + len(after)
@@ -151,7 +149,7 @@ def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
         prompts.length(PLAIN, ["Billing", "late " * 40])
 
 
-def test_reference_is_cut_and_total(encoder: Encoders) -> None:
+def test_reference_is_cut_and_total(encoder):
     for name in ("tiny", "chat"):
         _, prompts = encoder(name)
         for text in ("", " ", "\0\x1b\ud800\udfff", "\U0001f600" * 999, "a\n\n\tb", "x" * 10**6):
@@ -160,7 +158,7 @@ def test_reference_is_cut_and_total(encoder: Encoders) -> None:
         assert long == prompts.reference(("late " * 10**6)[: 7 * CHARS_PER_TOKEN], " ", 7)
 
 
-def test_a_million_characters_cost_what_a_thousand_do(encoder: Encoders) -> None:
+def test_a_million_characters_cost_what_a_thousand_do(encoder):
     _, prompts = encoder("tiny")
     seen = []
     encode = prompts._encode
@@ -174,7 +172,7 @@ def test_a_million_characters_cost_what_a_thousand_do(encoder: Encoders) -> None
     assert max(seen) <= 64 * CHARS_PER_TOKEN + 1
 
 
-def test_sentencepiece_style_pieces_do_not_gain_spaces(tmp_path: Any) -> None:
+def test_sentencepiece_style_pieces_do_not_gain_spaces(tmp_path):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -202,14 +200,14 @@ def test_sentencepiece_style_pieces_do_not_gain_spaces(tmp_path: Any) -> None:
         (PromptTemplate("x {reference}", "y", chat=True), "no chat template"),
     ],
 )
-def test_templates_that_cannot_be(encoder: Encoders, template: PromptTemplate, match: str) -> None:
+def test_templates_that_cannot_be(encoder, template, match):
     _, prompts = encoder("gpt2")
     ask = prompts.public if "not contain" in match else prompts.private
     with pytest.raises(ModelError, match=match):
         ask(template, None)
 
 
-def test_empty_prompt_is_refused(encoder: Encoders) -> None:
+def test_empty_prompt_is_refused(encoder):
     _, prompts = encoder("tiny")  # its tokenizer adds no BOS
     with pytest.raises(ModelError, match="empty before its first token"):
         prompts.public(PromptTemplate("{reference}", ""), None)
@@ -262,9 +260,7 @@ def templated(encoder: Encoders, template: Any) -> tuple[Any, PromptEncoder]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_of_chat_templates(
-    encoder: Encoders, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shapes_of_chat_templates(encoder, name, monkeypatch):
     import datetime
 
     from transformers.utils import chat_template_utils
@@ -305,7 +301,7 @@ def test_shapes_of_chat_templates(
         ("%H:%M:%S", "00:00:00"),
     ],
 )
-def test_a_template_sees_one_public_day(encoder: Encoders, form: str, says: str) -> None:
+def test_a_template_sees_one_public_day(encoder, form, says):
     template = "\n  {% if true %}{{ strftime_now(FORM) }}{% endif %}{{ messages[0].content }}"
     tokenizer, prompts = templated(encoder, template.replace("FORM", repr(form)))
     ids = prompts.public(PromptTemplate("{reference}", " go", chat=True), None)
@@ -326,9 +322,7 @@ SYSTEM = PromptTemplate("[system]\nBe brief.\n[user]\n{reference}", "[user]\nGo.
         ("{{ messages[0].content | upper }}", CHAT, "does not keep a message whole"),
     ],
 )
-def test_a_template_that_raises_is_quoted(
-    encoder: Encoders, template: Any, prompt: PromptTemplate, says: str
-) -> None:
+def test_a_template_that_raises_is_quoted(encoder, template, prompt, says):
     _, prompts = templated(encoder, template)
     with pytest.raises(ModelError, match=says) as caught:
         prompts.length(prompt, [None])

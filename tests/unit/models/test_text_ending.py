@@ -1,7 +1,5 @@
 """Where a text ends, and where it begins."""
 
-from __future__ import annotations
-
 import pytest
 
 from privsyn.models.language.degenerate_text import Ending
@@ -26,7 +24,7 @@ VISIT = "The visit is at two. Please bring your card."
         ),
     ],
 )
-def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: str) -> None:
+def test_an_announcement_is_no_text_and_a_colon_is_no_end(written, kept):
     assert Ending().cut(written) == kept
 
 
@@ -43,7 +41,7 @@ def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: st
         f'{{"text": "{VISIT} And the',  # out of tokens
     ],
 )
-def test_what_wraps_one_text_is_no_part_of_it(written: str) -> None:
+def test_what_wraps_one_text_is_no_part_of_it(written):
     assert Ending().cut(written) == VISIT
 
 
@@ -60,7 +58,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize("written", SEVERAL)
-def test_several_texts_are_none(written: str) -> None:
+def test_several_texts_are_none(written):
     assert Ending().cut(written) == ""
 
 
@@ -73,11 +71,11 @@ def test_several_texts_are_none(written: str) -> None:
         "[Name], my bill is late and I do not know why.",
     ],
 )
-def test_a_text_with_a_list_in_it_stays(text: str) -> None:
+def test_a_text_with_a_list_in_it_stays(text):
     assert Ending().cut(text) == text
 
 
-def test_a_list_is_a_text_where_the_public_examples_are_lists() -> None:
+def test_a_list_is_a_text_where_the_public_examples_are_lists():
     for text in ("1. Mix it.\n2. Bake it for an hour.", '{"note": "Come.", "from": "Ann B."}'):
         assert Ending.of(64, examples=(VISIT, text)).cut(text) == text
         assert Ending.of(64, examples=(VISIT,)).cut(text) != text
@@ -119,7 +117,7 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
         ("", ""),
     ],
 )  # fmt: skip
-def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whole: str) -> None:
+def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text, whole):
     assert Ending().whole(text) == whole
 
 
@@ -151,7 +149,7 @@ def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kep
         (f"Here is the message you asked for:\n\nSubject: x\n\n{VISIT}", VISIT),
     ],
 )
-def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: str) -> None:
+def test_a_header_and_quotation_marks_are_no_part_of_a_text(written, kept):
     assert Ending().cut(written) == kept
     assert not Ending.of(64).is_unusable(kept, "Text:")
 
@@ -170,7 +168,7 @@ def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: 
         "药药药药药药药药药药药药药药药药药药药药。",
     ],
 )
-def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> None:
+def test_a_text_without_its_end_or_its_body_is_asked_for_again(text):
     assert Ending.of(64).is_unusable(Ending.of(64).cut(text), "The following is a note.\nText:")
 
 
@@ -185,11 +183,11 @@ def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> Non
         "ขอเลื่อนนัดเป็นวันศุกร์ได้ไหมคะ ยาความดันของฉันหมดแล้ว อยากให้หมอสั่งยาใหม่ให้",  # no full stops
     ],
 )
-def test_a_text_without_a_full_stop_may_be_whole(text: str) -> None:
+def test_a_text_without_a_full_stop_may_be_whole(text):
     assert not Ending.of(64).is_unusable(text, "The following is a note.\nText:")
 
 
-def test_shipped_messages_are_whole() -> None:
+def test_shipped_messages_are_whole():
     import gzip
     import json
 

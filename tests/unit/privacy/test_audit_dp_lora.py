@@ -157,14 +157,14 @@ class Once(SeededNoise):
     ids=str,
 )
 @pytest.mark.parametrize("noise", [OpenDPNoise(), SeededNoise(7)], ids=lambda noise: noise.kind)
-def test_the_attack_stays_below_the_claim(settings: dict[str, float], noise: NoiseSource) -> None:
+def test_the_attack_stays_below_the_claim(settings, noise):
     found, claim = audited(config(**settings), noise)
     assert found <= claim  # else with probability 1e-9, see RISK
     if noise.kind == "seeded":  # the attack is not blind: on one seed, always or never
         assert 0.15 * claim < found
 
 
-def test_records_of_a_unit_that_are_clipped_together_are_one_contribution() -> None:
+def test_records_of_a_unit_that_are_clipped_together_are_one_contribution():
     found, claim = audited(config(), SeededNoise(7), records=3)
     assert 0.15 * claim < found <= claim
 
@@ -185,13 +185,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", list(BROKEN))
-def test_a_broken_step_is_caught(name: str) -> None:
+def test_a_broken_step_is_caught(name):
     noise, trainer, settings = BROKEN[name]
     found, claim = audited(config(**settings), noise, **trainer)
     assert found > claim
 
 
-def test_the_bounds_of_the_counts_hold_and_are_not_idle() -> None:
+def test_the_bounds_of_the_counts_hold_and_are_not_idle():
     assert at_most(0, 10_000) == pytest.approx(-math.log(RISK) / 10_000, rel=1e-2)
     assert at_most(10_000, 10_000) == 1
     assert at_least(0, 10_000) == 0

@@ -1,7 +1,5 @@
 """The accuracy a release pays for: exact laws of neighbors, broken variants, coverage."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

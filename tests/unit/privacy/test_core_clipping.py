@@ -76,7 +76,7 @@ def worst_move(total: Sum) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("total", [invisible_ink, private_prediction])
-def test_one_record_moves_a_sum_by_the_bound_and_a_swap_by_twice_it(total: Sum) -> None:
+def test_one_record_moves_a_sum_by_the_bound_and_a_swap_by_twice_it(total):
     removed, replaced = worst_move(total)
     assert removed == grid_bound(BOUND)  # reached, so the bound is not slack either
     assert replaced == 2 * grid_bound(BOUND)
@@ -86,11 +86,11 @@ def test_one_record_moves_a_sum_by_the_bound_and_a_swap_by_twice_it(total: Sum) 
     "total",
     [gain_after_the_clip, no_second_clip, nan_filled_from_the_batch, mean_over_the_batch],
 )
-def test_broken_variants_exceed_the_bound(total: Sum) -> None:
+def test_broken_variants_exceed_the_bound(total):
     removed, replaced = worst_move(total)
     assert removed > grid_bound(BOUND) or replaced > 2 * grid_bound(BOUND)
 
 
-def test_an_empty_bucket_sums_to_zero() -> None:
+def test_an_empty_bucket_sums_to_zero():
     for total in (invisible_ink, private_prediction):
         np.testing.assert_array_equal(total(ROWS[:0]), np.zeros(4, np.int64))

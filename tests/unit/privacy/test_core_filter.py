@@ -62,19 +62,19 @@ def true_delta() -> float:
     return excess
 
 
-def test_the_adversary_reaches_twice_the_delta_past_the_minimum_over_orders() -> None:
+def test_the_adversary_reaches_twice_the_delta_past_the_minimum_over_orders():
     for second in SECOND:
         assert minimum_over_orders_admits((FIRST, (second,)))
     assert true_delta() == pytest.approx(2e-6, rel=0.01)
 
 
-def test_a_fixed_order_refuses_both_paths() -> None:
+def test_a_fixed_order_refuses_both_paths():
     assert fixed_order_admits((FIRST,))
     for second in SECOND:
         assert not fixed_order_admits((FIRST, (second,)))
 
 
-def test_any_adversary_within_the_fixed_order_keeps_delta() -> None:
+def test_any_adversary_within_the_fixed_order_keeps_delta():
     """The same two paths, the second release made as strong as the filter allows."""
     order = filter_order(EPSILON, DELTA)
     left = filter_budget(EPSILON, DELTA, order) - renyi(FIRST, order)

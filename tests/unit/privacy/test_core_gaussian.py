@@ -37,16 +37,14 @@ def claimed(mechanism: DiscreteGaussian, rounds: int = 1) -> float:
 
 @pytest.mark.parametrize("multiplier", [0.5, 0.7, 1.0, 2 * math.sqrt(2), 10 * math.sqrt(2)])
 @pytest.mark.parametrize("rounds", [1, 2, 5, 20])
-def test_the_claim_holds_on_the_coarsest_lattice_with_the_gaussian_curve(
-    multiplier: float, rounds: int
-) -> None:
+def test_the_claim_holds_on_the_coarsest_lattice_with_the_gaussian_curve(multiplier, rounds):
     shift = math.floor(FINE_SIGMA / multiplier)
     epsilon = claimed(DiscreteGaussian(float(shift), FINE_SIGMA), rounds)
     found = lattice_delta(rounds * shift, math.sqrt(rounds) * FINE_SIGMA, epsilon)
     assert 0.99999 * DELTA <= found <= DELTA
 
 
-def test_the_gaussian_curve_does_not_hold_on_the_unit_lattice() -> None:
+def test_the_gaussian_curve_does_not_hold_on_the_unit_lattice():
     broken = gaussian_epsilon(1.0, DELTA)
     assert lattice_delta(1, 1.0, broken) == pytest.approx(1.65e-5, rel=0.01)
     assert lattice_delta(1, 1.0, claimed(DiscreteGaussian(1.0, 1.0))) <= DELTA
@@ -54,12 +52,12 @@ def test_the_gaussian_curve_does_not_hold_on_the_unit_lattice() -> None:
 
 @pytest.mark.parametrize("sigma", [1.0, 1.5, 2.0, 5.0, 40.0])
 @pytest.mark.parametrize("shift", [1, 2, 7])
-def test_coarse_lattices_keep_their_zcdp_claim(sigma: float, shift: int) -> None:
+def test_coarse_lattices_keep_their_zcdp_claim(sigma, shift):
     epsilon = claimed(DiscreteGaussian(float(shift), sigma))
     assert lattice_delta(shift, sigma, epsilon) <= DELTA
 
 
-def test_the_margin_covers_the_lattice_at_every_threshold() -> None:
+def test_the_margin_covers_the_lattice_at_every_threshold():
     """Relative excess of delta is about (x / sigma)^2 / 8: at FINE_SIGMA far below 1e-6."""
     for sigma in (64.0, 256.0, 1024.0):
         for epsilon in np.linspace(1.0, 6.0, 40):

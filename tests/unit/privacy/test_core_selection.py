@@ -67,27 +67,27 @@ def counts_of_many(draws: int, together: int = 1000) -> NDArray[np.int64]:
 
 
 @pytest.mark.slow
-def test_200_000_draws_are_softmax_and_not_permute_and_flip() -> None:
+def test_200_000_draws_are_softmax_and_not_permute_and_flip():
     counts = counts_of(OpenDPNoise(), 10_000) + counts_of_many(190_000)
     assert counts.sum() == 200_000
     assert fit(counts, softmax(SCORES, SCALE)) > CANNOT_BE_CHANCE
     assert fit(counts, permute_and_flip(SCORES, SCALE)) < CANNOT_BE_CHANCE
 
 
-def test_few_draws_already_tell_a_wrong_temperature() -> None:
+def test_few_draws_already_tell_a_wrong_temperature():
     counts = counts_of(OpenDPNoise(), 3_000)
     assert fit(counts, softmax(SCORES, SCALE)) > CANNOT_BE_CHANCE
     for wrong in (SCALE / 2, SCALE * 2):
         assert fit(counts, softmax(SCORES, wrong)) < CANNOT_BE_CHANCE
 
 
-def test_the_seeded_twin_has_the_same_distribution() -> None:
+def test_the_seeded_twin_has_the_same_distribution():
     counts = counts_of(SeededNoise(11), 50_000)
     assert fit(counts, softmax(SCORES, SCALE)) > 1e-4  # seeded: always or never
     assert fit(counts, permute_and_flip(SCORES, SCALE)) < CANNOT_BE_CHANCE
 
 
-def test_max_divergence_would_draw_another_distribution() -> None:
+def test_max_divergence_would_draw_another_distribution():
     dp = noise._opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
     broken = dp.m.make_noisy_max(*space, max_divergence(), scale=SCALE)
@@ -117,14 +117,14 @@ def rho_of(scale: float) -> float:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
-def test_softmax_costs_what_is_charged(temperature: float) -> None:
+def test_softmax_costs_what_is_charged(temperature):
     scale = temperature * LATTICE
     charged = rho_of(scale)
     assert worst_excess(scale, charged) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
-def test_the_log_ratios_of_softmax_lie_in_the_range_that_is_charged(temperature: float) -> None:
+def test_the_log_ratios_of_softmax_lie_in_the_range_that_is_charged(temperature):
     scale = temperature * LATTICE
     widest = 0.0
     for base in product((0, 1, 3), repeat=3):
@@ -139,7 +139,7 @@ def test_the_log_ratios_of_softmax_lie_in_the_range_that_is_charged(temperature:
     assert charged * (1 - 1e-9) <= widest <= charged * (1 + 1e-9)  # reached, and never passed
 
 
-def test_a_monotonic_distance_would_charge_a_fourth() -> None:
+def test_a_monotonic_distance_would_charge_a_fourth():
     dp = noise._opendp()
     scale = 8.0 * LATTICE
     broken = dp.m.make_noisy_max(
@@ -153,7 +153,7 @@ def test_a_monotonic_distance_would_charge_a_fourth() -> None:
     assert worst_excess(scale, broken.map(LATTICE)) > 3  # scores move both ways, so it is too low
 
 
-def test_permute_and_flip_would_cost_more_than_is_charged() -> None:
+def test_permute_and_flip_would_cost_more_than_is_charged():
     scale = 2.0 * LATTICE
     charged = rho_of(scale)
     assert worst_excess(scale, charged, permute_and_flip) > 1.2

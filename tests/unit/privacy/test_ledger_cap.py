@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -94,8 +93,8 @@ def by_minimum_over_orders(first: Mechanism, second: Mechanism | None) -> bool:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[[], Ledger]:
-    made: list[Ledger] = []
+def make(tmp_path):
+    made = []
 
     def fresh() -> Ledger:
         ledger = Ledger(f"sqlite:///{tmp_path}/{len(made)}.db")
@@ -113,7 +112,7 @@ def reserve(ledger: Ledger, name: str, mechanism: Mechanism) -> None:
     ledger.releases.reserve("a", name, event, method="toy", guarantee=Guarantee(1.0, DELTA))
 
 
-def test_the_two_path_adversary_is_refused(make: Callable[[], Ledger]) -> None:
+def test_the_two_path_adversary_is_refused(make):
     for second in AFTER.values():
         ledger = make()
         reserve(ledger, "first", FIRST)
@@ -123,7 +122,7 @@ def test_the_two_path_adversary_is_refused(make: Callable[[], Ledger]) -> None:
         ledger.verify()
 
 
-def test_what_the_ledger_admits_stays_within_delta(make: Callable[[], Ledger]) -> None:
+def test_what_the_ledger_admits_stays_within_delta(make):
     def by_ledger(first: Mechanism, second: Mechanism | None) -> bool:
         ledger = make()
         try:
@@ -138,14 +137,14 @@ def test_what_the_ledger_admits_stays_within_delta(make: Callable[[], Ledger]) -
     assert delta_of(by_ledger) <= DELTA
 
 
-def test_the_minimum_over_orders_would_double_delta() -> None:
+def test_the_minimum_over_orders_would_double_delta():
     assert by_minimum_over_orders(FIRST, None)
     assert all(by_minimum_over_orders(FIRST, second) for second in AFTER.values())
     assert delta_of(by_minimum_over_orders) == pytest.approx(2 * DELTA, rel=0.02)
 
 
 @pytest.mark.parametrize(("epsilon", "order"), [(1, 25.0), (3, 9.9), (8, 4.8)])
-def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: float) -> None:
+def test_the_order_is_fixed_at_creation(tmp_path, epsilon, order):
     spec = AccountSpec("a", "d", "person", "add_remove", epsilon, DELTA)
     url = f"sqlite:///{tmp_path}/ledger.db"
     Ledger(url).accounts.open(spec)
@@ -164,7 +163,7 @@ def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: f
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("loss", [math.inf, math.nan])
-def test_a_loss_without_a_bound_never_fits(delta: float, loss: float) -> None:
+def test_a_loss_without_a_bound_never_fits(delta, loss):
     cap = Cap.of(100.0, delta)
     held = cap.charge(ZCDP(1e-3) if delta else Pure(1e-3))
     assert cap.fits([held], held)
@@ -265,9 +264,7 @@ WITH_CHANCES = Split(renyi=0.1, gaussian=0.7, repeats=0.1, chances=0.1)
 
 @pytest.mark.parametrize("menu", MENUS)
 @pytest.mark.parametrize("epsilon", [0.8, 1.6])
-def test_releases_with_a_chance_chosen_one_after_the_other_stay_within_the_cap(
-    menu: tuple[Asked, ...], epsilon: float
-) -> None:
+def test_releases_with_a_chance_chosen_one_after_the_other_stay_within_the_cap(menu, epsilon):
     cap = Cap.of(epsilon, 0.02, WITH_CHANCES)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
@@ -290,9 +287,7 @@ SECRET = Rooms(0.2, 1.2, 1, 0.3, 1, mu=0.7, places=4, allocations=2)
     ],
 )
 @pytest.mark.parametrize("epsilon", [1.2, 1.6])
-def test_releases_in_and_outside_rooms_stay_within_the_cap(
-    rooms: Rooms, menu: tuple[Asked, ...], epsilon: float
-) -> None:
+def test_releases_in_and_outside_rooms_stay_within_the_cap(rooms, menu, epsilon):
     cap = Cap.of(epsilon, 0.02, Split.of(rooms=True, chances=True), rooms)
     attained = max(most_delta(cap, menu, 4, with_unit=way) for way in (True, False))
     assert 0.001 * cap.delta < attained <= cap.delta
@@ -305,9 +300,7 @@ def test_releases_in_and_outside_rooms_stay_within_the_cap(
         (allocation_of_tests(1.0, 4, 1.7), Rooms(mu=1.0, places=4, allocations=1), 0.6),
     ],
 )
-def test_rooms_that_are_not_counted_are_beaten(
-    menu: Asked, one: Rooms, epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rooms_that_are_not_counted_are_beaten(menu, one, epsilon, monkeypatch):
     split = Split.of(rooms=True, chances=True)
     delta = 0.02 if one.responses else 0.1
     cap = Cap.of(epsilon, delta, split, one)
@@ -319,9 +312,7 @@ def test_rooms_that_are_not_counted_are_beaten(
 
 @pytest.mark.parametrize(("mu", "places"), [(0.5, 4), (1.0, 3), (2.0, 16)])
 @pytest.mark.parametrize("epsilon", [0.4, 0.9])
-def test_releases_of_one_secret_event_stay_within_the_cap(
-    mu: float, places: int, epsilon: float
-) -> None:
+def test_releases_of_one_secret_event_stay_within_the_cap(mu, places, epsilon):
     """As many as the exact composition admits, by the rule for repeats alone."""
     cap = Cap.of(epsilon, 0.05, Split(renyi=0.01, gaussian=0.0, repeats=0.99))
     menu = (allocation_of_tests(mu, places, mu + 0.6), gaussian_test(0.2, 1.5))
@@ -329,7 +320,7 @@ def test_releases_of_one_secret_event_stay_within_the_cap(
     assert 0.001 * cap.delta < attained <= cap.delta
 
 
-def test_fewer_buckets_than_a_room_was_made_for_do_not_enter_it() -> None:
+def test_fewer_buckets_than_a_room_was_made_for_do_not_enter_it():
     room = Rooms(mu=1.0, places=16, allocations=3)
     inside, fewer = allocation_of_tests(1.0, 16, 2.0).event, allocation_of_tests(1.0, 8, 2.0).event
     clearer = allocation_of_tests(1.1, 16, 2.0).event
@@ -346,9 +337,7 @@ def test_fewer_buckets_than_a_room_was_made_for_do_not_enter_it() -> None:
 @pytest.mark.parametrize(
     "menu", [(allocation_of_tests(2.0, 16, 2.0),), (training_of_tests(0.1, 0.4, 0.8),)]
 )
-def test_a_chance_that_delta_does_not_pay_for_is_beaten(
-    menu: tuple[Asked, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chance_that_delta_does_not_pay_for_is_beaten(menu, monkeypatch):
     """Were the chance of every release the whole share, and none counted, delta would be passed."""
     cap = Cap.of(0.3, 0.02, WITH_CHANCES)
     assert max(most_delta(cap, menu, 5, with_unit=way) for way in (True, False)) <= cap.delta

@@ -115,19 +115,15 @@ OTHER: Row = ("new", "a", "new:0")
 
 @settings(max_examples=10, deadline=None)
 @given(rows=datasets(), label=labels, text=st.sampled_from(["new:0", "new:" + "x" * 5000]))
-def test_no_other_unit_moves_under_any_adjacency(
-    rows: list[Row], label: str | None, text: str
-) -> None:
+def test_no_other_unit_moves_under_any_adjacency(rows, label, text):
     assert moved(lay_out, rows, ("new", label, text)) == []
 
 
 @settings(max_examples=25, deadline=None)
 @given(rows=datasets(), data=st.data())
-def test_one_record_more_of_a_unit_moves_at_most_what_the_bound_allows(
-    rows: list[Row], data: st.DataObject
-) -> None:
+def test_one_record_more_of_a_unit_moves_at_most_what_the_bound_allows(rows, data):
     more = (f"u{data.draw(st.integers(0, 5))}", data.draw(st.sampled_from(LABELS)), "")
-    record: Row = (more[0], more[1], f"{more[0]}:new")
+    record = (more[0], more[1], f"{more[0]}:new")
     before, after = lay_out(rows), lay_out([*rows, record])
     for layout in (before, after):
         for contents in layout.values():
@@ -156,7 +152,7 @@ def dependence(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
     return float(chisquare(table.ravel()).pvalue)
 
 
-def test_every_release_allocates_units_anew_and_independently() -> None:
+def test_every_release_allocates_units_anew_and_independently():
     """What [B19] asks: uniform, and told by no other release, by the key or by the seed alone."""
     first = allocation("seed of one")
     for other in (allocation("seed of two"), allocation("seed of one", key=bytes(32))):
@@ -165,7 +161,7 @@ def test_every_release_allocates_units_anew_and_independently() -> None:
     assert dependence(first, first) < 1e-12  # and this is how one that is used twice looks
 
 
-def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records() -> None:
+def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records():
     names = {lay: UnitKey(KEY, lay) for lay in ("a", "b", "")}
     for unit in range(100):
         assert len({secret.name(f"u{unit}") for secret in names.values()}) == 1
@@ -174,9 +170,9 @@ def test_a_seed_moves_no_unit_into_the_hold_out_and_changes_no_choice_of_records
     assert len({secret.check for secret in names.values()}) == 3
 
 
-def test_a_unit_lies_in_buckets_of_one_number_whatever_its_labels() -> None:
+def test_a_unit_lies_in_buckets_of_one_number_whatever_its_labels():
     """One place of [B19]: all that a unit adds to a release lies in it."""
-    rows: list[Row] = [(f"u{i // 2}", LABELS[i % 2], f"u{i // 2}:{i}") for i in range(60)]
+    rows = [(f"u{i // 2}", LABELS[i % 2], f"u{i // 2}:{i}") for i in range(60)]
     number = {f"cell {cell.index}": cell.bucket for cell in CELLS}
     layout = lay_out(rows, holdout=0.0)
     assert len(layout) == 30
@@ -185,7 +181,7 @@ def test_a_unit_lies_in_buckets_of_one_number_whatever_its_labels() -> None:
     assert set.union(*places) == {0, 1, 2}
 
 
-def test_a_nulled_row_moves_no_other_where_rows_are_units() -> None:
+def test_a_nulled_row_moves_no_other_where_rows_are_units():
     def contents(rows: Sequence[Row], without: str | None) -> list[Content]:
         layout = lay_out(rows, unit=None)
         return sorted(c for cs in layout.values() for c in cs if c[1] != without)
@@ -196,11 +192,11 @@ def test_a_nulled_row_moves_no_other_where_rows_are_units() -> None:
         unit, _, own = DATA[n]
         others = [content for content in before if content[1] != own]
         for text in (None, own):
-            changed: list[Row] = [*DATA[:n], (unit, "b", text), *DATA[n + 1 :]]
+            changed = [*DATA[:n], (unit, "b", text), *DATA[n + 1 :]]
             assert contents(changed, own) == others
 
 
-def test_the_comparison_sees_the_whole_layout() -> None:
+def test_the_comparison_sees_the_whole_layout():
     layout = lay_out(DATA)
     assert moved(lay_out, DATA, OTHER) == []
     assert {place for contents in layout.values() for place, _ in contents} > {"held out", "cell 3"}
@@ -258,5 +254,5 @@ def hash_of(unit: str) -> int:
 @pytest.mark.parametrize(
     "broken", [keyed_by_row, truncated, sized_by_the_data, deduplicated, filled_evenly]
 )
-def test_broken_partitions_are_caught(broken: Callable[[Sequence[Row]], Layout]) -> None:
+def test_broken_partitions_are_caught(broken):
     assert "add_remove" in moved(broken, DATA, OTHER)

@@ -1,7 +1,5 @@
 """What a project's folder is said to hold."""
 
-from __future__ import annotations
-
 import json
 
 from privsyn.release.workspace import Workspace

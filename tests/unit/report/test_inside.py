@@ -1,7 +1,5 @@
 """The first answers of the document that stays inside."""
 
-from __future__ import annotations
-
 from privsyn.evaluation.report import inside
 from privsyn.report.document import LEAVES, Answer, Block, Document, ReportSection
 

@@ -1,7 +1,5 @@
 """A stage's nested run is called what the stage says."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A pipeline is refused before any of its releases is paid, by whoever drives it."""
 
-from __future__ import annotations
-
 import pytest
 
 from privsyn.cli.stage import stage_plan

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.validation.synthetic_files import Write
-
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path):
     """Write rows as a synthetic file; bytes are written as a line of their own."""
 
     def _write(rows: Iterable[Any]) -> Path:

@@ -1,7 +1,5 @@
 """What fields hold, counted by hand; bounded and printable whatever the records are."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -41,7 +41,7 @@ def picture(number: int) -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "images").mkdir()
     for number in range(COUNT):
         (tmp_path / "images" / f"{number:06d}.png").write_bytes(picture(number))

@@ -1,7 +1,5 @@
 """Addresses and numbers in synthetic texts: masked so that the suite finds none."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -37,12 +35,12 @@ CFG = ValidationConfig(min_share=0)
         ("", None),
     ],
 )
-def test_what_a_model_made_up_is_masked(text: str, said: str | None) -> None:
+def test_what_a_model_made_up_is_masked(text, said):
     assert masked(text, CFG) == (text if said is None else said)
     assert masked(masked(text, CFG), CFG) == masked(text, CFG)
 
 
-def test_only_what_is_forbidden_is_masked() -> None:
+def test_only_what_is_forbidden_is_masked():
     text = "x@y.org 555-1234 AB-12345"
     assert masked(text, CFG.model_copy(update={"forbid": ()})) == text
     assert masked(text, CFG.model_copy(update={"forbid": ("phone",)})) == "x@y.org [phone] AB-12345"
@@ -56,7 +54,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.lists(PARTS, max_size=30).map("".join))
-def test_a_masked_text_passes_the_suite_that_forbids(text: str) -> None:
+def test_a_masked_text_passes_the_suite_that_forbids(text):
     import re
 
     from privsyn.validation.suite import _shipped_patterns
@@ -68,13 +66,13 @@ def test_a_masked_text_passes_the_suite_that_forbids(text: str) -> None:
     assert not found, (text, said)
 
 
-def test_rows_are_masked_by_their_texts() -> None:
+def test_rows_are_masked_by_their_texts():
     rows = [{"id": "1", "text": "555-1234"}, {"id": "2", "file": "a.png"}]
     done = mask_rows(rows, CFG)
     assert done == [{"id": "1", "text": "[phone]"}, {"id": "2", "file": "a.png"}]
 
 
-def test_hardly_any_invented_message_is_changed_but_by_its_numbers() -> None:
+def test_hardly_any_invented_message_is_changed_but_by_its_numbers():
     with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in lines]
     changed = [text for text in texts if masked(text, CFG) != text]

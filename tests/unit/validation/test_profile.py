@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data.profile import BINS, Profile, Row, profile, read_rows
-from tests.unit.validation.synthetic_files import Write, good_rows
+from tests.unit.validation.synthetic_files import good_rows
 
 
 def rows_of(lengths: list[int]) -> list[Row]:
     return [Row(str(i), "w " * n, None, True, False) for i, n in enumerate(lengths)]
 
 
-def test_rows_keep_what_is_text(write: Write) -> None:
+def test_rows_keep_what_is_text(write):
     path = write(
         [
             {"id": "a", "text": "hi\u2028there", "label": "x", "more": [1]},
@@ -31,7 +31,7 @@ def test_rows_keep_what_is_text(write: Write) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60))
-def test_the_histogram_counts_every_text_once(lengths: list[int]) -> None:
+def test_the_histogram_counts_every_text_once(lengths):
     summary = profile(rows_of(lengths), ())
     words = summary.words
     assert sum(words.counts) == len(lengths)
@@ -43,26 +43,26 @@ def test_the_histogram_counts_every_text_once(lengths: list[int]) -> None:
     assert words.edges[0] <= summary.shortest <= summary.median <= summary.longest
 
 
-def test_one_giant_does_not_hide_the_rest() -> None:
+def test_one_giant_does_not_hide_the_rest():
     words = profile(rows_of([*range(20, 60), *range(20, 60), *range(20, 60), 10**6]), ()).words
     assert words.edges[-1] <= 62
     assert words.longer == 1
 
 
-def test_samples_are_spread_and_cut() -> None:
+def test_samples_are_spread_and_cut():
     rows = [Row(str(i), "word " * 1000, None, True, False) for i in range(60)]
     samples = profile(rows, ()).samples
     assert [row.id for row in samples] == ["5", "15", "25", "35", "45", "55"]
     assert all(len(row.text or "") < 1210 for row in samples)
 
 
-def test_labels_are_counted_in_declared_order() -> None:
+def test_labels_are_counted_in_declared_order():
     rows = [Row("a", "x", label, True, False) for label in ("b", "a", "b", "other", None)]
     counted = profile(rows, ("a", "b", "c")).labels
     assert counted == (("a", 1), ("b", 2), ("c", 0), ("(not declared)", 1))
 
 
-def test_an_empty_file_has_a_profile() -> None:
+def test_an_empty_file_has_a_profile():
     empty = profile([], ("a",))
     assert isinstance(empty, Profile)
     assert (empty.shortest, empty.median, empty.longest) == (0, 0.0, 0)
@@ -70,7 +70,7 @@ def test_an_empty_file_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7])
-def test_few_rows_are_all_sampled(count: int) -> None:
+def test_few_rows_are_all_sampled(count):
     samples = profile(rows_of([3] * count), ()).samples
     assert len({row.id for row in samples}) == min(count, 6)
     assert len(good_rows(count)) == count

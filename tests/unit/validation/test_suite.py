@@ -16,13 +16,13 @@ from privsyn.modalities.images import Images
 from privsyn.modalities.text import TEXTS
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED, load_suite, validate_file
-from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
+from tests.unit.validation.synthetic_files import LABELS, good_rows
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}
 
 
 @pytest.fixture(scope="module")
-def gx() -> Any:
+def gx():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import great_expectations
@@ -36,7 +36,7 @@ def own(tmp_path: Path, expectations: Any, **more: Any) -> ValidationConfig:
     return ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json"))
 
 
-def test_the_shipped_suite_is_great_expectations_own_format(gx: Any) -> None:
+def test_the_shipped_suite_is_great_expectations_own_format(gx):
     raw = json.loads((SHIPPED / "text.json").read_text())
     suite = gx.ExpectationSuite(**raw)
     assert len(suite.expectations) == len(raw["expectations"])  # it drops what it cannot read
@@ -53,13 +53,13 @@ def test_the_shipped_suite_is_great_expectations_own_format(gx: Any) -> None:
     ]
 
 
-def test_every_documented_placeholder_has_a_value() -> None:
+def test_every_documented_placeholder_has_a_value():
     suite = load_suite(ValidationConfig(), LABELS, (3, 3))
     raw = json.loads((SHIPPED / "text.json").read_text())
     assert set(suite.parameters) == set(raw["meta"]["privsyn"]["parameters"])
 
 
-def test_every_documented_placeholder_of_images_has_a_value() -> None:
+def test_every_documented_placeholder_of_images_has_a_value():
     form = ImageConfig(size=8, mode="L")
     suite = load_suite(ValidationConfig(), LABELS, (3, 3), modality=Images(form))
     raw = json.loads((SHIPPED / "images.json").read_text())
@@ -70,7 +70,7 @@ def test_every_documented_placeholder_of_images_has_a_value() -> None:
 
 
 @pytest.mark.parametrize(("named", "images"), [("text", True), ("images", False)])
-def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> None:
+def test_the_suite_of_the_other_kind_is_refused(named, images):
     modality = Images(ImageConfig(size=8)) if images else TEXTS
     with pytest.raises(ConfigError) as caught:
         load_suite(ValidationConfig(suite=named), LABELS, (3, 3), modality=modality)
@@ -78,7 +78,7 @@ def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> Non
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301
 
 
-def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_path: Path) -> None:
+def test_a_suite_made_with_great_expectations_runs(gx, write, tmp_path):
     expectations = gx.expectations
     context = gx.get_context(mode="ephemeral")
     suite = context.suites.add(
@@ -120,7 +120,7 @@ def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_pa
     }
 
 
-def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: Path) -> None:
+def test_no_suite_lets_torn_lines_or_missing_rows_pass(write, tmp_path):
     cfg = own(tmp_path, [{"type": "expect_column_to_exist", "kwargs": {"column": "text"}}])
     result = validate_file(
         write([*good_rows()[:-2], b"{torn"]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
@@ -131,7 +131,7 @@ def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: P
     }
 
 
-def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
+def test_what_cannot_be_evaluated_fails(write, tmp_path):
     cfg = own(tmp_path, [{**NOT_NULL, "kwargs": {"column": "nope"}}, NOT_NULL])
     result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
     (check,) = result.failures
@@ -161,9 +161,7 @@ def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
          "'json_schema', which the config does not set"),
     ],
 )  # fmt: skip
-def test_a_bad_suite_is_a_config_error(
-    write: Write, tmp_path: Path, expectations: Any, message: str
-) -> None:
+def test_a_bad_suite_is_a_config_error(write, tmp_path, expectations, message):
     cfg = own(tmp_path, expectations)
     with pytest.raises(ConfigError, match=r"validation\.suite=own") as caught:
         validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
@@ -172,7 +170,7 @@ def test_a_bad_suite_is_a_config_error(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"name": "x"}', '{"expectations": 3}'])
-def test_a_file_that_is_no_suite_is_a_config_error(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_suite_is_a_config_error(tmp_path, content):
     (tmp_path / "own.json").write_text(content)
     with pytest.raises(ConfigError, match=r"validation\.suite"):
         load_suite(
@@ -183,7 +181,7 @@ def test_a_file_that_is_no_suite_is_a_config_error(tmp_path: Path, content: str)
         )
 
 
-def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
+def test_an_unknown_suite_names_the_shipped_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: images, text\."):
         load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), PublicFiles(tmp_path))
 
@@ -197,7 +195,7 @@ def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
         ('{"properties": {"a": {"$ref": "https://example.org/s.json"}}}', "outside the file"),
     ],
 )
-def test_a_bad_schema_is_a_config_error(tmp_path: Path, schema: str, message: str) -> None:
+def test_a_bad_schema_is_a_config_error(tmp_path, schema, message):
     (tmp_path / "schema.json").write_text(schema)
     cfg = ValidationConfig(
         json_schema=Path("schema.json"), json_schema_digest=sha256_file(tmp_path / "schema.json")

@@ -107,7 +107,7 @@ def test_canaries_that_share_no_bucket_are_told_apart_by_their_own_tokens_alone(
 
 
 def test_answers_are_noted_and_given_again_whatever_is_asked():
-    answers: list[Answer] = []
+    answers = []
     noise = Recorded(NoNoise(), answers)
     first = noise.gaussian(np.array([3, 4]), 2.0)
     assert noise.noisy_max(np.array([1, 9, 2]), 1.0, 1) == 1
