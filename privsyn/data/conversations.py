@@ -18,7 +18,26 @@ Turn = tuple[str, str]
 def instruction(document: str | None, roles: Sequence[str]) -> str:
     """What prompts call a record."""
     marks = " or ".join(_mark(role) for role in roles)
-    return f"{document or 'a conversation'}, in turns that each begin on a new line with {marks}"
+    return f"{document or 'a conversation'}, {_BEGIN}{marks}"
+
+
+_BEGIN = "in turns that each begin on a new line with "
+
+
+def marks_in(prompt: str) -> tuple[str, ...]:
+    """The marks of roles that ``instruction`` names in a prompt; none in any other.
+
+    >>> marks_in(f"Below is {instruction(None, ('user', 'assistant'))}.")
+    ('User:', 'Assistant:')
+    """
+    named = re.match(r"\S+:(?: or \S+:)*", prompt.partition(_BEGIN)[2])
+    return tuple(named[0].split(" or ")) if named else ()
+
+
+def is_monologue(text: str, marks: Sequence[str]) -> bool:
+    """Whether fewer than two of these roles speak in a text; never without ``marks``."""
+    begins = {line.partition(":")[0] + ":" for line in text.splitlines()}
+    return bool(marks) and len(begins.intersection(marks)) < 2
 
 
 def text_of(value: Any, roles: Sequence[str]) -> tuple[str | None, int]:

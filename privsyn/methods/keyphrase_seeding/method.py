@@ -45,7 +45,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary, draw_sequences
-from privsyn.models.language.degenerate_text import Ending, is_no_text
+from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.text_variation import (
     ATTEMPTS,
     LISTED,
@@ -418,7 +418,7 @@ def _write(
                 left.remove(number)
         if not left:
             break
-    some = [text for text in texts if text.strip() and not is_no_text(text)]
+    some = Ending.of(settings.max_tokens, prompt=settings.prompt).texts(texts)
     if not some:
         refuse_assistant(len(seeds))
     # A release never holds an assistant's answer or a thought: another sequence's text takes its
@@ -438,7 +438,8 @@ def _nearest(
 
     A failed completion wins only where all failed. Phrases and completions are public [K11].
     """
-    ending, prompts = Ending.of(settings.max_tokens), SeedPrompts(settings)
+    ending = Ending.of(settings.max_tokens, prompt=settings.prompt)
+    prompts = SeedPrompts(settings)
     requests = [prompts.fill(label, *seed) for seed in seeds for _ in range(settings.candidates)]
     answers = models.text.complete(
         [prompt for prompt, _ in requests],

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from privsyn.data.conversations import is_monologue, marks_in
 from privsyn.data.words import LETTER, MARKS, SENTENCE_ENDS, runs, word_count, word_ends, words
 from privsyn.models.language.answers import is_json, one_text, unquoted
 
@@ -150,22 +151,26 @@ class Ending:
         least: A text of fewer words is short.
         full: A text of so many words without an end has run out of tokens. None: not known.
         plain: Whether JSON and a list are no texts, but wrap one or several.
+        marks: Of a conversation, how turns begin.
     """
 
     stops: tuple[str, ...] = STOPS
     least: int = 5
     full: int | None = None
     plain: bool = True
+    marks: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, max_tokens: int, examples: Iterable[str] = ()) -> Ending:
+    def of(cls, max_tokens: int, examples: Iterable[str] = (), prompt: str | None = None) -> Ending:
         """The rules for texts of ``max_tokens``; ``least`` is at most a quarter of them.
 
-        Where a public example is JSON or a list itself, so may a text be.
+        Where a public example is JSON or a list itself, so may a text be. Where the prompt asks for
+        a conversation, two roles must speak.
         """
         plain = all(one_text(example) and not is_json(example) for example in examples)
         least = min(cls.least, max(1, max_tokens // 4))
-        return cls(least=least, full=max(cls.least, max_tokens // 2), plain=plain)
+        full, marks = max(cls.least, max_tokens // 2), marks_in(prompt or "")
+        return cls(least=least, full=full, plain=plain, marks=marks)
 
     def cut(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, at most ``most`` words; whole sentences without a stop.
@@ -195,7 +200,7 @@ class Ending:
         return word_count(text) < self.least
 
     def is_unusable(self, text: str, prompt: str) -> bool:
-        """Whether the text is short, has a header but no body, breaks off, or strays.
+        """Whether it is short, a header without body or a monologue, breaks off, or strays.
 
         >>> Ending().is_unusable("Words to build on: bill.", "Words to build on: bill")
         True
@@ -203,9 +208,19 @@ class Ending:
         return (
             self.short(text)
             or _SUBJECT.match(text) is not None  # cut() drops a header that has a body
+            or self.is_monologue(text)
             or self.breaks_off(text)
             or self.strays(text, prompt)
         )
+
+    def is_monologue(self, text: str) -> bool:
+        """Whether a conversation is asked for, and fewer than two roles speak."""
+        return is_monologue(text, self.marks)
+
+    def texts(self, written: Iterable[str]) -> list[str]:
+        """Those that a release may hold: conversations, where one is; no assistant's answers."""
+        some = [text for text in written if text.strip() and not is_no_text(text)]
+        return [text for text in some if not self.is_monologue(text)] or some
 
     def breaks_off(self, text: str) -> bool:
         """Whether the text ends within a sentence, judged by its last words.

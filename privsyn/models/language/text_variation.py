@@ -24,7 +24,7 @@ from privsyn.data import public_files
 from privsyn.data.settings import TextExample
 from privsyn.data.words import LETTER, MARKS, WORD, names, runs, word_count, word_ends
 from privsyn.data.words import words as words_of
-from privsyn.models.language.degenerate_text import Ending, is_no_text
+from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.protocols import AdaptableModel, PromptTemplate, TextModel, Token
 from privsyn.models.rows import with_columns
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
@@ -290,7 +290,7 @@ class TextVariation:
         self._label_text = partial(label_text, words=settings.labels, named=settings.name_labels)
         self._fresh = ExampleList(settings.random_prompt, settings.examples, self._label_text)
         examples = (example.text for example in settings.examples)
-        self._ending = Ending.of(settings.max_tokens, examples)
+        self._ending = Ending.of(settings.max_tokens, examples, settings.random_prompt)
         self._rng = rng or np.random.default_rng()
         self._log_ratios = log_ratios or {}
         self._rows: Sequence[str] = ()
@@ -345,7 +345,7 @@ class TextVariation:
         if count:
             refuse_silence(self._model, [*texts, *answers], ATTEMPTS * count)
         # A release never holds an assistant's answer or a thought: another text takes its place.
-        some = [text for text in texts if text and not is_no_text(text)]
+        some = self._ending.texts(texts)
         if count and not some:
             refuse_assistant(ATTEMPTS * count)
         chosen = set(some)
@@ -431,6 +431,8 @@ class TextVariation:
         """
         ending = self._ending
         if ending.short(new) and len(new) < len(old):
+            return True
+        if ending.is_monologue(new) and not ending.is_monologue(old):
             return True
         if ending.breaks_off(new) and not ending.breaks_off(old):
             return True

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privsyn.data.conversations import instruction
 from privsyn.errors import ModelError
 from privsyn.models.language import prompts
 from privsyn.models.language.text_variation import (
@@ -170,6 +171,21 @@ def test_a_text_that_is_too_short_is_asked_for_again_and_a_salutation_is_no_text
     made, model = api(script=lambda prompt, before: "Yes.", least=5)
     assert made.random(2, None) == ["Yes."] * 2  # in the end what there is
     assert len(model.prompts) == 2 * 4
+
+
+def test_a_conversation_in_which_one_role_speaks_alone_is_asked_for_again():
+    asked = f"Below is {instruction('a chat', ('user', 'assistant'))}.\nText:"
+    talk, alone = "User: my bill is wrong.\nAssistant: I am sorry.", "my bill is wrong again."
+    made, model = api(script=lambda _, before: (alone, talk)[before % 2], random_prompt=asked)
+    assert made.random(1, None) == [talk]
+    assert len(model.prompts) == 2
+    made, model = api(script=lambda _, before: talk if before == 7 else alone, random_prompt=asked)
+    assert made.random(2, None) == [talk] * 2, "another takes its place"
+    made, _ = api(script=lambda *_: alone, random_prompt=asked, own=prompts.CHAT)
+    assert made.random(2, None) == [alone] * 2, "in the end what there is"
+    assert made.vary([talk], None, 0.5) == [talk]
+    plain, _ = api(script=lambda *_: alone, own=prompts.CHAT)
+    assert plain.vary([talk], None, 0.5) == [alone], "where no conversation is asked for"
 
 
 def test_a_variation_that_speaks_of_the_task_is_taken_only_where_its_text_does_so_too():
