@@ -8,7 +8,7 @@ ties are independent within a label. Pairs form trees, so a row is drawn column 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,16 +23,16 @@ _ROUNDS = 50
 
 def synthetic_rows(
     marginals: Marginals,
-    noisy: NDArray[np.int64],
+    tables: Sequence[NDArray[np.float64]],
     counts: Mapping[str | None, int],
     rng: np.random.Generator,
 ) -> dict[str | None, list[Row]]:
-    """As many rows of each label as ``counts`` says, in random order.
+    """As many rows of each label as ``counts`` says, in random order; of its noisy ``tables``.
 
     A column that is the first of its tree has each cell as often as its noisy share says, up to one
     row.
     """
-    model = _Model.fit(marginals, list(marginals.split(noisy)))
+    model = _Model.fit(marginals, tables)
     rows = {}
     for label, count in counts.items():
         codes = model.draw(marginals.labels.index(label), count, rng)
@@ -53,7 +53,7 @@ class _Model:
     tied: dict[tuple[int, int], NDArray[np.float64]]
 
     @classmethod
-    def fit(cls, marginals: Marginals, tables: list[NDArray[np.float64]]) -> _Model:
+    def fit(cls, marginals: Marginals, tables: Sequence[NDArray[np.float64]]) -> _Model:
         columns = len(marginals.columns)
         by_label, pairs = tables[:columns], tables[columns:]
         # Each column tells the records of a label: their mean has the least noise. Not less than

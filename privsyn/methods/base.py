@@ -486,8 +486,12 @@ class MakesMore(Protocol):
         count: int,
         folder: Path | None = None,
         on_progress: OnProgress = None,
+        rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """``count`` new records (label and content) from the records of a finished release."""
+        """``count`` new records (label and content) from the records of a finished release.
+
+        The n-th new text of a label is written for its n-th row.
+        """
 
 
 @runtime_checkable

@@ -84,6 +84,11 @@ class SyntheticRows:
         """The label with the words of its n-th row, as models take it."""
         return with_row(label, self.words(self.row(label, number)))
 
+    def words_from(self, label: str | None, first: int, count: int) -> list[str]:
+        """The words of so many rows of a label, from the ``first`` on; none without columns."""
+        numbers = range(first, first + count) if self.columns else ()
+        return [self.words(self.row(label, number)) for number in numbers]
+
     @property
     def longest(self) -> str:
         """The words of a row whose cells have the longest names: public, so it may set a shape."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.partition import load_shard
 from privsyn.data.records import Bucket
 from privsyn.errors import ReleaseLost
+from privsyn.models.rows import NO_ROWS, SyntheticRows
+from privsyn.release.plan import Plan
 from privsyn.release.workdir import (
     BUCKETS,
     COLUMNS,
@@ -61,7 +64,8 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
 
         def rows() -> bytes:
             rng = np.random.default_rng()  # public: rows are post-processing
-            made = synthetic_rows(marginals, noisy, release.plan.rows_by_label, rng)
+            tables = list(marginals.split(noisy))
+            made = synthetic_rows(marginals, tables, release.plan.rows_by_label, rng)
             return json.dumps(list(made.items())).encode()
 
         made = json.loads(journal.public_file("rows", rows))
@@ -79,6 +83,20 @@ def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:
     for shard in range(files):
         work.bring(PARTITION, *bucket_files(shard))
         yield from load_shard(work.folder / BUCKETS, shard, release.cells, files)
+
+
+def further_rows(plan: Plan, folder: Path, count: int) -> SyntheticRows:
+    """So many further rows of each label of a finished release, by its noisy tables.
+
+    Guarantee: post-processing of what lies in the release's folder.
+    """
+    marginals = plan.marginals
+    if marginals is None:
+        return NO_ROWS
+    read = json.loads((folder / TABLES).read_bytes())["tables"]
+    tables = [np.array(table["records"], np.float64) for table in read]
+    counts, rng = dict.fromkeys(marginals.labels, count), np.random.default_rng()
+    return SyntheticRows(marginals.columns, synthetic_rows(marginals, tables, counts, rng))
 
 
 def _tables(marginals: Marginals, noisy: NDArray[np.int64]) -> bytes:

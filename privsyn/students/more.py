@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from privsyn import layout
 from privsyn.data.artifacts import private_folder
@@ -19,6 +22,7 @@ from privsyn.methods.shared.distill import MORE
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
+from privsyn.stages.columns import further_rows
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.validate import examine, failed_checks, place
 from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
@@ -74,11 +78,6 @@ def _method(parent: Plan) -> MakesMore:
     Raises:
         ConfigError: It cannot.
     """
-    if parent.dataset.columns:
-        raise ConfigError(
-            f"release {parent.id} has columns, and no further text has a row of them.",
-            hint=f"A new draw is a new charge: privacy.draw={parent.draw + 1}.",
-        )
     method: Method[Any] = load_method(parent.method)
     if isinstance(method, MakesMore):
         return method
@@ -115,6 +114,8 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
     release = open_plan(ctx, parent.plan)
     rows: list[dict[str, Any]] = []
+    columns, rng = parent.plan.dataset.columns, np.random.default_rng()  # public randomness
+    further, seen = further_rows(parent.plan, parent.folder, count), Counter[str | None]()
     for label, content in _method(parent.plan).more(
         release.settings,
         load_planned_models(release),
@@ -122,8 +123,13 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
         count,
         parent.folder,
         lambda done, total: ctx.progress(MORE, done, total),
+        further,
     ):
-        row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
+        row: dict[str, Any] = {"id": f"{name}-{len(rows):06d}"}
+        row |= {} if label is None else {"label": label}
+        cells = zip(columns.items(), further.row(label, seen[label]), strict=True)
+        row |= {name: column.draw(cell, rng) for (name, column), cell in cells}
+        seen[label] += 1
         rows.append(row | release.modality.entry(content))
     rows, folder = mask_rows(rows, ctx.config.validation), ctx.workspace.release(name)
     rows = add_messages(rows, parent.plan.dataset.roles)

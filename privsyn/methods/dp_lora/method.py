@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
+from itertools import count as count_from
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -266,6 +267,7 @@ class DPLora(Method[DPLoraSettings]):
         count: int,
         folder: Path | None = None,
         on_progress: OnProgress = None,
+        rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """More texts by the released adapter, in the release's shares of labels, at no epsilon.
 
@@ -279,14 +281,16 @@ class DPLora(Method[DPLoraSettings]):
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
         # Only to write: the unit matters in training alone.
-        training = _training(settings, labels, PrivacyUnit(), trained)
+        training = _training(settings, labels, PrivacyUnit(), trained, rows)
         writer = models.base.writer(training, trained, settings.sampling)
         named = [label for label in labels if label is not None]
+        numbers = {label: count_from() for label in labels}
         for start in range(0, count, _WRITTEN_TOGETHER):
             if on_progress is not None:
                 on_progress(start, count)
             part = text_labels[start : start + _WRITTEN_TOGETHER]
-            yield from zip(part, _write(writer, settings, part, named), strict=True)
+            keys = [rows.key(label, next(numbers[label])) for label in part]
+            yield from zip(part, _write(writer, settings, keys, named), strict=True)
 
 
 def _write(

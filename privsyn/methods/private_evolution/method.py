@@ -64,6 +64,7 @@ from privsyn.modalities.base import Samples
 from privsyn.modalities.registry import MODALITIES
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes, VariationAPI
+from privsyn.models.rows import NO_ROWS, SyntheticRows
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -228,6 +229,7 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         count: int,
         folder: Path | None = None,
         on_progress: OnProgress = None,
+        rows: SyntheticRows = NO_ROWS,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """``count`` further records of a finished release; each label keeps its share.
 
@@ -236,6 +238,7 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
         section 4.2). Either is post-processing at no cost.
         """
         kind, done = modality(cfg, models).with_steps(cfg.steps(cfg.rounds)), 0
+        seen = Counter[str | None]()
         file = None if folder is None else folder / layout.EXHIBITS / ADAPTATION
         adaptation = None
         if file is not None and file.is_file():
@@ -248,7 +251,14 @@ class PrivateEvolution(Method[PrivateEvolutionSettings]):
             part = [samples[place] for place in places.astype(int)]
             if on_progress is not None:
                 on_progress(done, count)
-            made = _vary(kind, cfg, part) if adaptation is None else _write(kind, adaptation, part)
+            counts = Counter(label for label, _ in part)
+            words = {of: rows.words_from(of, seen[of], many) for of, many in counts.items()}
+            seen += counts
+            made = (
+                _vary(kind, cfg, part, words)
+                if adaptation is None
+                else _write(kind, adaptation, words, counts)
+            )
             for label, sample in made:
                 yield label, kind.content(sample)
             done += len(part)
@@ -653,23 +663,32 @@ def _at_nearest_means(
     return [[every[i] for i in group] for group in places]
 
 
+Words = Mapping[str | None, Sequence[str]]
+"""Label -> the words of the rows that its texts are written for; none without columns."""
+
+
 def _write(
-    kind: Samples[T], adaptation: Adaptation, like: Sequence[tuple[str | None, T]]
+    kind: Samples[T], adaptation: Adaptation, words: Words, counts: Mapping[str | None, int]
 ) -> list[tuple[str | None, T]]:
-    """New texts, as many of each label as there are samples of it."""
-    counts = Counter(label for label, _ in like)
-    texts = [_fresh_samples(kind.api, counts[label], label) for label in adaptation.labels]
+    """New texts, as many of each label as ``counts`` says."""
+    texts = [
+        _fresh_samples(_api(kind, words.get(label, ())), counts[label], label)
+        for label in adaptation.labels
+    ]
     groups = zip(adaptation.labels, _at_nearest_means(kind, adaptation, texts), strict=True)
     return [(label, text) for label, group in groups for text in group]
 
 
 def _vary(
-    kind: Samples[T], cfg: PrivateEvolutionSettings, like: Sequence[tuple[str | None, T]]
+    kind: Samples[T],
+    cfg: PrivateEvolutionSettings,
+    like: Sequence[tuple[str | None, T]],
+    words: Words,
 ) -> Iterator[tuple[str | None, T]]:
     """One variation of each sample, by label."""
     for label in dict.fromkeys(label for label, _ in like):
         group = [sample for sample_label, sample in like if sample_label == label]
-        made = _variations(kind.api, group, label, cfg.degree(cfg.rounds))
+        made = _variations(_api(kind, words[label]), group, label, cfg.degree(cfg.rounds))
         yield from ((label, sample) for sample in made)
 
 

@@ -133,12 +133,29 @@ def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
     assert (
         "texts by channel (declared: web, phone or other)" in (folder / "report.html").read_text()
     )
-    with pytest.raises(ConfigError, match="has columns"):
+    with pytest.raises(ConfigError, match="cannot make more"):
         more(ctx, planned.id, 3)
     printed = json.dumps([count(ctx), [lines(ctx, one) for one in count(ctx).values()]])
     assert CANARY not in printed + json.dumps(check(ctx, count(ctx), "keyphrase_seeding"))
     files = [path for path in project.root.rglob("*") if path.is_file()]
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == [project.data]
+
+
+@pytest.mark.parametrize("method", ["private_evolution", "dp_lora"])
+def test_further_texts_have_rows_of_the_same_tables_at_no_cost(columned, monkeypatch, method):
+    project, models = columned(method), stand_ins()
+    ctx, planned, _ = drawn(project, method, NoNoise)
+    spent = ctx.ledger.accounts.balance("letters").spent
+    monkeypatch.setattr("privsyn.students.more.load_planned_models", lambda _: Backends(models))
+    project.data.unlink()
+    made = more(ctx, planned.id, 90, published=False)
+    further = [json.loads(line) for line in (made / "synthetic.jsonl").read_text().splitlines()]
+    assert list(further[0]) == ["id", "label", *sorted(DECLARED), "text"]
+    of = Counter((row["label"], row["channel"]) for row in further)
+    for label, channel, other in [("Billing", "phone", "web"), ("Symptoms", "web", "phone")]:
+        assert of[label, channel] > of[label, other]
+    assert ctx.ledger.accounts.balance("letters").spent == spent
+    assert not [one for one in verification.verify(made, ctx.ledger) if one.passed is False]
 
 
 @pytest.mark.parametrize("method", ["keyphrase_seeding", "invisible_ink"])

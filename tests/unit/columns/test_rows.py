@@ -39,6 +39,10 @@ def tables_of(drawn, joint):
     return np.concatenate([np.rint(part.ravel() * LATTICE) for part in parts]).astype(np.int64)
 
 
+def rows_of(drawn, noisy, counts):
+    return synthetic_rows(drawn, list(drawn.split(noisy)), counts, _rng())
+
+
 def tied_joint():
     """10,000 records; age and urgency follow the channel, and that follows the label."""
     ages, urgencies = (
@@ -64,15 +68,13 @@ def shares_of(rows, *places):
 
 def test_rows_have_the_counts_of_their_label_and_the_ties_of_the_pairs():
     drawn, joint = marginals(), tied_joint()
-    rows = synthetic_rows(drawn, tables_of(drawn, joint), {"a": 4000, "b": 0}, _rng())
+    rows = rows_of(drawn, tables_of(drawn, joint), {"a": 4000, "b": 0})
     assert [len(rows[label]) for label in ("a", "b")] == [4000, 0]
     exact = joint[0] / joint[0].sum()
     assert np.abs(shares_of(rows["a"], 0) - exact.sum((1, 2))).max() < 0.01
     assert np.abs(shares_of(rows["a"], 1) - exact.sum((0, 2))).max() < 0.01
     apart = np.abs(shares_of(rows["a"], 0, 1) - exact.sum(2)).sum() / 2
-    untied = synthetic_rows(
-        marginals(()), tables_of(marginals(()), joint), {"a": 4000, "b": 1}, _rng()
-    )
+    untied = rows_of(marginals(()), tables_of(marginals(()), joint), {"a": 4000, "b": 1})
     without = np.abs(shares_of(untied["a"], 0, 1) - exact.sum(2)).sum() / 2
     assert apart < 0.02 < 0.1 < without, "the pair is what ties them"
 
@@ -87,7 +89,7 @@ def test_noise_alone_spreads_rows_over_cells():
     """A label without records: nothing fails, nothing is drawn that is not declared."""
     drawn = marginals(epsilon=0.1)
     noisy = np.rint(_rng().normal(scale=drawn.noise.sigma, size=drawn.ends[-1])).astype(np.int64)
-    rows = synthetic_rows(drawn, noisy, {"a": 1000, "b": 3}, _rng())
+    rows = rows_of(drawn, noisy, {"a": 1000, "b": 3})
     shares = shares_of(rows["a"], 0)
     assert shares.max() < 0.7
     assert np.count_nonzero(shares) >= 4
