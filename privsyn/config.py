@@ -276,8 +276,8 @@ class Config(Section):
     def _columns_can_be_drawn(self) -> Config:
         if why := self.columns.why_not(list(self.dataset.columns)):
             raise ValueError(f"columns.{why}")
-        if self.dataset.columns and self.dataset.images is not None:
-            raise ValueError("dataset.columns stand beside texts: leave them out with images")
+        if self.dataset.text is None and self.evaluate.paid is not None:
+            raise ValueError("evaluate.paid is of a classifier of texts, and dataset.text is null")
         return self
 
     @model_validator(mode="after")

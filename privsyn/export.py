@@ -85,7 +85,7 @@ def web_dataset(rows: Rows, folder: Path, release: Path) -> None:
                 key = f"{place:08d}"
                 if "file" in row:
                     _add(shard, f"{key}.png", (release / row["file"]).read_bytes())
-                else:
+                elif "text" in row:
                     _add(shard, f"{key}.txt", str(row["text"]).encode())
                 content = ("text", "file", "sha256")
                 facts = {part: value for part, value in row.items() if part not in content}
@@ -158,6 +158,8 @@ def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any
     task = f"{kind}-classification" if labeled else f"unconditional-{kind}-generation"
     if not facts.is_images and not labeled:
         task = "text-generation"
+    if facts.is_table:
+        task = "tabular-classification"
     size = next((name for most, name in _SIZES if facts.rows < most), "n>1M")
     front: dict[str, Any] = {
         "pretty_name": f"Synthetic {facts.plan.dataset.name}",
@@ -177,7 +179,8 @@ def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any
     if form in ("hf", "parquet"):
         columns = {n: column.dtype for n, column in facts.plan.dataset.columns.items()}
         types = {"id": "string"} | ({"label": "string"} if labeled else {}) | columns
-        types[kind] = "image" if facts.is_images else "string"
+        if not facts.is_table:
+            types[kind] = "image" if facts.is_images else "string"
         features: list[dict[str, Any]] = [{"name": n, "dtype": dtype} for n, dtype in types.items()]
         if facts.plan.dataset.roles:
             turn = [{"name": part, "dtype": "string"} for part in ("role", "content")]

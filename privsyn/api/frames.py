@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.data.readers.arrow import check_schema
 from privsyn.data.readers.columns import refuse_index, refuse_missing
-from privsyn.data.settings import PLACEHOLDER
+from privsyn.data.settings import text_columns
 from privsyn.errors import ConfigError, DataError
 from privsyn.release.workspace import Workspace
 
@@ -81,7 +81,7 @@ def as_frame(data: Any) -> pd.DataFrame | pa.Table:
 
 def table_of(
     frame: pd.DataFrame | pa.Table,
-    text: str,
+    text: str | None,
     label: str | None,
     unit: str | None,
     beside: Iterable[str] = (),
@@ -95,7 +95,7 @@ def table_of(
 
     Args:
         frame: The data.
-        text: Column of the text, or a form over several.
+        text: Column of the text, or a form over several; None: none.
         label: Column of the label.
         unit: Column of the unit id.
         beside: Columns beside the text.
@@ -118,8 +118,9 @@ def table_of(
         )
     if unit is not None:
         refuse_index(unit, index=not arrow and unit in {*frame.index.names} - {*names})
-    in_text = list(dict.fromkeys(PLACEHOLDER.findall(text))) if text not in names else []
-    columns = {f"text ({n})": name for n, name in enumerate(in_text, 1)} or {"text": text}
+    in_text = (text,) if text and text in names else text_columns(text)
+    several = len(in_text) > 1
+    columns = {f"text ({n})" if several else "text": name for n, name in enumerate(in_text, 1)}
     further = {"label": label, "unit": unit} | {f"columns.{name}": name for name in beside}
     columns |= {setting: name for setting, name in further.items() if name is not None}
     missing = {setting: name for setting, name in columns.items() if name not in names}

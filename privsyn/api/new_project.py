@@ -32,11 +32,11 @@ from privsyn.data.readers.columns import (
 from privsyn.data.readers.formats import FORMATS, read_header
 from privsyn.data.readers.streams import is_folder, parts, split_suffix
 from privsyn.data.readers.tables import table_at
-from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER, Query
+from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER, Query, text_columns
 from privsyn.dp.adjacency import plural
 from privsyn.errors import ConfigError
 from privsyn.methods.base import READ_MODELS
-from privsyn.methods.registry import METHODS, load_method
+from privsyn.methods.registry import COLUMNS_ALONE, FIRST, METHODS, load_method
 from privsyn.models.model_identity import size_here
 from privsyn.publishing import PROJECT_FILES, in_git
 from privsyn.section import MANY, NAME, PAPER, PRESET, SMALL, WORDS, explain
@@ -50,7 +50,7 @@ TEMPLATE = _PACKAGE / "template" if (_PACKAGE / "template").is_dir() else _PACKA
 
 def params(
     answers: ProjectAnswers | None,
-    method: str,
+    method: str | None,
     changes: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> str:
@@ -60,7 +60,7 @@ def params(
 
     Args:
         answers: The owner's answers about the file.
-        method: The one of ``pipeline``.
+        method: The one of ``pipeline``. None: the one that suits the records.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
         settings: Any others, ``a.b.c=value``.
 
@@ -68,7 +68,9 @@ def params(
         ConfigError: An answer is not usable as a setting.
     """
     raw: dict[str, Any] = yaml.safe_load((TEMPLATE / "params.yaml").read_text(encoding="utf-8"))
-    raw["pipeline"] = [method]
+    raw["pipeline"] = [
+        method or (COLUMNS_ALONE if answers is not None and answers.is_table else FIRST)
+    ]
     if answers is not None:
         raw |= {"dataset": {}, "account": {}, "privacy": {}, "validation": {}}
         for key, value in (answers.settings() | dict(changes or {})).items():
@@ -302,7 +304,8 @@ class ProjectAnswers:
 
     Attributes:
         path: The file, the folder of images, the table, or the query.
-        text: Column of the text; None for images.
+        text: Column of the text; None for images, and for a table of columns alone.
+        roles: Of a conversation, where the text is a column of turns.
         label: Column of the label, if there is one.
         labels: The public set of labels.
         unit: Column of the unit id; None: every row is its own unit.
@@ -320,6 +323,7 @@ class ProjectAnswers:
 
     path: Path | Address | Query
     text: str | None = "text"
+    roles: tuple[str, ...] = ()
     label: str | None = None
     labels: tuple[str, ...] = ()
     unit: str | None = None
@@ -333,6 +337,11 @@ class ProjectAnswers:
     public_size: int | None = None
     words: int | None = None
     texts: int | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether records are columns alone."""
+        return self.text is None and self.image_size is None
 
     @property
     def protected(self) -> str:
@@ -352,6 +361,7 @@ class ProjectAnswers:
         if self.image_size is None:
             content = {
                 "dataset.text": self.text,
+                **({"dataset.roles": list(self.roles)} if self.roles else {}),
                 "dataset.images": None,
                 **({"dataset.columns": dict(self.columns)} if self.columns else {}),
                 "dataset.document": self.document,
@@ -614,8 +624,10 @@ class _Interview:
         elif self._header is not None:
             columns = self._header.names
             listed = ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
-            self.settle("text", f"Which column holds the text? ({listed})", likely(columns, "text"))
-            self.settle("document", _ASKS["document"], NONE)
+            question = f"Which column holds the text? ({listed}; {NONE}: a table alone)"
+            self.settle("text", question, likely(columns, "text"))
+            if not self._is_table:
+                self.settle("document", _ASKS["document"], NONE)
             # Labels must be listed by a person: where there is none, no column is proposed.
             label = likely(columns, "label") if self._ask is not None else None
             question = f"Which column holds the label? ({NONE}: no labels)"
@@ -626,7 +638,7 @@ class _Interview:
         if self.answers["label"]:
             self.settle("labels", _ASKS["labels"], sure=False)
         labels = self.answers.get("labels", ())
-        if self._ask is None or self._images:
+        if self._ask is None or self._images or self._is_table:
             return
         examples = []
         invented: Sequence[str | None] = labels[:_EXAMPLES] or (None, None)
@@ -647,10 +659,13 @@ class _Interview:
 
     def columns(self) -> None:
         """Ask what stands beside the text: by the header and a person's words, never by values."""
+        if self._is_table and self._ask is None and not self.answers.get("columns"):
+            hint = "A table alone is made of them: age='18 to 95', channel=web,phone."
+            raise ConfigError(f"{self._option('columns')} is missing.", hint=hint)
         if self._ask is None or self._header is None or "columns" in self.answers:
             return
-        used = {*PLACEHOLDER.findall(str(self.answers["text"]))}
-        used |= {self.answers[field] for field in ("text", "label", "unit")}
+        used = {*text_columns(self.answers["text"])}
+        used |= {self.answers[field] for field in ("label", "unit")}
         left = [name for name in self._header.names if name not in used][:_SHOWN]
         if not left:
             return
@@ -684,13 +699,19 @@ class _Interview:
         answers = self.answers
         whose = answers.get("protects") or ("row" if answers["unit"] is None else "unit")
         self.settle("public_size", _ASKS["public_size"].format(units=plural(whose)), NONE)
-        if not self._images:
+        if not (self._images or self._is_table):
             lengths = sorted(len(text.split()) for _, text in answers.get("examples", ()))
             usual = str(lengths[len(lengths) // 2]) if lengths else NONE
             self.settle("words", _ASKS["words"], usual)
         labels = len(answers.get("labels") or ())
         number = usual_number(labels, answers["public_size"], images=self._images)
+        if self._is_table:  # no model writes them
+            number = answers["public_size"] or _ROWS
         self.settle("texts", "How many synthetic records do you want in all?", str(number))
+
+    @property
+    def _is_table(self) -> bool:
+        return not self._images and self.answers.get("text", "") is None
 
     def _option(self, field: str) -> str:
         if self._ask is not None and field not in self._given:
@@ -719,12 +740,12 @@ class _Interview:
     def _column(self, field: str, name: str | None) -> str | None:
         header, option = self._header, self._option(field)
         known = () if header is None else header
-        if name == "" or (name is None and field == "text" and header is not None):
+        if name == "":
             raise ConfigError(
                 f"{option} needs an answer: nobody but you can say it.",
-                hint=f"Name a column{'' if field == 'text' else f', or write {NONE} for none'}.",
+                hint=f"Name a column, or write {NONE} for none.",
             )
-        if name is None or (name.casefold() == NONE and field != "text" and name not in known):
+        if name is None or (name.casefold() == NONE and name not in known):
             return None
         if field == "unit":
             refuse_index(name)
@@ -776,6 +797,7 @@ def _document(answer: str) -> str:
 
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "labels": _labels,
+    "roles": _labels,
     "image_mode": _mode,
     "protects": _word,
     "document": _document,
@@ -805,6 +827,8 @@ HOLDOUT = 0.2
 """Share of the people that a new project holds out for its internal evaluation."""
 _EACH, _IMAGES_EACH = 20, 60
 """Texts and images of a label that are proposed at least."""
+_ROWS = 1000
+"""Rows of a table that are proposed where nobody says how many people there are."""
 _PEOPLE_A_TEXT, _MOST = 8, 300
 """People that a proposed text has, and texts that are proposed at most for them: a small model
 writes eight candidates for each of them."""

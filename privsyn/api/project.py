@@ -25,7 +25,6 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.audit import LedgerAudit
 from privsyn.ledger.balances import Statement
 from privsyn.ledger.entries import Entry, describe_requester
-from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.release.advice import of_cap, of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
@@ -168,7 +167,8 @@ class Project(Displayable):
         data: str | Path | Frame | Rows | Mapping[str, Any],
         *,
         unit: str | None,
-        text: str = "text",
+        text: str | None = "text",
+        roles: Sequence[str] = (),
         label: str | None = None,
         labels: Sequence[str] = (),
         columns: Mapping[str, Any] | None = None,
@@ -196,7 +196,8 @@ class Project(Displayable):
                 polars or pyarrow, a list of dicts or a ``datasets.Dataset``.
             unit: Column with the stable id of those who are protected. None: every row is one by
                 itself. There is no default: who is protected is for a person to say.
-            text: Column of the text, or a form over several.
+            text: Column of the text, or a form over several. None: a table of ``columns`` alone.
+            roles: Of a conversation, the first one first; ``text`` is its column of turns.
             label: Column of the label.
             labels: All labels: public.
             columns: Columns that come back beside the text, each with what it can hold: public, in
@@ -240,6 +241,7 @@ class Project(Displayable):
             "label": label,
             "labels": labels,
             "unit": unit,
+            "roles": tuple(roles) or None,
             "columns": columns,
             "document": document,
             "protects": protects,
@@ -275,7 +277,7 @@ class Project(Displayable):
         )
         # A frame is written after .gitignore and before params.yaml: git never sees it, and a
         # failed call leaves no project behind.
-        written = new_project.params(answers, method or FIRST, changes, further)
+        written = new_project.params(answers, method, changes, further)
         new_project.write(root, written, write_data)
         project = cls(root)
         for caution in project._cautions():

@@ -21,7 +21,6 @@ from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Table, Verbatim, facts, note, show
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.models.loading import describe_role
 from privsyn.models.model_store import converted_models, is_fetched, store
@@ -96,7 +95,12 @@ def init(
     ] = None,
     sql: Annotated[str | None, typer.Option(help="Query of a database in place of a file.")] = None,
     method: MethodName = None,
-    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Column of the text; none: a table of --columns alone.")
+    ] = None,
+    roles: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Of conversations: user,assistant.")
+    ] = None,
     document: Annotated[
         str | None,
         typer.Option(
@@ -170,7 +174,7 @@ def init(
         place = new_project.place_of(data if sql is None else {"connection": data, "sql": sql})
         answers = new_project.ask_for(place, options, ask)
     named = () if model is None else as_overrides({"models.language": model})
-    params = new_project.params(answers, method or FIRST, settings=named)
+    params = new_project.params(answers, method, settings=named)
     written, unchanged = new_project.write(folder, params)
     show(
         out,
@@ -178,7 +182,7 @@ def init(
         *(f"left {file} as it is" for file in unchanged),
     )
     config = parse_config(yaml.safe_load(params))
-    worded = answers is None or answers.image_size is None
+    worded = modality_of(config.dataset).worded
     if answers is not None:
         _say_choices(answers, config)
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
@@ -218,8 +222,8 @@ def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
         note(out, caution)
     missing = {
         "account.public_size": answers.public_size,
-        "dataset.document": answers.document or answers.image_size,
-        "dataset.examples": answers.examples or answers.image_size,
+        "dataset.document": answers.document or not modality_of(config.dataset).worded,
+        "dataset.examples": answers.examples or not modality_of(config.dataset).worded,
     }
     if not_set := [name for name, value in missing.items() if not value]:
         note(out, f"{', '.join(not_set)}: not set; params.yaml says what each is for.")

@@ -18,6 +18,7 @@ from privsyn.data.columns import Column
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
+from privsyn.dp.filters import gaussian_budget
 from privsyn.dp.histograms import LATTICE, histogram, sensitivity
 from privsyn.dp.mechanisms import DiscreteGaussian
 
@@ -54,16 +55,26 @@ class Marginals:
         target: Guarantee,
         adjacency: Adjacency,
         unit: PrivacyUnit,
+        *,
+        alone: bool = False,
     ) -> Marginals:
-        """The marginals with the least noise for their share of a release's target."""
+        """The marginals with the least noise for their share of a release's target.
+
+        ``alone``, the target is all theirs: nothing else of the release reads a record.
+        """
         names = [None, *columns]
         pairs = tuple((names.index(one), names.index(other)) for one, other in cfg.pairs)
         tables = (*((0, place) for place in range(1, len(names))), *pairs)
         # privacy: a record counts in every one of the K tables, so a unit has K m votes [C2]
         l2 = sensitivity(adjacency.moves, len(tables) * unit.max_records)
-        # A draw of multiplier z costs 1 / (2 z^2) zCDP. Six digits, rounded up: the last digits of
-        # the target's differ between processors, and verify asks for the same event.
-        multiplier = math.sqrt(1 / (2 * cfg.share * calibrate_rho(target)))
+        # A draw of multiplier z costs 1 / (2 z^2) zCDP, and is 1 / z-Gaussian DP.
+        multiplier = math.sqrt(
+            1 / gaussian_budget(target.epsilon, target.delta)
+            if alone
+            else 1 / (2 * cfg.share * calibrate_rho(target))
+        )
+        # Six digits, rounded up: the last digits of the target's differ between processors, and
+        # verify asks for the same event.
         multiplier = float(f"{multiplier * (1 + 1e-5):.6g}")
         noise = DiscreteGaussian(l2, multiplier * l2)
         return cls(columns, tuple(labels) or (None,), tables, unit.max_records, noise)

@@ -17,7 +17,7 @@ class ColumnsConfig(Section):
         gt=0,
         lt=1,
         description="Share of the release's cost, in zCDP, that pays for noisy counts of columns; "
-        "the method has the rest.",
+        "the method has the rest. A table alone has all.",
     )
     pairs: tuple[tuple[str, str], ...] = Field(
         default=(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date as Day
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -233,6 +233,12 @@ class Column(Section):
 
 Columns = Annotated[dict[str, Column], AfterValidator(lambda named: dict(sorted(named.items())))]
 """Name -> column, by name: a plan that was read back from JSON has the same order."""
+
+
+def in_cells(columns: Mapping[str, Column], row: Sequence[int]) -> str:
+    """The names of a row's cells, on one line."""
+    named = zip(columns.items(), row, strict=True)
+    return ", ".join(f"{name}: {column.cells[cell]}" for (name, column), cell in named)
 
 
 def _day(value: Any) -> Day | None:

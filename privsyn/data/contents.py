@@ -18,7 +18,7 @@ from privsyn.data.readers.arrow import IMAGE_COLUMN, TURNS
 from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.image_files import is_image, read_file
 from privsyn.data.row_counts import IMAGE, NO_TURN, OTHER_FILE, RowCounts
-from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig
+from privsyn.data.settings import PLACEHOLDER, DatasetConfig, ImageConfig, text_columns
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,19 @@ def content_columns(cfg: DatasetConfig) -> Mapping[str, str]:
     if cfg.images is not None:
         return {IMAGE_COLUMN: cfg.images.column}
     if cfg.roles:
-        return {TURNS: cfg.text}
+        return {TURNS: str(cfg.text)}
     # A column that a form names twice is read once.
-    names = tuple(dict.fromkeys(PLACEHOLDER.findall(cfg.text))) or (cfg.text,)
+    names = text_columns(cfg.text)
     return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
 
 
 def content_of(
     cfg: DatasetConfig, values: Sequence[Any], counts: RowCounts | None = None
 ) -> str | Unusable:
-    """The content from the values of ``content_columns``, in their order; counts lost turns."""
+    """The content from the values of ``content_columns``, in their order; counts lost turns.
+
+    Of a table alone it is empty.
+    """
     if cfg.images is not None:
         return _image(cfg.images, values[0])
     if cfg.roles:
@@ -50,6 +53,8 @@ def content_of(
         if counts is not None:
             counts.turns_left_out += left_out
         return Unusable(NO_TURN) if text is None else text
+    if cfg.text is None:
+        return ""
     columns = content_columns(cfg).values()
     # A column may hold braces in its values: only `dataset.text` is read as a form.
     form = cfg.text if PLACEHOLDER.search(cfg.text) else None

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from types import NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -87,13 +88,17 @@ class Profile:
     samples: tuple[Row, ...]
 
 
-def read_rows(artifact: Path) -> list[Row]:
+def read_rows(artifact: Path, *, worded: bool = True) -> list[Row]:
     """All lines of a JSONL file as rows; a malformed line is a row without fields.
+
+    Args:
+        artifact: The file.
+        worded: Whether a well-formed row has a text.
 
     Raises:
         DataError: The file is missing or cannot be read.
     """
-    return [_row(_fields_of(line)) for line in _lines(artifact)]
+    return [_row(_fields_of(line), worded=worded) for line in _lines(artifact)]
 
 
 def _lines(artifact: Path) -> Iterator[bytes]:
@@ -119,7 +124,7 @@ def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
         labels=_by_label(rows, labels),
         samples=tuple(
             replace(row, text=_shorten(row.text or ""))
-            for row in _pick_evenly([row for row in rows if row.text], SAMPLES)
+            for row in _pick_evenly([row for row in rows if row.text or row.well_formed], SAMPLES)
         ),
     )
 
@@ -164,7 +169,7 @@ def _fields_of(line: str | bytes) -> Mapping[str, Any] | None:
     return next((value for value in _parse(line) if isinstance(value, dict)), None)
 
 
-def _row(value: Mapping[str, Any] | None) -> Row:
+def _row(value: Mapping[str, Any] | None, *, worded: bool) -> Row:
     fields = {name: (value or {}).get(name) for name in ("id", "text", "label")}
     text = _string(fields["text"])
     return Row(
@@ -173,7 +178,7 @@ def _row(value: Mapping[str, Any] | None) -> Row:
         label=_string(fields["label"]),
         well_formed=value is not None
         and isinstance(fields["id"], str)
-        and isinstance(fields["text"], str)
+        and isinstance(fields["text"], str if worded else NoneType)
         and isinstance(fields["label"], str | None),
         text_is_json=text is not None and bool(_parse(text)),
         values={name: one for name, one in (value or {}).items() if name not in fields},

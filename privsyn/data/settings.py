@@ -25,6 +25,13 @@ from privsyn.section import CONNECTION, NAME, ROLE, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column name in a form that joins several columns."""
+
+
+def text_columns(text: str | None) -> tuple[str, ...]:
+    """The columns of a text, each once: of a form, or its own; none of a table alone."""
+    return () if text is None else tuple(dict.fromkeys(PLACEHOLDER.findall(text))) or (text,)
+
+
 _RELEASED = frozenset(
     ("id", "label", "text", "messages", "row_well_formed", "row_has_columns", "text_is_json")
 )
@@ -124,11 +131,10 @@ class DatasetConfig(Section):
         default=False,
         description="Pay for a version whose file has the same content as that of an earlier one.",
     )
-    text: str = Field(
+    text: Annotated[str, Field(min_length=1)] | None = Field(
         default="text",
-        min_length=1,
         description="Column of the text, or a form over several, such as "
-        '\'Phrase: "{answer}" Text: "{text}"\'.',
+        '\'Phrase: "{answer}" Text: "{text}"\'. Null: a table of the columns alone.',
     )
     roles: tuple[Annotated[str, Field(pattern=ROLE)], ...] = Field(
         default=(),
@@ -234,8 +240,10 @@ class DatasetConfig(Section):
 
     @model_validator(mode="after")
     def _columns_stand_beside_the_text(self) -> DatasetConfig:
-        if self.roles and (self.images is not None or PLACEHOLDER.search(self.text)):
+        if self.roles and (self.images or not self.text or PLACEHOLDER.search(self.text)):
             raise ValueError("roles are of a conversation: dataset.text names one column of turns")
+        if self.text is None and not (self.images or self.columns):
+            raise ValueError("text is null, a table alone: declare its columns in dataset.columns")
         if len(set(self.roles)) != len(self.roles) or len(self.roles) == 1:
             raise ValueError(f"roles={list(self.roles)} must be two or more, each once")
         if len(self.columns) > MOST_COLUMNS:
@@ -245,7 +253,7 @@ class DatasetConfig(Section):
             )
         if self.columns and self.images is not None:
             raise ValueError("columns stand beside texts, and images is set: leave one out")
-        used = {name: "text" for name in PLACEHOLDER.findall(self.text) or (self.text,)}
+        used = dict.fromkeys(text_columns(self.text), "text")
         used |= {column: name for name in ("label", "unit") if (column := getattr(self, name))}
         for name in self.columns:
             if name in used:

@@ -419,6 +419,7 @@ TEXTS: Mapping[str, Detector] = {
     "near_duplicates": _nearest(_shingles, _ALIKE),
 }
 IMAGES: Mapping[str, Detector] = {"near_duplicates": _nearest(_pixels, _SAME_PICTURE)}
+TABLES: Mapping[str, Detector] = {"rare_rows": _alone(lambda row: [row])}
 
 
 _KEY, _TITLE = "disclosure", "Does it reveal who is in the data?"
@@ -426,6 +427,7 @@ _KINDS: Mapping[str, str] = {
     "rare_ngrams": f"{_NGRAM} words in a row that one unit alone has",
     "identifiers": "addresses, numbers and codes that one unit alone has",
     "near_duplicates": "records of the release that are nearly one unit's own",
+    "rare_rows": "rows whose cells together one unit alone has",
 }
 
 

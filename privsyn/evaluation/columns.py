@@ -101,9 +101,10 @@ def compare_columns(
     metrics = _distances(sizes, ours, alone, theirs, rng)
     read = evenly_spaced(range(len(ours)), _MOST)
     ours, alone = ours.at(read), alone.at(read)
+    worded = any(ours.texts)
     if ours.label:
-        metrics += _labels(ours, alone, known, tested)
-    return metrics + _fit(sizes, ours, alone, known, tested)
+        metrics += _labels(ours, alone, known, tested, worded=worded)
+    return metrics + (_fit(sizes, ours, alone, known, tested) if worded else [])
 
 
 def _distances(
@@ -159,7 +160,7 @@ def _distances(
 
 
 def _labels(
-    ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords
+    ours: CellRecords, alone: CellRecords, known: CellRecords, tested: CellRecords, *, worded: bool
 ) -> list[Metric]:
     """How well the label of real records is found, by what a classifier learned from."""
     by = {
@@ -169,6 +170,10 @@ def _labels(
         "independent": (alone, "by text and independent columns", (True, True)),
         "real": (known, f"by both, learned from {len(known)} real records", (True, True)),
     }
+    if not worded:
+        kept = {"columns": "by its columns", "independent": "by independent columns"}
+        kept["real"] = f"by columns, learned from {len(known)} real records"
+        by = {name: (by[name][0], how, (True, False)) for name, how in kept.items()}
     metrics = [
         _metric(f"label.{name}", _accuracy(train, tested, -1, *parts), f"real label found {how}")
         for name, (train, how, parts) in by.items()

@@ -48,6 +48,7 @@ class Availability:
         proportions: What decides how many records a label has, in a sentence.
         longest: The setting that limits a text's length.
         reader: Whether models.language runs on this machine, not on a server.
+        table: Whether records are rows without a text.
     """
 
     texts: bool
@@ -65,6 +66,7 @@ class Availability:
     proportions: str = ""
     longest: str = "max_tokens"
     reader: bool = True
+    table: bool = False
 
     @property
     def why_never(self) -> str | None:
@@ -215,13 +217,15 @@ def sections(metrics: Metrics, about: Availability) -> list[ReportSection]:
         about: What is available.
     """
     value = {str(metric["name"]): float(metric["value"]) for metric in metrics}
+    if about.table:
+        return [_columns(value, metrics, about)]
     scores = Scores.read(value)
     graded = [
         _useful_section(scores, metrics, about),
         _added_section(scores, value.get(_STYLE), about),
         _likeness(value, metrics, about),
         *([_reading(value, metrics, about)] if about.texts else []),
-        *([_columns(value, metrics)] if "columns.fit" in value else []),
+        *([_columns(value, metrics, about)] if "columns.fit" in value else []),
     ]
     # What helps before all else, and what else may be the reason, is said once: where the first
     # grade is not good.
@@ -444,28 +448,34 @@ def _without_ends(metrics: Metrics, prefix: str) -> Iterator[Mapping[str, Any]]:
             yield metric
 
 
-def _columns(value: Mapping[str, float], metrics: Metrics) -> ReportSection:
+def _columns(value: Mapping[str, float], metrics: Metrics, about: Availability) -> ReportSection:
     """Do the columns follow the records, and do texts fit their rows?"""
     least, untied = (
         value.get(f"columns.{name}", 0.0) for name in ("fit_independent", "pairs_apart_independent")
     )
     sentences = GRADES.says(
         "columns",
-        apart=value["columns.apart"],
-        even=value["columns.apart_public"],
+        apart=value.get("columns.apart", 0.0),
+        even=value.get("columns.apart_public", 1.0),
         both=value.get("columns.label.both"),
         alone=max(value.get(f"columns.label.{name}", 0.0) for name in ("columns", "text")),
         kept=untied - value.get("columns.pairs_apart", 0.0),
         tied=untied - value.get("columns.pairs_apart_sampling", 0.0),
-        told=value["columns.fit_real"] - least,
-        fits=value["columns.fit"] - least,
+        told=value["columns.fit_real"] - least if about.texts else None,
+        fits=value["columns.fit"] - least if about.texts else None,
     )
+    missing: tuple[str, ...] = ()
+    if "columns.apart" not in value:
+        why = about.why_not or f"one side has fewer than {FEWEST} records"
+        missing = (f"UNAVAILABLE, since {why}.",)
     return graded_section(
         "columns",
-        "Do columns and texts belong together?",
+        "Do columns and texts belong together?"
+        if about.texts
+        else "Do the columns follow the records?",
         None,
         " ".join(sentences),
-        (),
+        missing,
         Block("numbers", *_numbers(value, _without_ends(metrics, "columns."))),
     )
 
@@ -620,6 +630,7 @@ def _grades(sections: Sequence[ReportSection]) -> str:
     worth = [section for section in sections if section.key not in RISK]
     graded = [section for section in worth if section.grade]
     if not graded:
-        measured = any(block.kind == "bars" for section in worth for block in section.blocks)
+        kinds = ("bars", "numbers")
+        measured = any(block.kind in kinds for section in worth for block in section.blocks)
         return "Not graded: see the numbers below." if measured else "Not measured: see below why."
     return " ".join(f"{section.title} {str(section.grade).upper()}." for section in graded)

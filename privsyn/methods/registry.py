@@ -17,11 +17,14 @@ METHODS: Mapping[str, str] = {
     "private_evolution": "privsyn.methods.private_evolution.method:PrivateEvolution",
     "keyphrase_seeding": "privsyn.methods.keyphrase_seeding.method:KeyphraseSeeding",
     "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
+    "columns_alone": "privsyn.methods.columns_alone.method:ColumnsAlone",
 }
 """Name -> "module:Class". Imported on demand: some methods load torch."""
 
 FIRST = "private_evolution"
 """Method of a new project, and the default without a configured one."""
+COLUMNS_ALONE = "columns_alone"
+"""Method of a project whose records have no text."""
 
 
 def teachers() -> list[str]:

@@ -64,7 +64,7 @@ class Images:
     things: ClassVar[str] = "images"
     chosen: ClassVar[str] = "dataset.images is set"
     generator: ClassVar[Generator | None] = "image"
-    embedder: ClassVar[Embedder] = "image_embedder"
+    embedder: ClassVar[Embedder | None] = "image_embedder"
     field: ClassVar[str] = "image"
     worded: ClassVar[bool] = False
     by_file: ClassVar[bool] = True

@@ -42,8 +42,8 @@ class Texts:
     """By which setting a dataset is of it, for messages."""
     generator: ClassVar[Generator | None] = None
     """Role of the model that draws it and nothing else; None where no role tells."""
-    embedder: ClassVar[Embedder] = "embedder"
-    """Role of the model that maps it to vectors."""
+    embedder: ClassVar[Embedder | None] = "embedder"
+    """Role of the model that maps it to vectors; None: it is no vector."""
     field: ClassVar[str] = "text"
     """Where a drawn row holds its content."""
     worded: ClassVar[bool] = True

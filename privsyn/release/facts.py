@@ -218,6 +218,11 @@ class ReleaseFacts:
         """Whether its records are images."""
         return self.media_type == IMAGE_ROWS
 
+    @property
+    def is_table(self) -> bool:
+        """Whether its records are columns alone, without a text."""
+        return not (self.is_images or self.is_model) and self.plan.dataset.text is None
+
     noise = _part(str, "noise", paid=True)
     """Its noise source."""
 
@@ -441,6 +446,8 @@ class ReleaseFacts:
         if self.plan.dataset.labels:
             columns["label"] = "One of the labels that were declared"
         columns |= self.domains
+        if self.is_table:
+            return columns
         return columns | (
             {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
             if self.is_images

@@ -125,7 +125,7 @@ def card(facts: ReleaseFacts, front: Mapping[str, Any], form: str) -> str:
     known = _template_values(facts) | {
         "front": yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True),
         "form": form,
-        "things": "images" if facts.is_images else "texts",
+        "things": facts.things,
         "epsilon": format_epsilon(facts.plan.epsilon),
         "scale": scale_of(facts.judged_epsilon, facts.risk.right),
         "resemblance": RESEMBLANCE.format(unit=facts.unit),

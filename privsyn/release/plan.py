@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from privsyn.columns.marginals import Marginals
 from privsyn.columns.settings import ColumnsConfig
@@ -37,7 +37,7 @@ class DatasetIdentity(Section):
     version: str
     label: str | None
     labels: tuple[str, ...]
-    text: str
+    text: str | None
     unit: str | None
     holdout: float
     images: ImageConfig | None = None
@@ -133,6 +133,13 @@ class Plan(Section):
     dates: tuple[str, ...] = Field(
         default=(), description="What each {date:...} in dataset.path and test_path stands for."
     )
+
+    @model_validator(mode="after")
+    def _columns_are_paid_for(self) -> Plan:
+        # privacy: columns without a draw would be priced as if they cost nothing
+        if (self.columns is None) != (not self.dataset.columns):
+            raise ValueError("columns, which pays for dataset.columns, goes with them")
+        return self
 
     @classmethod
     def from_certificate(cls, sealed: Mapping[str, Any]) -> Plan:
@@ -258,7 +265,9 @@ def marginals_of(
     """The mechanism of declared columns."""
     if cfg is None:
         return None
-    return Marginals.of(cfg, dataset.columns, dataset.labels, target, adjacency, unit)
+    return Marginals.of(
+        cfg, dataset.columns, dataset.labels, target, adjacency, unit, alone=dataset.text is None
+    )
 
 
 def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | None:

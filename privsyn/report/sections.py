@@ -237,27 +237,35 @@ def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
 
 
 def _texts(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
-    rows = read_rows(file)
+    rows = read_rows(file, worded=not facts.is_table)
     summary = profile(rows, facts.plan.dataset.labels)
     # An id begins with the release's name, which stands at the top of the page already.
     before = f"{facts.name}-"
-    charts = _charts(summary.words, summary.median, "words per text", "texts", summary.labels)
+    things, columns = facts.things, facts.plan.dataset.columns
+    charts = _charts(summary.words, summary.median, "words per text", things, summary.labels)
     items = tuple(
-        {"text": row.text or "", "label": row.label, "id": (row.id or "").removeprefix(before)}
+        {
+            "text": row.text
+            or ", ".join(f"{one_line(name)}: {one_line(row.values.get(name))}" for name in columns),
+            "label": row.label,
+            "id": (row.id or "").removeprefix(before),
+        }
         for row in summary.samples
     )
-    for name, column in facts.plan.dataset.columns.items():
+    for name, column in columns.items():
         counts = zip(column.cells, count_cells(rows, name, column), strict=True)
         shown = [(cell, count) for cell, count in counts if count]
-        of = f"texts by {one_line(name)} (declared: {one_line(column.domain)})"
+        of = f"{things} by {one_line(name)} (declared: {one_line(column.domain)})"
         charts += (Block("counts", *shown, of=of),) if shown else ()
     extremes = (
         Number("shortest", summary.shortest, "words of the shortest text"),
         Number("longest", summary.longest, "words of the longest text"),
     )
+    if facts.is_table:
+        return Records(things, len(rows), numbers, charts, (Block("samples", *items),))
     texts = [row.text or "" for row in rows]
     samples = (Block("samples", *items), *_invented(facts.plan, texts))
-    return Records("texts", len(rows), (*numbers, *extremes), charts, samples, _fields(texts))
+    return Records(things, len(rows), (*numbers, *extremes), charts, samples, _fields(texts))
 
 
 def _invented(plan: Plan, texts: Sequence[str]) -> tuple[Block, ...]:

@@ -23,6 +23,7 @@ from privsyn.layout import (
     CERTIFICATE,
     FOLDERS,
     MODEL,
+    MODEL_ROWS,
     NAMED_BY_ROWS,
     REPORT_JSON,
     REPORT_PAGE,
@@ -126,6 +127,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
                 and certificate["schema"] == SCHEMA
             )
             checks.append(_check("parent", whole, release=paid["plan"]["release_id"]))
+        checks += _fields(folder, plan, certificate)
         checks += _cost(plan, paid)
     except _UNREADABLE as error:
         return [*checks, _unread(checks, error), *newer]
@@ -435,6 +437,22 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
             verb = "is" if inside == MODEL else "are"
             checks.append(_files(f"{inside} {verb} unchanged", folder / inside, files))
     return checks
+
+
+def _fields(folder: Path, plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    """Whether rows have no field but those that the plan declares, and so pays for."""
+    artifact = certificate["artifact"]
+    file = folder / Path(str(artifact["file"])).name
+    if artifact["media_type"] == MODEL_ROWS or not is_plain_file(file):
+        return []
+    with file.open("rb") as stream:
+        names = {name for line in stream for name in parse_json(line)}
+    wrong = differences({"not declared": sorted(names - _OF_ROWS - plan.dataset.columns.keys())})
+    return [_check("artifact has the declared fields", not wrong, wrong=wrong)]
+
+
+_OF_ROWS = {"id", "label", "text", "messages", "file", "sha256"}
+"""Fields of rows beside declared columns."""
 
 
 def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:

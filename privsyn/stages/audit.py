@@ -11,12 +11,25 @@ from privsyn import layout
 from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
 from privsyn.errors import PolicyBroken, ValidationFailed
-from privsyn.evaluation.audit import IMAGES, TEXTS, AuditResult, Claim, Detector, audit, gather
+from privsyn.evaluation.audit import (
+    IMAGES,
+    TABLES,
+    TEXTS,
+    AuditResult,
+    Claim,
+    Detector,
+    audit,
+    gather,
+)
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 
-DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
+DETECTORS: Mapping[str, Mapping[str, Detector]] = {
+    "text": TEXTS,
+    "image": IMAGES,
+    "table": TABLES,
+}
 """By the modality's name."""
 
 

@@ -56,7 +56,7 @@ def count(ctx: Context) -> dict[str, dict[str, Any]]:
             pass
         counts = row_counts.report(dataset.labels, dataset.max_records_per_unit)
         # Ids of rows, it may be, though an export doubled some: another column may say whose.
-        if 1 < counts["kept"] < 2 * counts["units"] and modality_of(dataset).worded:
+        if 1 < counts["kept"] < 2 * counts["units"] and not modality_of(dataset).by_file:
             counts["other_units"] = columns_of_people(located, place)
         counts_of[str(path)] = counts
     return counts_of
@@ -193,7 +193,7 @@ def _facts(ctx: Context, counts: Mapping[str, Any], method: str) -> dict[str, An
         "others": ", ".join(map(repr, counts.get("other_units", ()))),
         "long": length(f"methods.{method}", settings, counts) if kind.worded and used else "",
         **{kind: ", ".join(_mostly(counts, kind)) for kind in ("other", "missing", "prose")},
-        "foreign": language([models.language] if models.server is None else [], counts),
+        "foreign": language([] if models.server or not kind.worded else [models.language], counts),
     }
 
 

@@ -48,7 +48,9 @@ from privsyn.evaluation.metrics import Metric, compare_labels, evenly_spaced
 from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.modalities.images import Images
 from privsyn.modalities.registry import modality_of
+from privsyn.modalities.table import Tables
 from privsyn.modalities.text import Texts
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.language import embed_e5
@@ -94,7 +96,7 @@ def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
 def measuring_encoder(ctx: Context, plan: Plan) -> ModelReference:
     """The encoder that the settings name, which may be none."""
     settings = ctx.config.evaluate
-    if _of_texts(plan):
+    if _kind(plan) == Texts.name:
         return ModelReference("evaluate.encoder", str(settings.encoder))
     return ModelReference("evaluate.image_encoder", settings.image_encoder)
 
@@ -106,7 +108,7 @@ def _revision(ctx: Context, plan: Plan) -> str:
         ModelError: It is not here.
         MissingExtra: None is named, and the package that brings one is not installed.
     """
-    if not _of_texts(plan):
+    if _kind(plan) != Texts.name:
         place = locate(measuring_encoder(ctx, plan), check_encoder)
     elif ctx.config.evaluate.encoder is None:
         return embed_e5.revision()
@@ -117,7 +119,7 @@ def _revision(ctx: Context, plan: Plan) -> str:
 
 def _voter(plan: Plan) -> Role:
     """The role whose model casts votes over records, or weighs phrases."""
-    return "embedder" if _of_texts(plan) else "image_embedder"
+    return "embedder" if _kind(plan) == Texts.name else "image_embedder"
 
 
 _MOST_TOKENS = 64
@@ -568,8 +570,31 @@ def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
         try_embedder(encoder, np.full((32, 32), 128, np.uint8))
 
 
-def _of_texts(plan: Plan) -> bool:
-    return modality_of(plan.dataset).name == Texts.name
+def _rows(
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
+) -> list[Metric]:
+    rows = modality_of(plan.dataset).rows(artifact)
+    theirs = [record.label for record in real]
+    with failures.within("columns"):
+        if real:
+            labels = compare_labels([row.label for row in rows], theirs)
+            return [*labels, *_by_columns(plan, rows, real)]
+    return []
+
+
+def _kind(plan: Plan) -> str:
+    return modality_of(plan.dataset).name
+
+
+_MEASURED = {Texts.name: _texts, Images.name: _images, Tables.name: _rows}
+"""What is measured of a modality, by its name."""
+_TRIED = {Texts.name: _try_texts, Images.name: _try_images, Tables.name: lambda *_: None}
+"""What tries the models of that."""
 
 
 def beside(
@@ -584,10 +609,9 @@ def beside(
 
     privacy: none without records, and what is shown and logged meanwhile is the same.
     """
-    measured = _texts if _of_texts(plan) else _images
-    return measured(ctx, plan, artifact, real, backends, failures)
+    return _MEASURED[_kind(plan)](ctx, plan, artifact, real, backends, failures)
 
 
 def try_measuring(ctx: Context, plan: Plan, loaded: Backends) -> None:
     """Try the models of ``beside`` on public inputs; ``loaded`` ones are taken as they are."""
-    (_try_texts if _of_texts(plan) else _try_images)(ctx, plan, loaded)
+    _TRIED[_kind(plan)](ctx, plan, loaded)

@@ -170,7 +170,8 @@ def _models(ctx: Context, method: Method[Any], given: Any) -> Mapping[Role, Mode
     _refuse_small(config, method.name, models)
     if config.evaluate.enabled and config.evaluate.models:
         modality = modality_of(config.dataset)
-        describe_role(config.models, modality.embedder, ctx.cache)
+        if modality.embedder is not None:
+            describe_role(config.models, modality.embedder, ctx.cache)
         encoder = ModelReference("evaluate.image_encoder", config.evaluate.image_encoder)
         # One that was not fetched is left out of the report, which says so.
         if modality.generator == "image" and encoder.name not in PACKAGED:
@@ -466,12 +467,18 @@ def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIden
         raise ConfigError(
             f"methods.{method} draws {drawn.things}, and dataset {config.dataset.name} holds "
             f"{modality.things} ({modality.chosen}).",
-            hint=f"Set methods.{method}.modality={modality.name}, or name another dataset."
-            if method == "private_evolution"
-            else "Use private_evolution for images.",
+            hint=_INSTEAD[modality.name],
         )
     if modality.generator is not None:
         check_form(config, modality.form, models[modality.generator])
+
+
+_INSTEAD = {
+    "image": "Use private_evolution for images: methods.private_evolution.modality=image.",
+    "text": "Name a method of texts, or set methods.private_evolution.modality=text.",
+    "table": "Use columns_alone, or name the column of a text.",
+}
+"""What draws records of a modality."""
 
 
 def check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -> None:

@@ -22,6 +22,7 @@ from privsyn.evaluation.report import (
     student_section,
 )
 from privsyn.methods.shared.distill import STUDENTS
+from privsyn.modalities.table import Tables
 from privsyn.modalities.text import Texts
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
@@ -68,17 +69,19 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     """The internal sections of a report."""
     release = open_plan(ctx, plan)
     measured = _read_evaluation(ctx, plan.id)
-    texts = release.modality.name == Texts.name
+    kind = release.modality.name
+    texts = kind == Texts.name
     lies = ctx.workspace.locate(plan.id)  # else there are as many rows as it may hold at most
     about = Availability(
         texts=texts,
+        table=kind == Tables.name,
         held_out=release.source.has_holdout,
         labeled=len(plan.dataset.labels) > 1,
         models=ctx.config.evaluate.models,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=plan.rows if lies is None else ReleaseFacts.read(lies).rows,
-        encoder=why_no_encoder(ctx, plan),
+        encoder=None if kind == Tables.name else why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
         failed=failures_text(measured),
         first=helps_first(ctx, plan),

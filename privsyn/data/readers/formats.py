@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from privsyn.address import Address, Origin, Source, Stream
-from privsyn.data.columns import Column
+from privsyn.data.columns import Column, in_cells
 from privsyn.data.contents import Unusable, content_columns, content_of
 from privsyn.data.conversations import messages_of
 from privsyn.data.public_files import pieces
@@ -64,7 +64,7 @@ from privsyn.data.readers.streams import (
 from privsyn.data.readers.tables import table_at
 from privsyn.data.records import Private, Record
 from privsyn.data.row_counts import RowCounts, folded
-from privsyn.data.settings import NO_UNIT, PLACEHOLDER, DatasetConfig
+from privsyn.data.settings import NO_UNIT, DatasetConfig
 from privsyn.data.unit_key import label_id, lost_digits, spells_nothing, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 
@@ -292,7 +292,7 @@ def columns_of_people(cfg: DatasetConfig, path: Origin | None) -> list[str]:
     first = path if isinstance(path, Stream) else _parts(cfg, path)[0]
     if isinstance(first, Address):  # a header would cost a request to the object store
         return []
-    named = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
+    named = {*_columns(cfg, path).values()}
     try:
         names = read_header(first).names
     except DataError:
@@ -343,7 +343,8 @@ def _records(
             continue
         first = width + has_labels
         beside = row[first : first + len(cfg.columns)]
-        record = Record(unit, label, content, tuple(map(Column.cell, cfg.columns.values(), beside)))
+        cells = tuple(map(Column.cell, cfg.columns.values(), beside))
+        record = Record(unit, label, content or in_cells(cfg.columns, cells), cells)
         row_counts.count_used(record)
         row_counts.count_columns(cfg.columns, record.row, beside)
         yield Private(record)

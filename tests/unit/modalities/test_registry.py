@@ -10,10 +10,12 @@ from typing import get_args
 
 import pytest
 
+from privsyn.data.columns import Column
 from privsyn.data.settings import ImageConfig
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.modalities.images import Images
 from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
+from privsyn.modalities.table import Tables
 from privsyn.modalities.text import TEXTS, Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward
@@ -24,38 +26,46 @@ PRIVSYN = Path(__file__).parents[3] / "privsyn"
 FORM = ImageConfig(size=8, mode="L")
 
 
-def identity(images: ImageConfig | None) -> DatasetIdentity:
-    return DatasetIdentity(
-        name="some", version="v1", label=None, labels=(), text="{a}: {b}", unit=None, holdout=0,
-        images=images,
+COLUMNS = {"age": Column(range=(18, 95))}
+
+
+def identity(images: ImageConfig | None, **changes) -> DatasetIdentity:
+    return DatasetIdentity.model_validate(
+        {"name": "some", "version": "v1", "label": None, "labels": (), "text": "{a}: {b}",
+         "unit": None, "holdout": 0, "images": images, **changes}
     )  # fmt: skip
 
 
 def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
     assert modality_of(identity(None)) == TEXTS
-    assert modality_of(identity(FORM)) == Images(FORM)
+    assert modality_of(identity(FORM)) == modality_of(identity(FORM, text=None)) == Images(FORM)
+    assert modality_of(identity(None, text=None, columns=COLUMNS)) == Tables(COLUMNS)
 
 
 def test_the_models_say_what_a_method_draws() -> None:
     assert drawn_with(("language",)) is drawn_with(("embedder", "text")) is Texts
     assert drawn_with(("image_embedder", "image")) is Images
+    assert drawn_with(()) is Tables
 
 
 def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
     (tmp_path / "synthetic.jsonl").write_bytes(b"")
     suites = {modality.suite for modality in MODALITIES.values()}
     assert {file.stem for file in SHIPPED.glob("*.json")} == suites
-    for modality in (TEXTS, Images(FORM)):
+    for modality in (TEXTS, Images(FORM), Tables(COLUMNS)):
         assert list(modality.rows(tmp_path / "synthetic.jsonl")) == []
         written = modality.write(tmp_path / modality.name, [])
-        seal_folder(written.path.parent, 0, media=written.media_type)
+        table = {"text": None, "columns": {"age": {"range": [18, 95]}}}
+        plan = {"dataset": table, "columns": {}} if isinstance(modality, Tables) else {}
+        seal_folder(written.path.parent, 0, media=written.media_type, plan=plan)
         assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()
 
 
-def test_private_evolution_takes_every_modality() -> None:
+def test_private_evolution_takes_every_modality_that_models_draw() -> None:
     annotation = PrivateEvolutionConfig.model_fields["modality"].annotation
-    assert set(get_args(annotation)) == set(MODALITIES)
-    for modality in MODALITIES.values():
+    drawn = [modality for modality in MODALITIES.values() if modality is not Tables]
+    assert set(get_args(annotation)) == {modality.name for modality in drawn}
+    for modality in drawn:
         assert modality.embedder in modality.sampled_by
         assert modality.generator is None or modality.generator in modality.sampled_by
 

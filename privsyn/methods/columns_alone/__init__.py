@@ -1,0 +1,1 @@
+"""Rows of declared columns without a text."""

@@ -1,0 +1,218 @@
+"""A table without texts: one draw of its columns, no model, and all that follows a release."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import privsyn
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.events import load
+from privsyn.errors import ConfigError, DataError
+from privsyn.export import export
+from privsyn.ledger.entries import State
+from privsyn.release import certificate
+from privsyn.release.plan import Plan
+from privsyn.report import verification
+from privsyn.stages.check import check, count, lines
+from privsyn.stages.plan import plan
+from privsyn.stages.run import run
+from privsyn.students.more import more
+from tests.integration.e2e.small_project import CANARY, LABELS
+
+NAME = "columns_alone"
+DECLARED = {
+    "age": {"range": [0, 100], "bins": 5},
+    "channel": {"values": ["web", "phone"]},
+    "visited": {"date": {"start": "2024-01-01", "end": "2024-12-31"}},
+}
+
+
+def records(people=240):
+    """The channel follows the label, the age the channel; one value is a secret."""
+    some = [
+        {
+            "unit": f"u{n}",
+            "label": LABELS[n % 2],
+            "age": 70 + n % 5 if n % 2 else 20 + n % 5,
+            "channel": ("web", "phone")[n % 2],
+            "visited": "2024-05-17",
+        }
+        for n in range(people)
+    ]
+    some[3]["channel"] = CANARY
+    return some
+
+
+@pytest.fixture
+def table(make_project):
+    def build(**changes):
+        dataset = {"text": None, "columns": DECLARED} | changes.pop("dataset", {})
+        methods = {NAME: {"rows_per_label": 60}}
+        project = make_project(dataset=dataset, methods=methods, **changes)
+        project.write(records())
+        return project
+
+    return build
+
+
+def made(ctx):
+    """A release, from plan to evaluation."""
+    return ctx.workspace.release(run(ctx, NAME, published=False).id)
+
+
+def released(folder):
+    return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+
+
+def test_a_table_is_one_draw_of_the_whole_target_and_loads_no_model(table, monkeypatch):
+    monkeypatch.setattr("privsyn.stages.draw.load_role", lambda *_: pytest.fail("a model"))
+    project = table(evaluate={"enabled": True, "models": True})
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    event = load(planned.event)
+    assert event == planned.marginals.noise.event
+    assert 7.99 < guarantee(event, 1e-6).epsilon == planned.epsilon <= 8
+    folder = made(ctx)
+    rows = released(folder)
+    assert [set(row) for row in rows] == [{"id", "label", *DECLARED}] * 120
+    assert Counter(row["label"] for row in rows) == dict.fromkeys(LABELS, 60)
+    of = Counter((row["label"], row["channel"]) for row in rows)
+    assert of[LABELS[0], "web"] > 50 < of[LABELS[1], "phone"]
+    metrics = json.loads((ctx.workspace.internal(planned.id) / "evaluation.json").read_text())
+    value = {one["name"]: one["value"] for one in metrics["metrics"]}
+    assert value["columns.label.real"] == value["columns.label.columns"] == 1
+    assert not {name for name in value if "fit" in name or "text" in name or "both" in name}
+    assert [one["name"] for one in metrics["audit"]["tests"]] == ["rare_rows"]
+    page = (folder / "report.html").read_text()
+    assert "120 synthetic rows" in page
+    assert "rows by channel (declared: web, phone or other)" in page
+    assert "visited: 2024-05" in page, "samples are rows"
+    assert (
+        "Do the columns follow the records?"
+        in (ctx.workspace.internal(planned.id) / "report.html").read_text()
+    )
+    printed = json.dumps([count(ctx), [lines(ctx, one) for one in count(ctx).values()]])
+    assert CANARY not in printed + json.dumps(check(ctx, count(ctx), NAME))
+    files = [path for path in project.root.rglob("*") if path.is_file()]
+    assert [path for path in files if CANARY.encode() in path.read_bytes()] == [project.data]
+
+
+def test_without_a_label_the_shares_of_a_column_follow_the_counts(table):
+    columns = DECLARED | {"topic": {"values": list(LABELS)}}
+    project = table(
+        dataset={"label": None, "labels": [], "columns": columns},
+        columns={"pairs": [["topic", "age"]]},
+        evaluate={"enabled": False},
+    )
+    project.write([{**one, "topic": LABELS[n % 4 == 0]} for n, one in enumerate(records())])
+    ctx = project.context(f"methods.{NAME}.rows_per_label=400")
+    folder = made(ctx)
+    rows = released(folder)
+    share = Counter(row["topic"] for row in rows)[LABELS[1]] / len(rows)
+    assert share == pytest.approx(1 / 4, abs=0.08)
+    assert "label" not in rows[0]
+
+
+def test_its_exports_and_verification(table, tmp_path):
+    project = table(evaluate={"enabled": False})
+    ctx = project.context()
+    folder = made(ctx)
+    assert not [one for one in verification.verify(folder, ctx.ledger) if one.passed is False]
+    frame = pq.read_table(export(folder, "hf", tmp_path / "hf") / "data" / "train.parquet")
+    assert frame.column_names == ["id", "label", *sorted(DECLARED)]
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "tabular-classification" in card
+    assert "written by a model" not in card
+    assert "name: text" not in card
+    with (export(folder, "csv", tmp_path / "csv") / "train.csv").open() as stream:
+        assert next(csv.reader(stream)) == frame.column_names
+    export(folder, "webdataset", tmp_path / "wds")
+    further = more(ctx, folder.name, 30, published=False)
+    assert [set(row) for row in released(further)] == [{"id", "label", *DECLARED}] * 30
+    assert not [one for one in verification.verify(further, ctx.ledger) if one.passed is False]
+    # A row with one field more than the plan pays for, sealed anew by whoever forged it.
+    sealed = json.loads((folder / "certificate.json").read_text())
+    rows = [row | {"diagnosis": "flu"} for row in released(folder)]
+    artifact = rewritten(folder, rows)
+    sealed["artifact"] |= artifact
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    failed = [one for one in verification.verify(folder, None) if one.passed is False]
+    assert (
+        "diagnosis" in {one.name: one.detail for one in failed}["artifact has the declared fields"]
+    )
+
+
+def rewritten(folder, rows):
+    from privsyn.data.artifacts import write_jsonl_atomic
+
+    written = write_jsonl_atomic(folder / "synthetic.jsonl", rows)
+    return {"sha256": written.sha256, "rows": len(rows)}
+
+
+def test_columns_that_no_draw_pays_for_are_no_plan(table):
+    planned = plan(table().context(), NAME, open_account=True).model_dump(mode="json")
+    for changes in ({"columns": None}, {"dataset": planned["dataset"] | {"columns": {}}}):
+        with pytest.raises(ValueError, match="pays for dataset"):
+            Plan.model_validate(planned | changes)
+    Plan.model_validate(planned)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_every_adjacency_pays_for_its_table(table, adjacency):
+    account = {"adjacency": adjacency.value, "name": "letters", "unit": "person"}
+    project = table(account=account)
+    planned = plan(project.context(), NAME)
+    moves = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+    l2 = (moves * 3 * 2) ** 0.5  # three columns, two records a unit
+    assert planned.marginals.noise.sensitivity == pytest.approx(l2 * 2**20, rel=1e-6)
+    assert planned.epsilon <= 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "method", "said"),
+    [
+        (["dataset.columns={}"], NAME, "declare its columns"),
+        (["dataset.roles=[user, assistant]"], NAME, "roles are of a conversation"),
+        (["evaluate.paid.epsilon=1"], NAME, "classifier of texts"),
+        (["dataset.text=text"], NAME, "draws rows, and dataset letters holds texts"),
+        ([], "invisible_ink", "Use columns_alone"),
+        ([f"methods.{NAME}.rows_per_label=0"], NAME, "rows_per_label"),
+    ],
+)
+def test_what_cannot_be_a_table_is_refused_in_words(table, overrides, method, said):
+    project = table()
+    with pytest.raises(ConfigError) as refused:
+        plan(project.context(*overrides), method)
+    assert said in f"{refused.value.message} {refused.value.hint}"
+
+
+def test_a_file_without_a_declared_column_is_refused_before_anything_is_spent(table):
+    project = table()
+    project.write([{"unit": one["unit"], "label": one["label"]} for one in records()])
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    with pytest.raises(DataError, match="age"):
+        run(ctx, NAME)
+    entry = ctx.ledger.releases.find(planned.id)
+    assert entry is None or entry.state in (State.VOID, State.RESERVED)
+
+
+def test_a_frame_becomes_a_table_from_python(tmp_path):
+    frame = pd.DataFrame(records()).drop(columns="label")
+    made = {"unit": "unit", "text": None, "columns": {"age": "0 to 100", "channel": "web,phone"}}
+    project = privsyn.Project.create(
+        tmp_path / "made", frame, **made, **{"evaluate.enabled": False}, texts=50
+    )
+    release = project.release(project.plan(epsilon=3))
+    assert list(release.frame().columns) == ["id", "age", "channel"]
+    assert len(release.frame()) == 50
+    with pytest.raises(ConfigError, match="argument columns is missing"):
+        privsyn.Project.create(tmp_path / "no", frame, unit="unit", text=None)
