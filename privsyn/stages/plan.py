@@ -266,7 +266,7 @@ def _price(
 
 
 _WORTH_A_SECRET = 1.1
-"""Nothing is counted on that is hardly needed: without the secret, noise would be as much larger."""
+"""Nothing is counted on that is hardly needed: without it, noise would be as much larger."""
 
 
 def _warnings(
