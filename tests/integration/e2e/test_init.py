@@ -416,3 +416,44 @@ def test_a_table_and_a_query_have_their_columns_read_alone(init, tmp_path):
         assert message in err
         assert CANARY not in err
     assert not (tmp_path / "more").exists()
+
+
+def test_a_table_of_columns_alone(init, tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text(f"who,age,channel\n1,{CANARY},fax\n")
+    given = ("--data", str(file), "--unit", "who", "--label", "none", "--public-size", "500")
+    columns = ("--columns", "channel=web,phone")
+    code, _, err, _ = init("told", *given, "--text", "none", *columns)
+    assert code == 0, err
+    config = load_config(tmp_path / "told/params.yaml")
+    assert (config.dataset.text, config.pipeline) == (None, ("columns_alone",))
+    assert config.method("columns_alone").rows_per_label == 500
+    answers = {"holds the text": "none", "further col": "age"}
+    code, _, err, asked = init("asked", *given, answers=answers)
+    assert code == 0, err
+    assert not any("one text" in one or "has a text" in one for one in asked), asked
+    assert list(load_config(tmp_path / "asked/params.yaml").dataset.columns) == ["age"]
+    code, _, err, _ = init("wrong", *given, "--text", "none")
+    assert (code, (tmp_path / "wrong").exists()) == (2, False)
+    assert "--columns is missing" in err
+
+
+def test_conversations_name_their_roles(init, tmp_path):
+    file = tmp_path / "chats.csv"
+    file.write_text("who,turns,channel\n1,[],fax\n")
+    given = ("--data", str(file), "--unit", "who", "--label", "none")
+    roles = ("--roles", "user,assistant")
+    code, _, err, _ = init(
+        "told", *given, "--text", "turns", *roles, "--columns", "channel=web,phone"
+    )
+    assert code == 0, err
+    dataset = load_config(tmp_path / "told/params.yaml").dataset
+    assert (dataset.roles, list(dataset.columns)) == (("user", "assistant"), ["channel"])
+    for wrong, message in (
+        (("--text", "turns", "--roles", "user"), "two or more"),
+        (("--text", "none", *roles, "--columns", "channel=web"), "roles are of a conversation"),
+        (("--text", "turns", *roles, "--columns", "turns=a,b"), "which is dataset.text already"),
+    ):
+        code, _, err, _ = init("wrong", *given, *wrong)
+        assert (code, (tmp_path / "wrong").exists()) == (2, False)
+        assert message in err
