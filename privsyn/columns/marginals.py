@@ -5,23 +5,27 @@ Guarantee, proof and the tags [C1] ... of these lines: guarantee.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.columns.settings import ColumnsConfig
+from privsyn.columns.choice import Choice, Pair, gaussian
+from privsyn.columns.settings import AUTO, ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
+from privsyn.dp.events import Event
 from privsyn.dp.filters import gaussian_budget
-from privsyn.dp.histograms import LATTICE, histogram, sensitivity
+from privsyn.dp.histograms import LATTICE, histogram
 from privsyn.dp.mechanisms import DiscreteGaussian
 
+_FOR_CHOICE = 0.1
+"""Share of the columns' zCDP by which pairs are chosen, where they are."""
 _LOUD = 0.5
 """Noise over the records that a cell holds on average, from which on noise decides."""
 
@@ -30,7 +34,7 @@ _LOUD = 0.5
 class Marginals:
     """Noisy counts of every declared cell: each column by label, and public pairs of columns.
 
-    Guarantee: ``noise.event``, for neighbors of the account's adjacency.
+    Guarantee: ``events``, for neighbors of the account's adjacency.
 
     Attributes:
         columns: The declared columns.
@@ -38,6 +42,7 @@ class Marginals:
         tables: What is counted together, by place: 0 is the label, 1 the first column.
         most: Most records of a unit (m).
         noise: Adds noise to all tables at once, and prices it.
+        choice: What chooses further pairs by these tables; None where pairs are named.
     """
 
     columns: Mapping[str, Column]
@@ -45,6 +50,7 @@ class Marginals:
     tables: tuple[tuple[int, int], ...]
     most: int
     noise: DiscreteGaussian
+    choice: Choice | None = None
 
     @classmethod
     def of(
@@ -63,21 +69,37 @@ class Marginals:
         ``alone``, the target is all theirs: nothing else of the release reads a record.
         """
         names = [None, *columns]
-        pairs = tuple((names.index(one), names.index(other)) for one, other in cfg.pairs)
-        tables = (*((0, place) for place in range(1, len(names))), *pairs)
+        tables = [(0, place) for place in range(1, len(names))]
+        moves, most, choice = adjacency.moves, unit.max_records, None
+        rho = (1 if alone else cfg.share) * calibrate_rho(target)
+        if cfg.pairs == AUTO:
+            if rounds := len(columns) - 1:
+                # Every table has the same noise, whether chosen or not.
+                each = (1 - _FOR_CHOICE) * rho / (len(tables) + rounds)
+                choice = Choice.of(rounds, moves, most, _FOR_CHOICE * rho, rounds * each)
+                rho = len(tables) * each
+        else:
+            tables += [(names.index(one), names.index(other)) for one, other in cfg.pairs]
+            if alone:  # one draw, whose mu-Gaussian DP is exact
+                rho = gaussian_budget(target.epsilon, target.delta) / 2
         # privacy: a record counts in every one of the K tables, so a unit has K m votes [C2]
-        l2 = sensitivity(adjacency.moves, len(tables) * unit.max_records)
-        # A draw of multiplier z costs 1 / (2 z^2) zCDP, and is 1 / z-Gaussian DP.
-        multiplier = math.sqrt(
-            1 / gaussian_budget(target.epsilon, target.delta)
-            if alone
-            else 1 / (2 * cfg.share * calibrate_rho(target))
-        )
-        # Six digits, rounded up: the last digits of the target's differ between processors, and
-        # verify asks for the same event.
-        multiplier = float(f"{multiplier * (1 + 1e-5):.6g}")
-        noise = DiscreteGaussian(l2, multiplier * l2)
-        return cls(columns, tuple(labels) or (None,), tables, unit.max_records, noise)
+        noise = gaussian(moves, len(tables) * most, rho)
+        return cls(columns, tuple(labels) or (None,), tuple(tables), most, noise, choice)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All draws, in order."""
+        return (self.noise.event, *(self.choice.events if self.choice else ()))
+
+    @property
+    def candidates(self) -> Marginals:
+        """The tables of all pairs of columns, to count: their noise is that of ``choice``."""
+        pairs = combinations(range(1, len(self.columns) + 1), 2)
+        return replace(self, tables=tuple(pairs), choice=None)
+
+    def with_pairs(self, pairs: Iterable[Pair]) -> Marginals:
+        """These tables and, behind them, those of chosen pairs."""
+        return replace(self, tables=(*self.tables, *pairs), choice=None)
 
     @cached_property
     def widths(self) -> list[int]:

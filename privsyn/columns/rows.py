@@ -8,12 +8,13 @@ ties are independent within a label. Pairs form trees, so a row is drawn column 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.columns.choice import Pair
 from privsyn.columns.marginals import Marginals
 from privsyn.data.records import Row
 
@@ -38,6 +39,16 @@ def synthetic_rows(
         codes = model.draw(marginals.labels.index(label), count, rng)
         rows[label] = [tuple(row) for row in codes.tolist()]
     return rows
+
+
+def explained(
+    marginals: Marginals, tables: Sequence[NDArray[np.float64]], pairs: Sequence[Pair]
+) -> Iterator[NDArray[np.float64]]:
+    """Records of the cells of each pair, if nothing but the label ties its columns."""
+    alone = _Model.fit(marginals, tables).alone
+    for one, other in pairs:
+        shares = alone[one - 1] / np.maximum(alone[one - 1].sum(axis=1, keepdims=True), 1e-9)
+        yield np.asarray(shares.T @ alone[other - 1])
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, Literal
 
 from pydantic import Field
 
 from privsyn.section import Section
+
+AUTO: Final = "auto"
+"""In place of pairs: they are chosen by noisy scores."""
 
 
 class ColumnsConfig(Section):
@@ -19,14 +23,17 @@ class ColumnsConfig(Section):
         description="Share of the release's cost, in zCDP, that pays for noisy counts of columns; "
         "the method has the rest. A table alone has all.",
     )
-    pairs: tuple[tuple[str, str], ...] = Field(
+    pairs: tuple[tuple[str, str], ...] | Literal["auto"] = Field(
         default=(),
         description="Pairs of columns that are counted together, so that rows keep what ties them; "
-        "no circle. Public: chosen without the file. Every column is counted with the label.",
+        "no circle. Public: chosen without the file. auto: noisy scores choose, for a tenth of the "
+        "share. Every column is counted with the label.",
     )
 
     def why_not(self, names: Sequence[str]) -> str | None:
         """What keeps rows of these columns from following the pairs; None: nothing."""
+        if self.pairs == AUTO:
+            return None
         joined = {name: name for name in names}  # a name of the group of each column
 
         for pair in self.pairs:

@@ -172,9 +172,11 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
         return ""
     cells, share = max(marginals.sizes), 1 - plan.dataset.holdout
     size = f", which hold about {public_size * share / cells:.2g} each" if public_size else ""
+    chosen = marginals.choice
+    pairs = f" and of {chosen.rounds} chosen pairs" if chosen else ""
     return (
-        f"{len(marginals.tables)} tables of counts, the largest of {cells:,} cells{size}, with "
-        f"noise of {marginals.deviation:.3g} records on each"
+        f"{len(marginals.tables)} tables of counts{pairs}, the largest of {cells:,} cells{size}, "
+        f"with noise of {marginals.deviation:.3g} records on each"
     )
 
 

@@ -290,7 +290,7 @@ def pricing_facts(
     replace_one a unit may go from one part into the other, and has then touched both.
     """
     accuracy = accuracy_of(paid, adjacency)
-    before = () if marginals is None else (marginals.noise.event,)
+    before = () if marginals is None else marginals.events
     after = () if accuracy is None else (accuracy.event,)
     return PricingFacts(adjacency, unit, labels, secret_places, before, after)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.columns.marginals import Marginals
-from privsyn.columns.rows import synthetic_rows
+from privsyn.columns.rows import explained, synthetic_rows
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.partition import load_shard
 from privsyn.data.records import Bucket
@@ -27,11 +28,11 @@ from privsyn.release.workdir import (
     bucket_files,
 )
 from privsyn.stages.base import OpenPlan
-from privsyn.stages.draw import open_begun, session
+from privsyn.stages.draw import Drawing, open_begun, session
 
 TABLES = f"{EXHIBITS}/columns.json"
 """The noisy tables: they are published."""
-_DRAW = "marginals"
+_DRAW, _PAIRS = "marginals", "pairs"
 
 
 def draw_columns(release: OpenPlan, work: Workdir) -> None:
@@ -62,19 +63,60 @@ def draw_columns(release: OpenPlan, work: Workdir) -> None:
             _DRAW, lambda: marginals.noise.draw(counts, part.noise), marginals.ends[-1]
         )
 
+        whole = marginals
+        if marginals.choice is not None:
+            whole, noisy = _with_pairs(release, work, part, marginals, noisy)
+
         def rows() -> bytes:
             rng = np.random.default_rng()  # public: rows are post-processing
-            tables = list(marginals.split(noisy))
-            made = synthetic_rows(marginals, tables, release.plan.rows_by_label, rng)
+            tables = list(whole.split(noisy))
+            made = synthetic_rows(whole, tables, release.plan.rows_by_label, rng)
             return json.dumps(list(made.items())).encode()
 
         made = json.loads(journal.public_file("rows", rows))
         # every draw is counted before its rows are handed on
         release.ctx.ledger.leases.renew(part.lease)
         with atomic_file(work.folder / TABLES) as stream:
-            stream.write(_tables(marginals, noisy))
+            stream.write(_tables(whole, noisy))
         write_json_atomic(work.folder / ROWS, {"noise": part.noise.kind, "rows": made}, mode=0o600)
         work.hand_on(COLUMNS, part.lease, [TABLES, ROWS], journal=journal)
+
+
+def _with_pairs(
+    release: OpenPlan,
+    work: Workdir,
+    part: Drawing,
+    marginals: Marginals,
+    noisy: NDArray[np.int64],
+) -> tuple[Marginals, NDArray[np.int64]]:
+    """The tables with those of pairs that noisy scores choose, and all noisy counts [C4]."""
+    choice, journal, every = marginals.choice, part.journal, marginals.candidates
+    assert choice is not None  # noqa: S101 - asked by the caller
+    scores = np.zeros(len(every.tables), np.int64)
+    if not journal.has(f"pair/{choice.rounds - 1}"):
+        exact = np.split(every.count(_buckets(release, work)), every.ends[:-1])
+        told = explained(marginals, list(marginals.split(noisy)), every.tables)
+        scores = choice.scores(exact, told)
+
+    def draw(number: int, free: list[int]) -> int:
+        part.lease.check()
+        chosen = journal.draw_array(
+            f"pair/{number}",
+            lambda: np.array([choice.mechanism.draw(scores[free], part.noise)], np.int64),
+            1,
+        )
+        return int(chosen[0])
+
+    pairs = choice.choose(every.tables, draw)
+    counted = replace(every, tables=tuple(pairs))
+    counts = np.zeros(0, np.int64)
+    if not journal.has(_PAIRS):
+        counts = counted.count(_buckets(release, work))
+    part.lease.check()
+    together = journal.draw_array(
+        _PAIRS, lambda: choice.noise.draw(counts, part.noise), counted.ends[-1]
+    )
+    return marginals.with_pairs(pairs), np.concatenate([noisy, together])
 
 
 def _buckets(release: OpenPlan, work: Workdir) -> Iterator[Bucket]:
@@ -94,6 +136,10 @@ def further_rows(plan: Plan, folder: Path, count: int) -> SyntheticRows:
     if marginals is None:
         return NO_ROWS
     read = json.loads((folder / TABLES).read_bytes())["tables"]
+    if marginals.choice is not None:
+        names = ["label", *marginals.columns]
+        pairs = [table["of"] for table in read[len(marginals.tables) :]]
+        marginals = marginals.with_pairs((names.index(one), names.index(two)) for one, two in pairs)
     tables = [np.array(table["records"], np.float64) for table in read]
     counts, rng = dict.fromkeys(marginals.labels, count), np.random.default_rng()
     return SyntheticRows(marginals.columns, synthetic_rows(marginals, tables, counts, rng))

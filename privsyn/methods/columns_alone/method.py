@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from privsyn.data.records import Bucket
 from privsyn.dp.adjacency import Guarantee
-from privsyn.dp.events import Event
+from privsyn.dp.events import Composed, Event
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
@@ -39,8 +39,8 @@ class ColumnsAloneMechanism(Mechanism):
     @property
     def event(self) -> Event:
         """The draw of the columns."""
-        (drawn,) = self.facts.before
-        return drawn
+        first, *others = self.facts.before
+        return Composed((first, *others)) if others else first
 
     @property
     def whole(self) -> Event:

@@ -19,6 +19,7 @@ from privsyn.release.workdir import COLUMNS, journal_file, part_name
 from privsyn.report import verification
 from privsyn.stages.certify import certify
 from privsyn.stages.check import check, count, lines
+from privsyn.stages.columns import further_rows
 from privsyn.stages.draw import generate, train
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.partition import partition
@@ -141,6 +142,23 @@ def test_all_that_follows_has_columns_and_no_file_a_rare_value(columned):
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == [project.data]
 
 
+def test_pairs_that_noisy_scores_choose_are_on_file_and_verify(columned):
+    """The channel follows the label alone, so any tree will do; what is chosen is published."""
+    ctx, planned, folder = drawn(
+        columned("private_evolution", columns={"pairs": "auto"}), "private_evolution", NoNoise
+    )
+    events = load(planned.event).events
+    assert events[:3] == planned.marginals.events
+    tables = json.loads((folder / "exhibits" / "columns.json").read_text())["tables"]
+    chosen = [set(one["of"]) for one in tables[3:]]
+    assert len(chosen) == 2
+    assert chosen[0] != chosen[1]
+    assert "label" not in chosen[0] | chosen[1]
+    assert not [one for one in verification.verify(folder, ctx.ledger) if one.passed is False]
+    further = further_rows(planned, folder, 50)
+    assert [len(further.by_label[label]) for label in ("Billing", "Symptoms")] == [50, 50]
+
+
 @pytest.mark.parametrize("method", ["private_evolution", "dp_lora"])
 def test_further_texts_have_rows_of_the_same_tables_at_no_cost(columned, monkeypatch, method):
     project, models = columned(method), stand_ins()
@@ -159,8 +177,10 @@ def test_further_texts_have_rows_of_the_same_tables_at_no_cost(columned, monkeyp
 
 
 @pytest.mark.parametrize("method", ["keyphrase_seeding", "invisible_ink"])
-def test_a_killed_run_draws_its_columns_once(columned, tmp_path, method):
-    project, counter, seen = columned(method), tmp_path / "calls", {}
+@pytest.mark.parametrize("pairs", [[["age", "channel"]], "auto"])
+def test_a_killed_run_draws_its_columns_once(columned, tmp_path, method, pairs):
+    project = columned(method, columns={"pairs": pairs})
+    counter, seen = tmp_path / "calls", {}
     for kill_at in (1, 1, 2, 0):
         if (code := attempt(project, counter, kill_at)) == 0:
             break

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.columns.marginals import Marginals
-from privsyn.columns.rows import nearest, synthetic_rows
+from privsyn.columns.rows import explained, nearest, synthetic_rows
 from privsyn.columns.settings import ColumnsConfig
 from privsyn.data.columns import Column
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
@@ -77,6 +77,28 @@ def test_rows_have_the_counts_of_their_label_and_the_ties_of_the_pairs():
     untied = rows_of(marginals(()), tables_of(marginals(()), joint), {"a": 4000, "b": 1})
     without = np.abs(shares_of(untied["a"], 0, 1) - exact.sum(2)).sum() / 2
     assert apart < 0.02 < 0.1 < without, "the pair is what ties them"
+
+
+def test_pairs_that_scores_choose_are_those_that_tie():
+    """Without noise: the two pairs of the joint distribution, and no circle."""
+    drawn, joint = marginals("auto"), tied_joint()
+    every = drawn.candidates
+    star = list(drawn.split(tables_of(drawn, joint)))
+    exact = np.split(tables_of(every, joint), every.ends[:-1])
+    scores = drawn.choice.scores(exact, explained(drawn, star, every.tables))
+    seen = []
+
+    def draw(number, free):
+        seen.append(free)
+        return int(np.argmax(scores[free]))
+
+    pairs = drawn.choice.choose(every.tables, draw)
+    assert sorted(pairs) == [(1, 2), (2, 3)]  # age, channel, urgent
+    assert [len(free) for free in seen] == [3, 2]
+    whole = drawn.with_pairs(pairs)
+    rows = rows_of(whole, tables_of(whole, joint), {"a": 4000, "b": 0})
+    exact_share = joint[0].sum(2) / joint[0].sum()
+    assert np.abs(shares_of(rows["a"], 0, 1) - exact_share).sum() / 2 < 0.02
 
 
 def test_the_longest_row_is_as_long_as_any():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from privsyn.columns import choice as noise_module
 from privsyn.columns import marginals as module
 from privsyn.columns.marginals import Marginals
 from privsyn.columns.settings import ColumnsConfig
@@ -16,6 +18,7 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.adjacency import Adjacency, Guarantee, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
+from privsyn.dp.events import BoundedRange, Composed
 
 COLUMNS = {"age": Column(range=(0, 10), bins=1), "channel": Column(values=("web", "phone"))}
 LABELS, TARGET = ("x", "y"), Guarantee(1, 1e-6)
@@ -88,6 +91,87 @@ def test_what_is_drawn_is_what_is_paid_for():
         assert guarantee(event, TARGET.delta).epsilon < TARGET.epsilon
 
 
+def chosen(adjacency, most):
+    """The draw that chooses pairs of three columns."""
+    cfg, unit = ColumnsConfig(pairs="auto"), PrivacyUnit("user", most)
+    columns = COLUMNS | {"urgent": Column(values=("yes",))}
+    return Marginals.of(cfg, columns, LABELS, TARGET, adjacency, unit)
+
+
+def three(records):
+    """The records with a third column, which follows the second."""
+    return tuple((label, (*row, min(row[1], 2)), unit) for label, row, unit in records)
+
+
+def told(every):
+    """What noisy tables may make of the pairs: nothing, little, much."""
+    for scale in (0.0, 0.5, 3.0):
+        yield [
+            scale * np.arange(1, size + 1).reshape(every.widths[one], every.widths[other])
+            for size, (one, other) in zip(every.sizes, every.tables, strict=True)
+        ]
+
+
+def scores_apart(drawn, one, other):
+    """Largest change of a score between two inputs, in records."""
+    every, found = drawn.candidates, []
+    exact = [np.split(counts(every, three(side)), every.ends[:-1]) for side in (one, other)]
+    for explained in told(every):
+        here, there = (drawn.choice.scores(side, explained) for side in exact)
+        found.append(int(np.abs(here - there).max()))
+    return max(found) / module.LATTICE
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_unit_moves_a_score_by_its_records(most):
+    """Where nothing explains its cells, by as many; never by more than the draw is scaled for."""
+    for adjacency, pairs in (
+        (Adjacency.ADD_REMOVE, [*added(most)]),
+        (Adjacency.REPLACE_NULL, [*added(most)]),
+        (Adjacency.REPLACE_ONE, [*replaced(most)][::5]),
+    ):
+        drawn = chosen(adjacency, most)
+        widest = max(scores_apart(drawn, *pair) for pair in pairs)
+        assert drawn.choice.mechanism.sensitivity == adjacency.moves * most * module.LATTICE
+        assert widest <= adjacency.moves * most
+        assert widest >= most, "and no less"
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_tables_of_chosen_pairs_are_clipped_by_themselves(most):
+    drawn = chosen(Adjacency.ADD_REMOVE, most)
+    every = drawn.candidates
+    assert drawn.choice.rounds == 2
+    for pairs in itertools.combinations(every.tables, 2):
+        counted, worst_found = replace(every, tables=pairs), 0.0
+        for one, other in [*added(most), ((), unit_of(*KINDS[:1] * most))]:
+            steps = counts(counted, three(one)) - counts(counted, three(other))
+            worst_found = max(worst_found, math.sqrt(sum(int(step) ** 2 for step in steps)))
+        assert 1 - 1e-5 < worst_found / drawn.choice.noise.sensitivity <= 1
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_what_chooses_is_paid_for_with_what_is_counted(adjacency):
+    drawn = chosen(adjacency, 2)
+    first, picks, second = drawn.events
+    assert picks == BoundedRange(drawn.choice.mechanism.event.range, 2)
+    assert rho(picks) == pytest.approx(0.1 * 0.25 * calibrate_rho(TARGET), rel=1e-4)
+    assert (first, second) == (drawn.noise.event, drawn.choice.noise.event)
+    assert drawn.noise.sigma == pytest.approx(drawn.choice.noise.sigma, rel=1e-4)
+    together = rho(Composed(drawn.events))
+    assert 0.2499 * calibrate_rho(TARGET) < together <= 0.25 * calibrate_rho(TARGET)
+    whole = Marginals.of(
+        ColumnsConfig(pairs="auto"), COLUMNS, LABELS, TARGET, adjacency, PrivacyUnit("u", 1),
+        alone=True,
+    )  # fmt: skip
+    assert guarantee(Composed(whole.events), TARGET.delta).epsilon <= TARGET.epsilon
+    alone = Marginals.of(
+        ColumnsConfig(pairs="auto"), {"age": COLUMNS["age"]}, LABELS, TARGET, adjacency,
+        PrivacyUnit("u", 1),
+    )  # fmt: skip
+    assert alone.choice is None, "one column has no pair"
+
+
 def test_one_record_counts_once_in_every_table():
     drawn = marginals(Adjacency.ADD_REMOVE)
     tables = [table.sum() for table in drawn.split(counts(drawn, unit_of(KINDS[0])))]
@@ -124,7 +208,7 @@ _OF_Y = {*range(3, 6), *range(10, 14)}  # cells of the second label
     ids=["no clip", "clip of each label", "tables forgotten", "m forgotten", "moves forgotten"],
 )
 def test_a_broken_draw_is_caught(monkeypatch, broken, name):
-    monkeypatch.setattr(module, name, broken)
+    monkeypatch.setattr(module if hasattr(module, name) else noise_module, name, broken)
     same = [((), unit_of(*KINDS[:1] * 4)), ((), unit_of(*KINDS[:1] * 2, *KINDS[-1:] * 2))]
     swap = [(unit_of(*KINDS[:1] * 4), unit_of(*KINDS[-1:] * 4))]
     found = [worst(same, Adjacency.ADD_REMOVE, 4), worst(swap, Adjacency.REPLACE_ONE, 4)]
