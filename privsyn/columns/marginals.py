@@ -111,6 +111,12 @@ class Marginals:
         """Cells of each table."""
         return [self.widths[one] * self.widths[other] for one, other in self.tables]
 
+    @property
+    def largest(self) -> int:
+        """Cells of the largest table that is counted, or may be."""
+        every = self.sizes + (self.candidates.sizes if self.choice else [])
+        return max(every)
+
     @cached_property
     def ends(self) -> list[int]:
         """Where each table ends among all cells; the last one is their number."""
@@ -153,7 +159,7 @@ class Marginals:
         Args:
             records: Records of all labels, by public numbers.
         """
-        largest = max(self.sizes)
+        largest = self.largest
         if records is None or self.deviation < _LOUD * records / largest:
             return None
         return (

@@ -170,7 +170,7 @@ def _columns_drawn(plan: Plan, public_size: int | None) -> str:
     marginals = plan.marginals
     if marginals is None:
         return ""
-    cells, share = max(marginals.sizes), 1 - plan.dataset.holdout
+    cells, share = marginals.largest, 1 - plan.dataset.holdout
     size = f", which hold about {public_size * share / cells:.2g} each" if public_size else ""
     chosen = marginals.choice
     pairs = f" and of {chosen.rounds} chosen pairs" if chosen else ""

@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -22,9 +23,10 @@ from privsyn.release.plan import Plan
 from privsyn.report import verification
 from privsyn.stages.check import check, count, lines
 from privsyn.stages.plan import plan
-from privsyn.stages.run import run
+from privsyn.stages.run import draw, run
 from privsyn.students.more import more
 from tests.integration.e2e.small_project import CANARY, LABELS
+from tests.noise import Constant
 
 NAME = "columns_alone"
 DECLARED = {
@@ -216,3 +218,48 @@ def test_a_frame_becomes_a_table_from_python(tmp_path):
     assert len(release.frame()) == 50
     with pytest.raises(ConfigError, match="argument columns is missing"):
         privsyn.Project.create(tmp_path / "no", frame, unit="unit", text=None)
+
+
+WEIRD = (
+    10**400,
+    [[]],
+    {"age": 1},
+    "\ud800",
+    "word " * 3000,
+    float("nan"),
+    True,
+    "2024-13-45",
+    None,
+)
+"""What a record may hold where a value is expected."""
+
+
+def test_no_value_of_a_record_changes_a_public_file_or_a_log(make_project, monkeypatch, caplog):
+    """With noise that drowns everything, neighbors give the same bytes, chosen pairs included."""
+    seeded = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda *_: seeded(5))  # public randomness
+
+    def public(number, changes):
+        project = make_project(
+            f"project{number}",
+            dataset={"text": None, "columns": DECLARED},
+            methods={NAME: {"rows_per_label": 20}},
+            columns={"pairs": "auto"},
+            evaluate={"enabled": False},
+        )
+        some = records(40)
+        some[7] |= changes
+        project.write(some)
+        ctx = project.context()
+        ctx.noise = Constant
+        caplog.clear()
+        planned = plan(ctx, NAME, open_account=True)
+        draw(ctx, planned)
+        folder = ctx.workspace.release(planned.id)
+        told = "\n".join(record.getMessage() for record in caplog.records)
+        names = ("synthetic.jsonl", "exhibits/columns.json")
+        return planned.id, told, *((folder / name).read_bytes() for name in names)
+
+    first = public(0, {})
+    for number, value in enumerate(WEIRD, 1):
+        assert public(number, dict.fromkeys(DECLARED, value)) == first
