@@ -62,8 +62,8 @@ class Choice:
             explained: What the noisy tables so far make of them in records, (cells, cells).
         """
         apart = []
-        for counts, told in zip(exact, explained, strict=True):
-            far = np.abs(counts - np.rint(told.ravel() * LATTICE).astype(np.int64)).sum()
+        for counts, by_star in zip(exact, explained, strict=True):
+            far = np.abs(counts - np.rint(by_star.ravel() * LATTICE).astype(np.int64)).sum()
             # What noise alone would make of the table: a public number of each pair.
             apart.append(int(far) - round(math.sqrt(2 / math.pi) * self.noise.sigma) * len(counts))
         return np.array(apart, np.int64)

@@ -171,9 +171,9 @@ def _labels(
         "real": (known, f"by both, learned from {len(known)} real records", (True, True)),
     }
     if not worded:
-        kept = {"columns": "by its columns", "independent": "by independent columns"}
-        kept["real"] = f"by columns, learned from {len(known)} real records"
-        by = {name: (by[name][0], how, (True, False)) for name, how in kept.items()}
+        shown = {"columns": "by its columns", "independent": "by independent columns"}
+        shown["real"] = f"by columns, learned from {len(known)} real records"
+        by = {name: (by[name][0], how, (True, False)) for name, how in shown.items()}
     metrics = [
         _metric(f"label.{name}", _accuracy(train, tested, -1, *parts), f"real label found {how}")
         for name, (train, how, parts) in by.items()

@@ -95,8 +95,8 @@ def _with_pairs(
     scores = np.zeros(len(every.tables), np.int64)
     if not journal.has(f"pair/{choice.rounds - 1}"):
         exact = np.split(every.count(_buckets(release, work)), every.ends[:-1])
-        told = explained(marginals, list(marginals.split(noisy)), every.tables)
-        scores = choice.scores(exact, told)
+        by_star = explained(marginals, list(marginals.split(noisy)), every.tables)
+        scores = choice.scores(exact, by_star)
 
     def draw(number: int, free: list[int]) -> int:
         part.lease.check()
