@@ -40,7 +40,7 @@ from privsyn.ledger.ledger import Ledger
 from privsyn.release.facts import ReleaseFacts
 from privsyn.stages.base import open_context
 from privsyn.stages.run import run
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tests import preloaded
 from tests.integration.e2e.small_project import METHODS as METHODS_OF_TESTS
 from tests.integration.e2e.small_project import build_project
@@ -245,7 +245,7 @@ def _make(params: Path, method: str, number: int, ended: Any) -> None:
     while not tries["ended"]:
         try:
             ctx = open_context(params, [f"privacy.draw={number}"], origin={"driver": "load"})
-            ctx.tracker = NullTracker()
+            ctx.tracker = MlflowTracker("")
             run(ctx, method, published=False)
             tries["ended"] += 1
         except PrivsynError as error:

@@ -18,8 +18,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -170,8 +170,6 @@ PARENT_TAG = "mlflow.parentRunId"
 
 ROLE_TAG = "privsyn.role"
 
-LATER = "later."
-
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
 """Kind of an experiment that opens in the view of runs, not of prompts and traces."""
 
@@ -296,39 +294,20 @@ class MlflowTracker:
 
     @_on_store
     def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Write parameters once. A later, different value becomes the tag ``later.<name>``."""
-        if not params:
-            return
-        from mlflow.exceptions import MlflowException
-
-        expected = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
-        known = self._client.get_run(run_id).data.params
-        try:
-            self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
-        except MlflowException as error:
-            # Another process wrote one of them in between. MLflow never overwrites one.
-            if error.error_code != "INVALID_PARAMETER_VALUE":
-                raise
-        # Read again: one refused parameter makes MLflow drop the whole batch, others included.
-        known = self._client.get_run(run_id).data.params
-        self._write_params(run_id, {k: v for k, v in expected.items() if k not in known})
-        self.set_tags(
-            run_id,
-            {LATER + k: v for k, v in expected.items() if known.get(k, v) != v},
-        )
-
-    def _write_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        """Write parameters that the run does not have yet: they follow from its plan."""
         from mlflow.entities import Param
 
-        items = [Param(key, value) for key, value in params.items()]
+        known = self._client.get_run(run_id).data.params
+        values = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
+        self._log(run_id, "params", [Param(*one) for one in values.items() if one[0] not in known])
+
+    def _log(self, run_id: str, kind: str, items: Sequence[Any]) -> None:
         for start in range(0, len(items), MAX_BATCH):
-            self._client.log_batch(run_id, params=items[start : start + MAX_BATCH])
+            self._client.log_batch(run_id, **{kind: items[start : start + MAX_BATCH]})
 
     @_on_store
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
         """Write metrics that the run does not have yet."""
-        if not metrics:
-            return
         from mlflow.entities import Metric
 
         run = self._client.get_run(run_id)
@@ -336,19 +315,15 @@ class MlflowTracker:
         new = {as_key(k): float(v) for k, v in metrics.items()}
         # MLflow appends: a metric that a repeated stage wrote again would become a curve.
         fresh = [Metric(k, v, now, step) for k, v in new.items() if run.data.metrics.get(k) != v]
-        if fresh:
-            self._client.log_batch(run_id, metrics=fresh)
+        self._log(run_id, "metrics", fresh)
 
     @_on_store
     def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
         """Write or replace tags."""
-        if not tags:
-            return
         from mlflow.entities import RunTag
 
         items = [RunTag(as_key(k), shortened(v, MAX_TAG)) for k, v in tags.items()]
-        for start in range(0, len(items), MAX_BATCH):
-            self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
+        self._log(run_id, "tags", items)
 
     @_on_store
     def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
@@ -439,15 +414,13 @@ class MlflowTracker:
         """
         if (release_id, stage) in self._runs:
             return self._runs[release_id, stage]
-        tags = {RELEASE_TAG: release_id, **tags}
+        tags, experiment = {RELEASE_TAG: release_id, **tags}, self._experiment_id
         with self._lock():
             run_id = self._oldest(release_id, stage)
             if run_id is None:
                 # privacy: a release's own run shows only the day (_public_time)
                 day = None if stage else int(time.time()) // 86_400 * 86_400_000
-                made = self._client.create_run(
-                    self._experiment_id, start_time=day, tags=tags, run_name=name
-                )
+                made = self._client.create_run(experiment, start_time=day, tags=tags, run_name=name)
                 run_id = self._oldest(release_id, stage) or made.info.run_id
                 if run_id != made.info.run_id:
                     self._client.delete_run(made.info.run_id)
@@ -468,39 +441,25 @@ class MlflowTracker:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Take turns with other processes at a local store; a server does not need it."""
-        # Already locked by this tracker: `_run` opens the experiment within its own lock, and flock
-        # on a second handle would wait for itself.
-        if self._file is None or self._locked:
+        if self._file is None:
             yield
             return
-        lock = _lock_of(self._file)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
-            except TimeoutError:
-                raise TrackingUnavailable(
-                    f"MLflow at {self.uri} is busy: another process has locked {lock} for "
-                    f"{_LOCK_SECONDS:g} s.",
-                    hint="Run again when it is done, or use an MLflow server, which serves many "
-                    "processes (services.mlflow; make up starts one).",
-                ) from None
-            self._locked = True
-            try:
-                yield
-            finally:
-                self._locked = False
+        turn = file_lock(_lock_of(self._file), timeout=_LOCK_SECONDS)
+        try:
+            turn.acquire()
+        except TimeoutError:
+            raise TrackingUnavailable(
+                f"MLflow at {self.uri} is busy: another process has locked "
+                f"{_lock_of(self._file)} for {_LOCK_SECONDS:g} s.",
+                hint="Run again when it is done, or use an MLflow server, which serves many "
+                "processes (services.mlflow; make up starts one).",
+            ) from None
+        try:
+            yield
+        finally:
+            turn.release()
 
-    _locked = False
     is_down = False
-
-
-class NullTracker(MlflowTracker):
-    """Writes nothing, for runs without lineage and for tests of other parts."""
-
-    uri = ""
-
-    def __init__(self) -> None:
-        """No store."""
 
 
 def _public_time(run: Any) -> int | None:

@@ -27,7 +27,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 BEGUN = ("privacy.epsilon=1.0", "privacy.draw=1")
@@ -133,7 +133,7 @@ def _drawn(folder: Path) -> tuple[list[Path], str]:
     (folder / "private.jsonl").write_text(lines, encoding="utf-8")
     ctx = open_context(folder / "params.yaml")
     ctx.clock = lambda: datetime(2026, 11, 20, 12, tzinfo=UTC)
-    ctx.__dict__["tracker"] = NullTracker()
+    ctx.__dict__["tracker"] = MlflowTracker("")
     releases = []
     for method in METHODS:
         planned = plan(ctx, method, open_account=True)
@@ -141,7 +141,7 @@ def _drawn(folder: Path) -> tuple[list[Path], str]:
         releases.append(ctx.workspace.release(planned.id))
         print(planned.id, flush=True)
     half = open_context(folder / "params.yaml", BEGUN)
-    half.clock, half.__dict__["tracker"] = ctx.clock, NullTracker()
+    half.clock, half.__dict__["tracker"] = ctx.clock, MlflowTracker("")
     planned = plan(half, "invisible_ink")
     reserve(half, planned)
     partition(half, planned)

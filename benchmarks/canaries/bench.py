@@ -38,7 +38,7 @@ from privsyn.stages.draw import generate, load_models, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 
 EPSILON, DELTA = 1.0, 1e-5
 LABELS = ("Billing", "Symptoms")
@@ -171,7 +171,7 @@ def opened(params: Path) -> Context:
         ConfigError: The project is another one: its account, ledger or folder is not an audit's.
     """
     ctx = open_context(params)  # no override, from the environment or elsewhere
-    ctx.__dict__["tracker"] = NullTracker()  # no lineage of what is thrown away
+    ctx.__dict__["tracker"] = MlflowTracker("")  # no lineage of what is thrown away
     services = ctx.config.services
     if (
         ctx.config.account.name != ACCOUNT

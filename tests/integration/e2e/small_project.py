@@ -31,7 +31,7 @@ from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tests import preloaded
 from tests.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 
@@ -123,7 +123,7 @@ class Project:
         """A context without MLflow and with a standing clock."""
         ctx = open_context(self.params, overrides)
         ctx.clock = lambda: datetime(2026, 11, 20, 12, tzinfo=UTC)
-        ctx.__dict__["tracker"] = tracker or NullTracker()
+        ctx.__dict__["tracker"] = tracker or MlflowTracker("")
         return ctx
 
     def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ from privsyn.students.release import (
     read_plan,
     validate_student,
 )
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 NAME = "private_evolution"
@@ -163,7 +163,7 @@ def test_evaluation_is_internal(taught):
     seen, logged = [], {}
     ctx.progress = lambda name, done, total, things: seen.append((name, total))
 
-    class Runs(NullTracker):
+    class Runs(MlflowTracker):
         def release_run(self, release_id):
             return "public"
 
@@ -173,7 +173,7 @@ def test_evaluation_is_internal(taught):
         def log_metrics(self, run_id, metrics, step=0):
             logged.setdefault(run_id, set()).update(metrics)
 
-    ctx.tracker = Runs()
+    ctx.tracker = Runs("")
     internal = evaluate_student(ctx, folder.name)
     assert internal == project.root / ".privsyn" / "internal" / folder.name
     found = json.loads((internal / "evaluation.json").read_text())["metrics"]

@@ -28,7 +28,7 @@ from privsyn.stages.base import Context, open_context
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve, unfinished_releases
 from privsyn.stages.run import draw
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tools.write_releases import BEGUN, METHODS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "releases"
@@ -170,7 +170,7 @@ def project(ledger: Ledger, tmp_path: Path) -> Path:
 
 def context(project: Path, *changes: str) -> Context:
     ctx = open_context(project / "params.yaml", changes)
-    ctx.__dict__["tracker"] = NullTracker()
+    ctx.__dict__["tracker"] = MlflowTracker("")
     return ctx
 
 

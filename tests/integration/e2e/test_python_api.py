@@ -37,7 +37,7 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.stages import run as stages
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.small_project import CANARY, LABELS, METHODS, rows, stand_in
 
 SETTINGS = {
@@ -137,7 +137,7 @@ def test_the_same_call_again_finds_the_release_and_spends_nothing(project, relea
 def light(monkeypatch):
     """The toy model, and no MLflow."""
     monkeypatch.setattr(stages, "load_models", lambda *_: Backends({"language": stand_in()}))
-    monkeypatch.setattr("privsyn.stages.base.MlflowTracker", lambda **_: NullTracker())
+    monkeypatch.setattr("privsyn.stages.base.MlflowTracker", lambda **_: MlflowTracker(""))
 
 
 def test_command_line_and_python_call_the_same_stages(make_project, monkeypatch, capsys, light):

@@ -432,9 +432,9 @@ class Recorder:
     """A tracker that keeps how runs ended."""
 
     def __init__(self) -> None:
-        from privsyn.tracking import NullTracker
+        from privsyn.tracking import MlflowTracker
 
-        self._nothing = NullTracker()
+        self._nothing = MlflowTracker("")
         self.ended: dict[str, str] = {}
 
     def release_run(self, release_id: str) -> str:

@@ -53,7 +53,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, validate
 from privsyn.students.parent import open_parent
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tests.integration.e2e.neighbors import assert_alike, published_by_neighbors
 from tests.integration.e2e.small_project import (
     CANARY,
@@ -66,10 +66,11 @@ from tests.integration.e2e.small_project import (
 from tests.noise import Constant, SeededNoise
 
 
-class Runs(NullTracker):
+class Runs(MlflowTracker):
     """Keeps the names of the metrics and files of every run."""
 
     def __init__(self):
+        super().__init__("")
         self.metrics, self.files = defaultdict(set), defaultdict(set)
 
     def release_run(self, release_id):
@@ -531,7 +532,7 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
         ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
         heard = []
         ctx = replace(ctx, on_progress=lambda *told, heard=heard: heard.append(told))
-        ctx.tracker = NullTracker()
+        ctx.tracker = MlflowTracker("")
         planned, _ = release(ctx, fake)
         settle(ctx, planned)
         validate(ctx, planned)
@@ -637,7 +638,7 @@ def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
     for real in (held_out(ctx, planned), []):
         heard = []
         watched = replace(ctx, on_progress=lambda *said, heard=heard: heard.append(said))
-        watched.tracker = NullTracker()
+        watched.tracker = MlflowTracker("")
         monkeypatch.setattr("privsyn.stages.evaluate.held_out", lambda *_, real=real: real)
         evaluate(watched, planned, backends=models)
         told.append(heard)

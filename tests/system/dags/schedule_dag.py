@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from privsyn.stages.base import Context
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 from tools.local.environment import airflow_environment, prepare
 
 root, orders = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -56,7 +56,7 @@ from sqlalchemy import select  # noqa: E402
 TURNS = 20
 for heavy in ("opendp.prelude", "privsyn.stages.approval", "privsyn.stages.reserve"):
     import_module(heavy)  # tasks are forks of this process: each would import them anew
-Context.tracker = NullTracker()  # MLflow is another test's, and slow
+Context.tracker = MlflowTracker("")  # MLflow is another test's, and slow
 
 
 def parse():

@@ -26,7 +26,7 @@ from privsyn.section import Section
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.tracking import NullTracker
+from privsyn.tracking import MlflowTracker
 
 ROOT = Path(__file__).parents[3]
 SECRET = "vermilion-ocelot-90210"
@@ -77,7 +77,7 @@ def private_places(root: Path) -> list[Path]:
 
 def context(root: Path, *overrides: str) -> Any:
     ctx = open_context(root / "params.yaml", overrides)
-    ctx.__dict__["tracker"] = NullTracker()
+    ctx.__dict__["tracker"] = MlflowTracker("")
     return ctx
 
 
