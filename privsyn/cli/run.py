@@ -214,23 +214,8 @@ def report(
             "settings. No budget is used.",
         ),
     ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write the public report of any release folder to this file. Needs no project.",
-        ),
-    ] = None,
 ) -> None:
     """Write the public and the internal report of a release."""
-    if to is not None and measure:
-        raise ConfigError("--out and --measure exclude each other.")
-    if to is not None:
-        named = Path(release)
-        # A folder that somebody handed in is taken as it is, whatever project is around.
-        _from_folder_alone(named if named.exists() else workspace_of(params).existing(release), to)
-        return
     from privsyn.display.releases import short
     from privsyn.stages.evaluate import evaluate, failure_reason, log_line
     from privsyn.stages.report import in_words, internal_sections
@@ -296,23 +281,6 @@ def record(
         show(out, f"not stated: {what} ({setting})")
     if facts_of_release.missing:
         show(out, "Set these in params.yaml and run the command again.")
-
-
-def _from_folder_alone(folder: Path, to: Path) -> None:
-    """Write the outward report of a folder that somebody may have handed in."""
-    from privsyn.data.artifacts import atomic_file
-    from privsyn.report import verification
-    from privsyn.report.outward import outward
-
-    # A file more in the folder would make the release fail its own verification.
-    if to.resolve().is_relative_to(folder.resolve()):
-        raise ConfigError(f"--out={to} lies in the release.", hint="Name a file elsewhere.")
-    verification.raise_on_failure(folder, verification.verify(folder, None))
-    # A page of changed records would look like one of the certified ones.
-    page = outward(folder).to_html()
-    with atomic_file(to, mode=0o644) as stream:
-        stream.write(page.encode())
-    show(out, f"wrote {to} from the release folder, which is consistent; no ledger was checked")
 
 
 def restore(

@@ -226,12 +226,6 @@ def _release(facts: ReleaseFacts, records: Records) -> ReportSection:
     return ReportSection("release", "Release", LEAVES, blocks, half=True, for_specialists=True)
 
 
-_MASKED = {
-    "email": "e-mail addresses",
-    "phone": "phone numbers",
-    "record_number": "record numbers",
-}
-
 # --- checks and statistics ------------------------------------------------------------------------
 
 
@@ -258,10 +252,6 @@ def _checks(validation: Mapping[str, Any]) -> ReportSection:
     blocks: list[Block] = [
         Block("checks", *items, left_out=[*map(str, validation.get("left_out", ()))])
     ]
-    if masked := validation.get("masked"):
-        count = ", ".join(f"{number} {_MASKED[kind]}" for kind, number in masked.items())
-        masking = f"Masked before release, since a model makes such up by itself: {count}."
-        blocks.append(Block("words", masking))
     if "suite" in validation:
         run = f"Suite {validation['suite']}, run by Great Expectations {validation['gx_version']}."
         blocks.append(Block("words", run))
