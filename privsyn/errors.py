@@ -79,14 +79,19 @@ class Defect(PrivsynError):
             return ConfigError(NO_HOME, hint=SET_HOME)
         if missing := MissingExtra.of(error):
             return missing
-        # privacy: file and line of the innermost frame, never its values nor the message.
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         return cls(
-            f"{type(error).__name__}{where}.",
+            f"{kind_and_place(error)}.",
             hint="This is a defect; PRIVSYN_DEBUG=1 shows the traceback, which may hold private "
             "text.",
         )
+
+
+def kind_and_place(error: BaseException) -> str:
+    """Class of an exception, and file and line of its innermost frame."""
+    # privacy: never its values nor the message, which may quote a record.
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
 class ConfigError(PrivsynError):

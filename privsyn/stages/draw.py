@@ -7,7 +7,6 @@ once its records are final.
 from __future__ import annotations
 
 import shutil
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from privsyn.errors import (
     PrivsynError,
     ReleaseLost,
     VerificationError,
+    kind_and_place,
     require_generate,
 )
 from privsyn.ledger.leases import Lease
@@ -145,12 +145,10 @@ def session(release: OpenPlan, part: int | str, work: Workdir) -> Iterator[Drawi
             # Before a draw, or after a failure of the machine, the same draws can be replayed.
             if not journal.has_drawn or _from_outside(error):
                 raise
-            where = traceback.extract_tb(error.__traceback__)[-1]
             again = work.give_up(f"{type(error).__name__} after a draw")
             # A foreign exception's message may hold record text: only its type and place go on.
             raise ReleaseLost(
-                f"release {plan.id} is LOST: {type(error).__name__} in "
-                f"{Path(where.filename).name}, line {where.lineno}, after private draws.",
+                f"release {plan.id} is LOST: {kind_and_place(error)}, after private draws.",
                 hint=f"{again}Its cost stays charged; a fresh draw needs "
                 f"privacy.draw={plan.draw + 1}.",
             ) from None

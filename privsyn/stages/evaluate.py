@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import traceback
 from contextlib import suppress
 from pathlib import Path
 
 from privsyn import __version__, layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
+from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed, kind_and_place
 from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.report import verdict
 from privsyn.methods.base import Backends
@@ -176,15 +175,13 @@ def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> N
 
     privacy: class and place of an exception alone; what it says may hold record text.
     """
-    *_, last = traceback.extract_tb(error.__traceback__)
-    reason = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
     with suppress(Exception):  # such as a full disk, which is what failed
         private_folder(folder)
         measured: dict[str, object] = {"release_id": plan.id, "metrics": []}
         with suppress(OSError, ValueError):
             measured = json.loads((folder / layout.EVALUATION).read_bytes())
             measured.pop(_SETTINGS, None)
-        measured["failed"] = dict(measured.get("failed") or {}) | {_ALL: reason}  # type: ignore[call-overload]
+        measured["failed"] = dict(measured.get("failed") or {}) | {_ALL: kind_and_place(error)}  # type: ignore[call-overload]
         write_json_atomic(folder / layout.EVALUATION, measured, mode=0o600)
         report(ctx, plan)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from privsyn.data.images import Pixels, decode
 from privsyn.data.profile import Row, load_images, read_image_rows, read_rows
 from privsyn.data.records import Record
 from privsyn.data.settings import examples
-from privsyn.errors import MissingExtra, ModelError, is_installed
+from privsyn.errors import MissingExtra, ModelError, is_installed, kind_and_place
 from privsyn.evaluation.classifiers import (
     FEWEST,
     FEWEST_A_SIDE,
@@ -258,10 +257,7 @@ class Failures:
         try:
             yield
         except Exception as error:
-            *_, last = traceback.extract_tb(error.__traceback__)
-            self.errors[name] = (
-                f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
-            )
+            self.errors[name] = kind_and_place(error)
 
 
 def _encoders(

@@ -8,12 +8,10 @@ No record is read here.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from privsyn.data.artifacts import check_writable
-from privsyn.errors import ModelError, PrivsynError
+from privsyn.errors import ModelError, PrivsynError, kind_and_place
 from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, OpenPlan, open_plan
@@ -115,10 +113,8 @@ def _try(attempt: Callable[[], None], failed: str, hint: str) -> None:
     except Exception as error:
         if _no_memory(error):
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
         raise ModelError(
-            f"{failed}: {type(error).__name__} in "
-            f"{Path(where.filename).name}, line {where.lineno}, on a public input.",
+            f"{failed}: {kind_and_place(error)}, on a public input.",
             hint=hint,
         ) from None
 

@@ -122,7 +122,7 @@ def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
             publish(ctx, planned)
     evaluation = ctx.workspace.internal(planned.id) / "evaluation.json"
     written = json.loads(evaluation.read_text())
-    assert "it failed (ZeroDivisionError at test_audit.py:" in written["audit"]["unavailable"]
+    assert "it failed (ZeroDivisionError in test_audit.py, line" in written["audit"]["unavailable"]
     assert CANARY not in evaluation.read_text()
     for damaged in ({}, {"exceeds": False}, {"unavailable": None}, {"exceeds": 0}):
         evaluation.write_text(json.dumps(written | {"audit": damaged}))

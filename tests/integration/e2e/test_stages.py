@@ -547,7 +547,7 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
     assert found["failed"].keys() == {"words, lengths, labels"}
     told = outcome(ctx, planned)["utility (internal)"]
     assert told.startswith(
-        "measuring failed (words, lengths, labels: ValueError at test_stages.py:"
+        "measuring failed (words, lengths, labels: ValueError in test_stages.py, line"
     )
     assert said[0] == said[1] != []
 
