@@ -92,23 +92,14 @@ def web_dataset(rows: Rows, folder: Path, release: Path) -> None:
                 _add(shard, f"{key}.json", json.dumps(facts, ensure_ascii=False).encode())
 
 
-FORMATS: Mapping[str, Callable[[Rows, Path, Path], None]] = {
-    "hf": parquet,
-    "parquet": parquet,
-    "csv": comma_separated,
-    "jsonl": json_lines,
-    "webdataset": web_dataset,
+FORMATS: Mapping[str, tuple[Callable[[Rows, Path, Path], None], str]] = {
+    "hf": (parquet, "data/train.parquet"),
+    "parquet": (parquet, "data/train.parquet"),
+    "csv": (comma_separated, "train.csv"),
+    "jsonl": (json_lines, "train.jsonl"),
+    "webdataset": (web_dataset, "train-*.tar"),
 }
-"""Formats of an export. ``hf`` is a folder for ``datasets.load_dataset``."""
-
-DATA_FILES = {
-    "hf": "data/train.parquet",
-    "parquet": "data/train.parquet",
-    "csv": "train.csv",
-    "jsonl": "train.jsonl",
-    "webdataset": "train-*.tar",
-}
-"""Path of the records in each format."""
+"""What writes each form, and where its records are. ``hf``: for ``datasets.load_dataset``."""
 
 
 def _names(rows: Rows) -> list[str]:
@@ -170,7 +161,7 @@ def _front(facts: ReleaseFacts, form: str, license: str | None) -> dict[str, Any
         "configs": [
             {
                 "config_name": "default",
-                "data_files": [{"split": "train", "path": DATA_FILES[form]}],
+                "data_files": [{"split": "train", "path": FORMATS[form][1]}],
             }
         ],
     }
@@ -268,7 +259,7 @@ def export(
         verification.raise_on_failure(inside, verification.verify(inside, ledger))
         with (inside / layout.ARTIFACT).open(encoding="utf-8") as stream:
             rows = [json.loads(line) for line in stream]
-        FORMATS[form](rows, building, inside)
+        FORMATS[form][0](rows, building, inside)
         shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
         content = dataset_card(facts, form, license)
         (building / "README.md").write_text(content, encoding="utf-8")

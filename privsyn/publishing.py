@@ -143,6 +143,10 @@ class DvcRevision:
     stages: tuple[str, ...] = ()
 
 
+_TURN_SECONDS, _BUSY_SECONDS = 1800.0, 120.0
+"""How long a publish waits for others, and for another DVC command in the project."""
+
+
 class DvcPublisher:
     """Publishes and restores releases of one project, in one process of a host at a time.
 
@@ -150,16 +154,10 @@ class DvcPublisher:
 
     Args:
         root: Folder of params.yaml.
-        lock_timeout: Seconds to wait for other publishes.
-        busy_timeout: Seconds to wait for another DVC command in the project.
     """
 
-    def __init__(
-        self, root: Path, *, lock_timeout: float = 1800.0, busy_timeout: float = 120.0
-    ) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._lock_timeout = lock_timeout
-        self._busy_timeout = busy_timeout
 
     def publish(self, release_dir: Path, *, method: str | None = None) -> DvcRevision:
         """Publish a release folder. Repeating it changes nothing.
@@ -226,7 +224,7 @@ class DvcPublisher:
             # closed, as a task's are. Its words go where the process logs; it draws no bars.
             logging.getLogger(name).handlers.clear()
             logging.getLogger(name).setLevel(logging.WARNING)
-        deadline = time.monotonic() + self._busy_timeout
+        deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
                 # DVC takes the folder of the process for the project's in places.
@@ -407,11 +405,11 @@ class DvcPublisher:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         try:
-            with file_lock(self.root / ".privsyn" / "publish.lock", timeout=self._lock_timeout):
+            with file_lock(self.root / ".privsyn" / "publish.lock", timeout=_TURN_SECONDS):
                 yield
         except TimeoutError:
             raise PublishError(
-                f"another publish ran for more than {self._lock_timeout:g} seconds.",
+                f"another publish ran for more than {_TURN_SECONDS:g} seconds.",
                 hint="End it, then publish again.",
             ) from None
 

@@ -35,15 +35,6 @@ from privsyn.stages.report import failures_text
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import open_parent
 
-UTILITY = {
-    "downstream.macro_f1": "Macro F1 {:.3f}",
-    "length_wasserstein": "lengths differ by {:.1f} words",
-    "fid": "FID {:.1f}",
-    "precision": "precision {:.2f}",
-    "recall": "recall {:.2f}",
-}
-"""Internal numbers in the summary beside the accuracies, and their words."""
-
 
 def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     """The end of a run, line by line: what came out, what it cost, and how to look at it."""
@@ -166,10 +157,7 @@ def _utility(ctx: Context, plan: Plan) -> str:
     metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
     if missed := failures_text(measured):
         return f"measuring failed ({missed}); partial results are in {short(file)}"
-    rest = ", ".join(
-        text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics
-    )
-    return " ".join(filter(None, (verdict(metrics), rest))) or f"in {short(file)}"
+    return verdict(metrics) or f"in {short(file)}"
 
 
 def short(path: Path) -> Path:

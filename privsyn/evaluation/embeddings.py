@@ -38,16 +38,6 @@ class EmbeddedOnce:
         """
         self._load()
 
-    @property
-    def revision(self) -> str:
-        """The embedder's revision."""
-        return self._load().revision
-
-    @property
-    def width(self) -> int:
-        """The embedder's width."""
-        return self._load().width
-
     def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """Vectors of the texts, in order, shape (texts, width); at least one text."""
         # Each text is embedded once, however many measures ask for it.
@@ -76,11 +66,6 @@ def compare_embeddings(
     low, high = _interval(value, first, second)
     numbers = {"mauve": value, "mauve_low": low, "mauve_high": high}
     return metrics_of(numbers, count=len(ours), called=called)
-
-
-def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """Area under the divergence curve of two samples of vectors, 0 to 1."""
-    return area(*cluster_counts(first, second))
 
 
 def cluster_counts(

@@ -42,20 +42,17 @@ _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched while a model loads, and no code that a model brings along runs."""
 
 
-def load_language_model(
-    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
-) -> HFLogitModel:
+def load_language_model(cfg: ModelsConfig, performance: PerformanceConfig) -> HFLogitModel:
     """Load weights and tokenizer onto the device.
 
     Args:
         cfg: Names the model.
         performance: Device, rows per pass and threads (the latter set for the whole process).
-        cache_dir: Folder of cached digests of model files; None computes them anew.
 
     Raises:
         ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
-    identity = describe(cfg, cache_dir)
+    identity = describe(cfg)
     model, tokenizer = _load_causal(cfg, performance, reads_private=True)
     from privsyn.models.language.hf_logits import HFLogitModel
 
@@ -68,9 +65,7 @@ def load_language_model(
     )
 
 
-def load_text_model(
-    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
-) -> TextModel:
+def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextModel:
     """Load the model that completes prompts: the server of ``models.server``, or a local model.
 
     A server gets a trial request, so that its faults show before a private draw. A local model may
@@ -79,7 +74,6 @@ def load_text_model(
     Args:
         cfg: Names the model or the server.
         performance: Device, rows per pass and threads (the latter set for the whole process).
-        cache_dir: Folder of cached digests of model files; None computes them anew.
 
     Raises:
         ModelError: As load_language_model; retryable where a server does not answer.
@@ -90,7 +84,7 @@ def load_text_model(
         server = ServerTextModel(cfg.server, describe_text(cfg).revision)
         server.check()
         return server
-    identity = describe_text(cfg, cache_dir)
+    identity = describe_text(cfg)
     model, tokenizer = _load_causal(cfg, performance, reads_private=False)
     from privsyn.models.language.hf_text import HFTextModel
 
@@ -103,14 +97,12 @@ def load_text_model(
     )
 
 
-def load_trainable_model(
-    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
-) -> LoraModel:
+def load_trainable_model(cfg: ModelsConfig, performance: PerformanceConfig) -> LoraModel:
     """Load a language model together with what trains an adapter for it.
 
     Arguments and errors: those of load_language_model. ModelError also without an end token.
     """
-    identity = describe_base(cfg, cache_dir)
+    identity = describe_base(cfg)
     from privsyn.models.training.lora import LoraModel
 
     def load() -> tuple[Any, Any]:
@@ -306,23 +298,19 @@ def _read(cfg: ModelsConfig, folder: Path, attention: str) -> tuple[Any, Any]:
 
 
 def load_image_model(
-    cfg: ModelsConfig,
-    performance: PerformanceConfig,
-    cache_dir: Path | None = None,
-    rng: np.random.Generator | None = None,
+    cfg: ModelsConfig, performance: PerformanceConfig, rng: np.random.Generator | None = None
 ) -> VariationAPI[NDArray[np.uint8]]:
     """Load the config's generator of images.
 
     Args:
         cfg: The model and the rules of its sampling.
         performance: Device, rows per pass and threads (the latter set for the whole process).
-        cache_dir: Folder of cached digests of model files; None computes them anew.
         rng: Public randomness; by default from the operating system.
 
     Raises:
         ModelError: The model is missing, incomplete, unreachable, or of an unusable kind.
     """
-    revision = describe_image(cfg, cache_dir).revision
+    revision = describe_image(cfg).revision
     reference = ModelReference("models.image", cfg.image)
     place = locate(reference, image_folders.check_generator)
     with ready(performance) as device:
@@ -380,12 +368,10 @@ def _read_pipelines(cfg: ModelsConfig, folder: Path, device: Any) -> tuple[Any, 
     return fresh, again
 
 
-def load_image_embedder(
-    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
-) -> ImageEmbedder:
+def load_image_embedder(cfg: ModelsConfig, performance: PerformanceConfig) -> ImageEmbedder:
     """Load the config's encoder of images. Arguments and errors: those of load_language_model."""
     reference = ModelReference("models.image_embedder", cfg.image_embedder)
-    return load_image_encoder(reference, performance, cache_dir, unit=True)
+    return load_image_encoder(reference, performance, unit=True)
 
 
 def load_image_encoder(

@@ -511,7 +511,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         _check("release id", plan.is_its_name),
         _check("event", same),
         _check("guarantee", covered, epsilon=format_epsilon(cost.epsilon), delta=cost.delta),
-        *_risk(event, certificate),
+        _risk(event, certificate),
         *_without_secret(plan, event),
         *_accuracy(plan, certificate),
         _check("derived facts", follows),
@@ -520,18 +520,15 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     ]
 
 
-def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
-    """What it says of an attacker; earlier certificates, before secret buckets, say nothing."""
-    amplified = is_amplified(event)
-    if "risk" not in certificate and not amplified:
-        return []
+def _risk(event: Event, certificate: Mapping[str, Any]) -> Check:
+    """What it says of an attacker."""
     bounds = risk(event).figures()
     right = _covers(certificate["risk"], bounds)
-    if amplified:
+    if is_amplified(event):
         known = risk(without_secret(event)).figures()
         right &= _covers(certificate["risk_without_secret"], known)
     right &= _covers(certificate.get("risk_together", {}), group_risk(event).figures())
-    return [_check("risk", right, advantage=bounds["advantage"])]
+    return _check("risk", right, advantage=bounds["advantage"])
 
 
 def _covers(stated: Mapping[str, float], bounds: Mapping[str, float]) -> bool:

@@ -128,7 +128,7 @@ def test_words_of_settings_are_no_mark_up_on_the_card(folder):
 def test_a_cell_that_a_spreadsheet_would_compute_is_text(tmp_path, folder):
     cells = ["=cmd|'/C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "plain", 'a "b", c\nd']
     written = [{"id": str(n), "text": cell} for n, cell in enumerate(cells)]
-    FORMATS["csv"](written, tmp_path, folder)
+    FORMATS["csv"][0](written, tmp_path, folder)
     with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as stream:
         read = [row["text"] for row in csv.DictReader(stream)]
     assert read == [f"'{cell}" for cell in cells[:6]] + cells[6:]

@@ -81,7 +81,7 @@ def test_every_format_has_types(folder: Path, tmp_path: Path, monkeypatch: Any) 
     rows = drawn(9)
     for form in ("parquet", "csv", "webdataset"):
         (tmp_path / form).mkdir()
-        FORMATS[form](rows, tmp_path / form, folder)
+        FORMATS[form][0](rows, tmp_path / form, folder)
     table = parquet.read_table(tmp_path / "parquet" / "data" / "train.parquet")
     assert table.column_names == list(rows[0])
     types = [table.schema.field(name).type for name in COLUMNS]
