@@ -115,17 +115,11 @@ def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-ARTIFACTS = (layout.ARTIFACT, layout.MODEL_ARTIFACT)
-"""The artifact of a release: records or a model, never both."""
-
-SEALED_FILES = (*ARTIFACTS, layout.CERTIFICATE)
+SEALED_FILES = (layout.ARTIFACT, layout.MODEL_ARTIFACT, layout.CERTIFICATE)
 """Files that never change after publication. A newer suite may replace the reports."""
 
 RELEASE_FILES = frozenset({*SEALED_FILES, *layout.REPORTS, layout.SIGNATURE})
-"""All files that a published release folder may hold."""
-
-RELEASE_FOLDERS = frozenset(layout.FOLDERS)
-"""All folders that it may hold. The artifact or the certificate lists their files with digests."""
+"""Files that a published release may hold, beside folders whose files have digests."""
 
 
 @dataclass(frozen=True)
@@ -334,31 +328,22 @@ class DvcPublisher:
             )
         if not release_dir.is_dir():
             raise DataError(f"{release_dir} does not exist.", hint="Run generate first.")
-        value = {path.name: path for path in release_dir.iterdir()}
-        inside: list[Path] = []
-        for name in sorted(RELEASE_FOLDERS & value.keys()):
-            if value[name].is_dir() and not value[name].is_symlink():
-                inside += sorted(value.pop(name).iterdir())
-        for path in [value[name] for name in sorted(value)] + inside:
-            # privacy: a list of allowed names: a stray file in a release folder may be private.
-            known = path.parent != release_dir or path.name in RELEASE_FILES
-            if not known or path.is_symlink() or not path.is_file():
-                name = path.relative_to(release_dir).as_posix()
-                raise DataError(
-                    f"releases/{release_dir.name} holds {name!r}, which is not a file of a "
-                    "release.",
-                    hint="Move it away: nothing else is published.",
-                )
-        artifacts = [name for name in ARTIFACTS if name in value]
-        if not artifacts or layout.CERTIFICATE not in value:
-            lacking = layout.CERTIFICATE if artifacts else ARTIFACTS[0]
+        for path in sorted(release_dir.iterdir()):
+            is_folder = path.name in layout.FOLDERS and path.is_dir() and not path.is_symlink()
+            for file in sorted(path.iterdir()) if is_folder else [path]:
+                # privacy: a list of allowed names: a stray file in a release folder may be private.
+                known = is_folder or file.name in RELEASE_FILES
+                if not known or file.is_symlink() or not file.is_file():
+                    name = file.relative_to(release_dir).as_posix()
+                    raise DataError(
+                        f"releases/{release_dir.name} holds {name!r}, which is not a file of a "
+                        "release.",
+                        hint="Move it away: nothing else is published.",
+                    )
+        if not (release_dir / layout.CERTIFICATE).is_file():
             raise DataError(
-                f"releases/{release_dir.name} lacks {lacking}.", hint="Run certify again."
-            )
-        if len(artifacts) > 1:
-            raise DataError(
-                f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release has one.",
-                hint="Move away the one that is not in its certificate.",
+                f"releases/{release_dir.name} lacks {layout.CERTIFICATE}.",
+                hint="Run certify again.",
             )
 
     def _pointer(self, release_id: str) -> Path:

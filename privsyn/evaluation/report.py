@@ -43,8 +43,6 @@ class Availability:
         measured: Whether this release was measured.
         encoder: Why no encoder that took no part can measure it; None if one can.
         failed: Name and error of each measurement that failed; empty if none did.
-        first: What helps before the method's settings do; empty for nothing.
-        aside: Further advice for a release that is not good; empty for nothing.
         proportions: What decides how many records a label has, in a sentence.
         longest: The setting that limits a text's length.
         reader: Whether models.language runs on this machine, not on a server.
@@ -61,8 +59,6 @@ class Availability:
     measured: bool = True
     encoder: str | None = None
     failed: str = ""
-    first: str = ""
-    aside: str = ""
     proportions: str = ""
     longest: str = "max_tokens"
     reader: bool = True
@@ -220,23 +216,13 @@ def sections(metrics: Metrics, about: Availability) -> list[ReportSection]:
     if about.table:
         return [_columns(value, metrics, about)]
     scores = Scores.read(value)
-    graded = [
+    return [
         _useful_section(scores, metrics, about),
         _added_section(scores, value.get(_STYLE), about),
         _likeness(value, metrics, about),
         *([_reading(value, metrics, about)] if about.texts else []),
         *([_columns(value, metrics, about)] if "columns.fit" in value else []),
     ]
-    # What helps before all else, and what else may be the reason, is said once: where the first
-    # grade is not good.
-    for place, one in enumerate(graded):
-        if one.grade in ("fair", "poor"):
-            first = f"First: {about.first}." if about.first else ""
-            aside = f"And {about.aside}." if about.aside else ""
-            advice = " ".join(filter(None, [first, one.advice, aside]))
-            graded[place] = replace(one, advice=advice)
-            break
-    return graded
 
 
 def graded_section(

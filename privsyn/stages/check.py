@@ -32,7 +32,7 @@ from privsyn.release.advice import (
 from privsyn.release.plan import Plan
 from privsyn.sentences import Rows
 from privsyn.stages.base import CHECK, Context, open_plan
-from privsyn.stages.plan import WRITERS, about_words, longest, plan
+from privsyn.stages.plan import about_words, longest, plan
 
 _SAYS = Rows(Path(__file__).with_name("advice.yaml"))
 
@@ -116,24 +116,6 @@ def _of_method(ctx: Context, counts: Mapping[str, Any], method: str) -> list[str
         *of_label_sizes(where, mechanism, cells, train),
     )
     return [*advice, *(sizes or (f"{where}: settings and number of records fit.",))]
-
-
-def helps_first(ctx: Context, planned: Plan) -> str:
-    """What helps a release before any epsilon does, by its plan and its counts; or nothing."""
-    counts = _read_counts(ctx.workspace.internal(planned.id)) or {}
-    models = [use.source for role, use in planned.models.items() if role in WRITERS]
-    given, dataset = ctx.config.method(planned.method), planned.dataset
-    steps = [
-        *of_prompts(dataset, models, own=own_prompts(given)),
-        length(f"methods.{planned.method}", given, counts) if modality_of(dataset).worded else "",
-    ]
-    return "; ".join(step.rstrip(".") for step in steps if step)
-
-
-def language_of(planned: Plan, folder: Path) -> str:
-    """See ``language``, of a release by its internal folder."""
-    counts = _read_counts(folder) or {}
-    return language([use.source for use in planned.models.values()], counts)
 
 
 def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:

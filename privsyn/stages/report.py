@@ -29,7 +29,7 @@ from privsyn.release.plan import Plan
 from privsyn.report.document import ReportSection
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context, OpenPlan, open_plan
-from privsyn.stages.check import helps_first, language_of, trained_on
+from privsyn.stages.check import trained_on
 from privsyn.stages.folder import find
 from privsyn.stages.measure import why_no_encoder
 from privsyn.stages.plan import longest
@@ -84,8 +84,6 @@ def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
         encoder=None if kind == Tables.name else why_no_encoder(ctx, plan),
         tuning_hint=_levers(release),
         failed=failures_text(measured),
-        first=helps_first(ctx, plan),
-        aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", release.settings),
         longest=longest(f"methods.{plan.method}", release.settings)[0],
         reader=ctx.config.models.server is None,
