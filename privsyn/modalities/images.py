@@ -23,13 +23,7 @@ from privsyn.data.images import (
     encode,
     note_of,
 )
-from privsyn.data.profile import (
-    ImageProfile,
-    ImageRow,
-    load_images,
-    profile_images,
-    read_image_rows,
-)
+from privsyn.data.profile import load_images, read_image_rows
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Generator
@@ -127,10 +121,6 @@ class Images:
     def rows(self, artifact: Path) -> Sequence[Any]:
         """Lines and the images they name."""
         return read_image_rows(artifact)
-
-    def profile(self, rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
-        """Brightness, sizes, label counts and samples."""
-        return profile_images(rows, labels)
 
     def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
         """Diversity of the pixels."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn import layout
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
-from privsyn.data.profile import Profile, Row, profile, read_rows
+from privsyn.data.profile import read_rows
 from privsyn.modalities.base import Embedder, Generator
 
 if TYPE_CHECKING:
@@ -91,10 +91,6 @@ class Texts:
     def rows(self, artifact: Path) -> Sequence[Any]:
         """All lines of a released file; DataError if it is missing or cannot be read."""
         return read_rows(artifact)
-
-    def profile(self, rows: Sequence[Row], labels: Sequence[str]) -> Profile:
-        """Lengths, label counts and samples."""
-        return profile(rows, labels)
 
     def quality(self, artifact: Path, schema: Any = None) -> list[Metric]:
         """Numbers about a released file alone: diversity, and what fields of a ``schema`` hold."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from privsyn.data.words import names, words
 from privsyn.dp.accountant import format_epsilon
 from privsyn.dp.risk import Strength, strength
 from privsyn.errors import VerificationError
-from privsyn.files import parse_json, read_file
 from privsyn.release import certificate
 from privsyn.release.advice import BY_AUDIT, scale_of
 from privsyn.release.facts import WANTED, ReleaseFacts, one_line
@@ -124,16 +123,6 @@ def first_card(
 MODEL = "files of a model"
 """What a release holds that is a model: no records."""
 
-NOTES: Mapping[str, str] = {
-    "student.loss": "cross entropy of a token of the synthetic texts in the last epoch, in nats",
-    "student.parameters": "numbers in its weights",
-    "student.steps": "batches it was trained on",
-    "student.texts": "synthetic texts it was trained on",
-    "student.tokens": "tokens of these texts",
-    "student.vocabulary": "tokens that it knows",
-}
-"""What the numbers of a student are."""
-
 
 @dataclass(frozen=True)
 class Records:
@@ -218,19 +207,14 @@ def records_of(folder: Path, facts: ReleaseFacts, validation: Mapping[str, Any])
     if file.parent != folder or not certificate.is_plain_file(file):
         raise VerificationError(f"{folder} lacks its records.", hint="Use a whole copy of it.")
     read = {layout.TEXT_ROWS: _texts, layout.IMAGE_ROWS: _images, layout.MODEL_ROWS: _model}
-    return read[facts.media_type](folder, file, facts, _numbers(folder, validation))
+    return read[facts.media_type](folder, file, facts, _numbers(validation))
 
 
-def _numbers(folder: Path, validation: Mapping[str, Any]) -> tuple[Number, ...]:
-    """Numbers that validation took of the synthetic records, in its words where it noted any."""
-    noted = validation.get("numbers")
-    if noted is None:
-        file = folder / layout.QUALITY
-        values = parse_json(read_file(file)) if certificate.is_plain_file(file) else {}
-        noted = [{"name": name, "value": value, "note": ""} for name, value in values.items()]
+def _numbers(validation: Mapping[str, Any]) -> tuple[Number, ...]:
+    """Numbers that validation took of the synthetic records, in its words."""
     return tuple(
         Number(str(one["name"]).replace("_", " "), float(one["value"]), str(one["note"]))
-        for one in noted
+        for one in validation.get("numbers", ())
         # privacy: numbers that were measured on real records have the class internal.
         if one.get("class", LEAVES) == LEAVES
     )
@@ -330,8 +314,7 @@ def _images(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number
 
 
 def _model(folder: Path, file: Path, facts: ReleaseFacts, numbers: tuple[Number, ...]) -> Records:
-    noted = tuple(replace(one, note=one.note or NOTES.get(one.name, "")) for one in numbers)
-    return Records(MODEL, facts.rows, noted)
+    return Records(MODEL, facts.rows, numbers)
 
 
 def _charts(

@@ -22,6 +22,7 @@ from privsyn.errors import (
     ValidationFailed,
     require_generate,
 )
+from privsyn.evaluation.metrics import metrics_of
 from privsyn.files import file_lock
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import teachers
@@ -377,9 +378,9 @@ def _examine(ctx: Context, folder: Path) -> None:
     if all(check.passed is not False for check in checks):
         checks += _check_model(folder / layout.MODEL, ctx.config.performance)
     facts = ReleaseFacts.read(folder)
-    student = student_of(facts)
-    quality = {f"student.{name}": float(value) for name, value in student.items()}
-    write_json_atomic(folder / layout.QUALITY, quality)
+    values = {f"student.{name}": value for name, value in student_of(facts).items()}
+    numbers = metrics_of(values, "dp-release")
+    write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in numbers})
     write_json_atomic(
         folder / layout.VALIDATION,
         {
@@ -387,6 +388,7 @@ def _examine(ctx: Context, folder: Path) -> None:
             "release_id": facts.name,
             "success": all(check.passed is not False for check in checks),
             "checks": [check.__dict__ for check in checks],
+            "numbers": [one.to_json() for one in numbers],
         }
         | stated_facts(ctx),
     )

@@ -24,7 +24,6 @@ from types import MappingProxyType
 from typing import Any
 
 from privsyn.data.columns import OTHER, Column
-from privsyn.data.profile import ImageProfile, Profile
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
@@ -306,7 +305,6 @@ class ValidationResult:
         suite: Name of the suite.
         suite_sha256: Digest of what was checked, with values in place of placeholders.
         gx_version: Version of Great Expectations.
-        profile: Lengths or brightness, label counts and samples, for the page.
     """
 
     success: bool
@@ -316,7 +314,6 @@ class ValidationResult:
     suite: str
     suite_sha256: str
     gx_version: str
-    profile: Profile | ImageProfile
 
     @property
     def failures(self) -> tuple[Expectation, ...]:
@@ -374,7 +371,6 @@ def validate_file(
         suite=suite.name,
         suite_sha256=suite.sha256,
         gx_version=version,
-        profile=modality.profile(rows, labels),
     )
 
 

@@ -35,7 +35,6 @@ def test_a_good_file_passes(write: Write) -> None:
     assert result.rows == 40
     assert len(result.expectations) == 14
     assert result.left_out == ("Texts are JSON", "Texts that are JSON satisfy the schema")
-    assert result.profile.labels == (("Billing", 20), ("Symptoms", 20))
     plain = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert plain["success"] is True
     assert plain["expectations"][0] == {
@@ -139,7 +138,6 @@ def test_without_labels_the_label_checks_are_left_out(write: Write) -> None:
     result = validate_file(write(rows), ValidationConfig(), (), (40, 40))
     assert result.success
     assert "Every row has a label" in result.left_out
-    assert result.profile.labels == ()
 
 
 def test_structured_records_follow_their_schema(write: Write, tmp_path: Path) -> None:
