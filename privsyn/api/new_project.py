@@ -8,14 +8,13 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import ValidationError
 
 from privsyn.address import Address
@@ -95,7 +94,7 @@ def params(
             override(raw, item)
     for item in settings:
         override(raw, item)
-    text = _render(raw)
+    text = "".join(f"{line}\n" for line in _lines(raw, _comments()))
     # Read back before it becomes a project.
     parse_config(yaml.safe_load(text))
     return text
@@ -125,70 +124,46 @@ def yaml_of(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-class _Settings:
-    """Lines of params.yaml: each setting is written once, where the template names it or its rest.
+def _comments() -> dict[str, tuple[list[str], str]]:
+    """The lines above each setting of the shipped params.yaml, and the comment behind it."""
+    comments: dict[str, tuple[list[str], str]] = {}
+    above: list[str] = []
+    parents: list[str] = []
+    for line in (TEMPLATE / "params.yaml").read_text(encoding="utf-8").splitlines():
+        if not line or line.lstrip().startswith("#"):
+            above.append(line)
+        elif setting := re.match(r"( *)(\w+):", line):
+            parents = [*parents[: len(setting[1]) // 2], setting[2]]
+            comments[".".join(parents)] = above, line.partition("  # ")[2]
+            above = []
+    return comments
 
-    Args:
-        values: All settings, as sections in sections.
-    """
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def line(self, key: str, comment: str = "") -> str:
-        """A setting with its comment; GONE where there is none."""
-        *parents, name = key.split(".")
-        section = self._section(parents)
-        if name not in section:
-            return self.GONE
-        return self._entry(name, section.pop(name), len(parents), comment)
-
-    def rest(self, key: str) -> str:
-        """The settings of a section that no line has named; GONE where there are none."""
-        parents = key.split(".") if key else []
-        section, lines = self._section(parents), []
-        for name in list(section):
-            value = section.pop(name)
-            if value != {}:  # a section whose settings have their lines
-                lines.append(self._entry(name, value, len(parents)))
-        return "\n".join(lines) or self.GONE
-
-    GONE = "\0"
-    """A line that is left out."""
-
-    def _section(self, parents: Sequence[str]) -> dict[str, Any]:
-        section: dict[str, Any] = self._values
-        for parent in parents:
-            section = section.get(parent) or {}
-        return section
-
-    def _entry(self, name: str, value: Any, depth: int, comment: str = "") -> str:
-        block = bool(value) and (
-            all(isinstance(one, dict) for one in value)
-            if isinstance(value, list)
-            else isinstance(value, dict) and depth == _NESTED
-        )
-        indent = "  " * depth
+def _lines(
+    values: Mapping[str, Any],
+    comments: Mapping[str, tuple[list[str], str]],
+    parents: tuple[str, ...] = (),
+) -> Iterator[str]:
+    """Lines of params.yaml, in the order and with the comments of the shipped one."""
+    places = {key: place for place, key in enumerate(comments)}
+    keys = {".".join((*parents, name)): name for name in values}
+    for key in sorted(keys, key=lambda key: places.get(key, len(places))):
+        name, value, indent = keys[key], values[keys[key]], "  " * len(parents)
+        above, comment = comments.get(key, ([], ""))
+        yield from above
+        is_section = not parents or parents in (("methods",), ("schedule",))
+        if isinstance(value, dict) and is_section:
+            yield f"{indent}{name}:"
+            yield from _lines(value, comments, (*parents, name))
+            continue
+        # What has no line of its own here is written below its name, or in braces on its line.
+        of_dicts = isinstance(value, list) and all(isinstance(one, dict) for one in value)
+        block = bool(value) and (of_dicts or (isinstance(value, dict) and len(parents) > 1))
         line = f"{indent}{name}:" if block else f"{indent}{name}: {yaml_of(value)}"
-        line = f"{line:32}  # {comment}" if comment else line
-        if not block:
-            return line
-        dumped = yaml.safe_dump(value, width=94, allow_unicode=True, sort_keys=False)
-        return "\n".join([line, *(f"{indent}  {one}" for one in dumped.splitlines())])
-
-
-_NESTED = 2
-"""Depth of a method's settings, whose sections are written a line a setting."""
-
-
-def _render(values: dict[str, Any]) -> str:
-    """params.yaml with the template's comments."""
-    pages = Environment(  # noqa: S701 - YAML: what is printed is quoted by yaml_of
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
-    )
-    lines = _Settings(values)
-    text = pages.get_template("params.jinja").render(line=lines.line, rest=lines.rest)
-    return "".join(f"{line}\n" for line in text.splitlines() if line != _Settings.GONE)
+        yield f"{line:32}  # {comment}" if comment else line
+        if block:
+            dumped = yaml.safe_dump(value, width=94, allow_unicode=True, sort_keys=False)
+            yield from (f"{indent}  {one}" for one in dumped.splitlines())
 
 
 def refuse_existing(folder: Path) -> None:

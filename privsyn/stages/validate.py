@@ -183,15 +183,10 @@ def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
         ValidationFailed: It failed its suite, was not validated, lies in quarantine, or the project
             has it audited first.
     """
-    if not layout.suite_passed(folder):
+    if why := layout.held_back(folder):
         raise ValidationFailed(
-            f"{folder.name} has not passed its suite: its records are not handed out.",
-            hint=f"See {layout.page_of(folder)}, or run validate first.",
-        )
-    if layout.in_quarantine(folder):
-        raise ValidationFailed(
-            f"{folder.name} lies in quarantine: its records are not handed out.",
-            hint="It waits for its disclosure audit (evaluate), or is held back by it.",
+            f"the records of {folder.name} are not handed out: {why}.",
+            hint=f"See {layout.page_of(folder)}, or run validate or evaluate first.",
         )
     here = None if ctx is None else ctx.workspace.locate(folder.name)
     if ctx is not None and here is not None and here.resolve() == folder.resolve():

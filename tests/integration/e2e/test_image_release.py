@@ -251,7 +251,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
     lines = outcome(ctx, planned)
     assert lines["images"] == "30"
     assert "rows" not in lines
-    assert "FID" in lines["utility (internal)"]
+    assert "By a simple classifier" in lines["utility (internal)"]
 
 
 @pytest.mark.slow
