@@ -65,7 +65,6 @@ from privsyn.models.loading import (
 from privsyn.models.model_identity import fingerprint, locate
 from privsyn.models.protocols import Embedder
 from privsyn.models.references import ModelReference
-from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.draw import public_file
@@ -183,29 +182,6 @@ def public_alone(
     private_folder(file.parent)
     write_json_atomic(file, texts, mode=0o600)
     return texts
-
-
-def try_alone(ctx: Context, plan: Plan, loaded: Backends) -> None:
-    """Have the public model begin a text as ``public_alone`` would; nothing is kept.
-
-    Args:
-        ctx: Config.
-        plan: The release.
-        loaded: Models of the release that are loaded already, which are taken as they are.
-
-    Raises:
-        ModelError: It does not load, or cannot write by the release's settings.
-    """
-    role, recipe = _recipe(ctx, plan)
-    if ctx.config.models.server is not None or recipe is None:
-        return
-    model = loaded.models.get(role) or load_role(ctx.config.models, role, ctx.config.performance)
-    labels = [plan.dataset.labels[0] if plan.dataset.labels else None]
-    if not isinstance(recipe, Recipe):
-        model.check()  # the method tries its prompts
-        return
-    rows = model.public_rows(recipe.prompt.template, labels, recipe.max_tokens)
-    refuse_no_numbers(rows.logits())
 
 
 def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | None]:
@@ -539,33 +515,6 @@ def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pi
     return load_image_encoder(measuring_encoder(ctx, plan), config.performance, ctx.workspace.cache)
 
 
-def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
-    settings, models, performance = ctx.config.evaluate, ctx.config.models, ctx.config.performance
-    if not settings.models:
-        return
-    embedder = loaded.models.get("embedder")
-    try_embedder(embedder or load_embedder(models, performance, ctx.workspace.cache), SENTENCE)
-    if settings.encoder is not None:
-        _revision(ctx, plan)  # raises: one that was named is meant, unlike a missing package
-    if why_no_encoder(ctx, plan) is None and (settings.encoder or is_installed(embed_e5.PACKAGE)):
-        judge = load_measuring_encoder(settings.encoder, performance, ctx.workspace.cache)
-        try_embedder(judge, SENTENCE)
-    if settings.classifier is not None:
-        from privsyn.models.training.text_classifier import try_classifier
-
-        try_classifier(_classifier_folder(settings.classifier), performance, SENTENCE)
-    if models.server is None:
-        try_alone(ctx, plan, loaded)
-        if isinstance(model := loaded.models.get("language"), Readable):
-            log_likelihoods(model, [("", SENTENCE)], most=_AT_ONCE)
-
-
-def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
-    encoder = _encoder(ctx, plan, None)
-    if encoder is not None:
-        try_embedder(encoder, np.full((32, 32), 128, np.uint8))
-
-
 def _rows(
     ctx: Context,
     plan: Plan,
@@ -589,8 +538,6 @@ def _kind(plan: Plan) -> str:
 
 _MEASURED = {Texts.name: _texts, Images.name: _images, Tables.name: _rows}
 """What is measured of a modality, by its name."""
-_TRIED = {Texts.name: _try_texts, Images.name: _try_images, Tables.name: lambda *_: None}
-"""What tries the models of that."""
 
 
 def beside(
@@ -608,6 +555,16 @@ def beside(
     return _MEASURED[_kind(plan)](ctx, plan, artifact, real, backends, failures)
 
 
-def try_measuring(ctx: Context, plan: Plan, loaded: Backends) -> None:
-    """Try the models of ``beside`` on public inputs; ``loaded`` ones are taken as they are."""
-    _TRIED[_kind(plan)](ctx, plan, loaded)
+def check_models(ctx: Context, plan: Plan) -> None:
+    """Refuse models that the settings name for measuring texts, and that are not here.
+
+    Raises:
+        ModelError: One is not.
+    """
+    settings = ctx.config.evaluate
+    if not (settings.models and _kind(plan) == Texts.name):
+        return
+    if settings.encoder is not None:
+        _revision(ctx, plan)
+    if settings.classifier is not None:
+        _classifier_folder(settings.classifier)

@@ -8,7 +8,6 @@ No record is read here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError, kind_and_place
@@ -18,7 +17,7 @@ from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.check import tracked
 from privsyn.stages.draw import load_planned_models
 from privsyn.stages.folder import key_id
-from privsyn.stages.measure import try_measuring
+from privsyn.stages.measure import check_models
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ def preflight(
         backends: Models already loaded; None loads what the config names.
 
     Raises:
-        ModelError: A model cannot do what the method or the evaluation asks of it.
+        ModelError: A model cannot do what is asked of it, or one of ``evaluate`` is not here.
         StorageError: A folder cannot be written.
         ConfigError: A setting turns out to be wrong.
     """
@@ -54,68 +53,20 @@ def preflight(
         log.warning("%s", advice)
     key_id(ctx)
     check_places(ctx, plan)
+    if ctx.config.evaluate.enabled and release.source.has_holdout:
+        check_models(ctx, plan)
     backends = load_planned_models(release, backends)
-    _try(
-        lambda: release.method.preflight(
-            release.settings, plan.privacy_unit, plan.dataset.labels, backends
-        ),
-        f"methods.{plan.method} cannot use its models",
-        "Try other models, or performance.device=cpu.",
-    )
-    check_evaluation(release, backends)
-
-
-def check_evaluation(release: OpenPlan, backends: Backends) -> None:
-    """Try the models that measure the release once it is drawn, where it will be measured.
-
-    A model that does not fit beside those of the release is left to the evaluation, which has the
-    memory for itself.
-
-    Raises:
-        ModelError: One does not load, or cannot read or write a public text.
-    """
-    ctx = release.ctx
-    if not (ctx.config.evaluate.enabled and release.source.has_holdout):
-        return
-    hint = "Name another model, or set evaluate.enabled=false."
     try:
-        _try(
-            lambda: try_measuring(ctx, release.plan, backends),
-            "evaluate cannot use its models",
-            hint,
-        )
-    except ModelError as error:
-        if error.retryable:
-            raise
-        raise ModelError(
-            f"{error.message} Nothing is spent.",
-            hint=hint,
-        ) from None
-    except Exception as error:
-        if not _no_memory(error):
-            raise
-
-
-def _no_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-
-
-def _try(attempt: Callable[[], None], failed: str, hint: str) -> None:
-    """Make a public pass; a foreign error becomes ours, with its class and place.
-
-    Raises:
-        ModelError: It raised an error that is not ours, and not of this machine.
-    """
-    try:
-        attempt()
+        release.method.preflight(release.settings, plan.privacy_unit, plan.dataset.labels, backends)
     except (PrivsynError, MemoryError, OSError):
         raise
     except Exception as error:
-        if _no_memory(error):
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported for this
             raise
         raise ModelError(
-            f"{failed}: {kind_and_place(error)}, on a public input.",
-            hint=hint,
+            f"methods.{plan.method} cannot use its models: {kind_and_place(error)}, on a public "
+            "input.",
+            hint="Try other models, or performance.device=cpu.",
         ) from None
 
 

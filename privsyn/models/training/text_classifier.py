@@ -57,19 +57,6 @@ def predict_fine_tuned(
     return np.stack(answers)
 
 
-def try_classifier(reference: ModelReference, performance: PerformanceConfig, text: str) -> None:
-    """Classify a public text without training.
-
-    Raises:
-        ModelError: The model is missing, incomplete, or cannot classify.
-    """
-    import torch
-
-    with ready(performance) as device, torch.random.fork_rng():
-        model, tokenizer = _new_model(reference, 2)
-        _answers(model.to(device).eval(), tokenizer, [text])
-
-
 def _new_model(reference: ModelReference, labels: int) -> tuple[Any, Any]:
     """The model with a new head for so many labels, and its tokenizer."""
     import torch

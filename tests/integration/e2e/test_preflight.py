@@ -305,18 +305,3 @@ def test_one_text_for_all_prompts_is_told(make_project, server, caplog):
     preflight(ctx, planned)
     assert "answers 2 prompts with the same text" in caplog.text
     assert TEXTS[0] not in caplog.text
-
-
-def test_the_models_of_the_evaluation_are_tried_where_it_is_on(make_project, damaged):
-    """A method that needs no language model, and an evaluation that does: nothing is spent."""
-    settings = METHODS["keyphrase_seeding"] | {"use_llm": False}
-    project = make_project(
-        methods={"keyphrase_seeding": settings}, models={"language": str(damaged)}
-    )
-    ctx = project.context()
-    planned = planned_for(ctx, "keyphrase_seeding")
-    with pytest.raises(ModelError, match="evaluate"):
-        draw(ctx, planned)
-    assert_nothing_was_spent(ctx, planned)
-    off = project.context(f"models.language={damaged}", "evaluate.enabled=false")
-    preflight(off, planned_for(off, "keyphrase_seeding"))

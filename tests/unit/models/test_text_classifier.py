@@ -60,12 +60,9 @@ def test_a_folder_without_weights_is_refused_in_a_line(folder):
     assert "\n" not in refused.value.message
 
 
-def test_a_model_that_cannot_classify_is_found_before_anything_is_spent(folder, tmp_path):
-    text_classifier.try_classifier(
-        ModelReference("evaluate.classifier", str(folder)), PerformanceConfig(threads=1), "A text."
-    )
+def test_a_model_that_cannot_classify_is_refused_in_a_line(tmp_path):
     (tmp_path / "mamba").mkdir()
     other = ModelReference("evaluate.classifier", str(save_mamba(tmp_path / "mamba")))
     with pytest.raises(ModelError, match=r"evaluate\.classifier=.* cannot be loaded") as refused:
-        text_classifier.try_classifier(other, PerformanceConfig(threads=1), "A text.")
+        text_classifier.predict_fine_tuned(other, PerformanceConfig(threads=1), PAIRS, ["A text."])
     assert "\n" not in refused.value.message
