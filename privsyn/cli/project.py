@@ -235,7 +235,7 @@ def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
     steps = {
         "change folder": "" if folder.resolve() == Path.cwd() else f"cd {place}",
         "write a sample": "privsyn sample-data" if sample else "",
-        "fetch a model": "privsyn models fetch smollm2" if texts and not _is_here() else "",
+        "fetch a model": "privsyn models fetch smollm2" if texts else "",
         "review": "params.yaml",
         "count records": "privsyn check",
         "show the cost": "privsyn plan",
@@ -245,13 +245,6 @@ def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
         "bundle",
     }
     return {name: Verbatim(step) for name, step in steps.items() if step}
-
-
-def _is_here() -> bool:
-    try:
-        return is_fetched(PACKAGED["smollm2"])
-    except RuntimeError:  # no home directory
-        return False
 
 
 models_app = typer.Typer(help="List, fetch and convert models.", no_args_is_help=True)

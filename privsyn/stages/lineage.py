@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from privsyn.publishing import DvcRevision
 
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
-NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
-SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
-"""Tags that MLflow's pages know."""
 
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
@@ -39,23 +36,14 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
     )
     if entry.state is not State.COMMITTED:  # else these say who made it, and certify set its class
         origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
-        ctx.tracker.set_tags(run, {CLASS_TAG: "reserved"} | origin | _page_tags(ctx, plan))
+        page = {
+            "mlflow.user": ctx.origin.get("user"),
+            "mlflow.source.name": ctx.origin.get("url") or ctx.origin.get("driver", "privsyn"),
+            "mlflow.source.type": "JOB",
+        }
+        shown = {name: value for name, value in page.items() if value}
+        ctx.tracker.set_tags(run, {CLASS_TAG: "reserved"} | origin | shown)
     ctx.tracker.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
-
-
-def _page_tags(ctx: Context, plan: Plan) -> dict[str, object]:
-    """What MLflow's own pages show of a run: who, from where, and in a sentence."""
-    origin = ctx.origin
-    driver, url = origin.get("driver", "privsyn"), origin.get("url")
-    by = f"[the run of {origin['dag_id']}]({url})" if url else driver
-    text = (
-        f"{plan.rows_said} synthetic records of `{plan.dataset.name}` "
-        f"({plan.dataset.version}) by {plan.method}: epsilon {plan.epsilon:.4g}, delta "
-        f"{plan.delta:g} per {plan.unit}, {plan.adjacency.value}, charged to the account "
-        f"`{plan.account}`. Made by {by}. Nested runs are internal."
-    )
-    tags: dict[str, object] = {NOTE: text, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
-    return tags | ({USER: origin["user"]} if origin.get("user") else {})
 
 
 def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
@@ -63,7 +51,9 @@ def log_certificate(ctx: Context, plan: Plan, folder: Path) -> None:
     facts = ReleaseFacts.read(folder)
     run = ctx.tracker.release_run(plan.id)
     commit = facts.software.get("git")
-    ctx.tracker.set_tags(run, digests(facts) | ({COMMIT: commit} if commit else {}))
+    ctx.tracker.set_tags(
+        run, digests(facts) | ({"mlflow.source.git.commit": commit} if commit else {})
+    )
     log_synthetic(ctx, facts)
     ctx.tracker.log_metrics(run, {f"drawn.{k}": v for k, v in facts.draw_counts.items()})
     names = ("value", "low", "high", "noise_low", "noise_high", "epsilon")

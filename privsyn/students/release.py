@@ -438,13 +438,9 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     ctx.tracker.log_params(run, {"method": STUDENTS} | planned.settings | models)
     ctx.tracker.set_tags(run, lineage.digests(facts) | {PARENT_TAG: planned.parent.id})
     lineage.log_synthetic(ctx, facts)
-    made = student_of(facts)
-    note = (
-        f"A language model of {made['parameters']:,} parameters, trained on the texts of "
-        f"`{planned.parent.id}` at no further cost."
+    ctx.tracker.log_metrics(
+        run, {f"student.{name}": float(n) for name, n in student_of(facts).items()}
     )
-    ctx.tracker.set_tags(run, {lineage.NOTE: note})
-    ctx.tracker.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
     ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE)
 
 
