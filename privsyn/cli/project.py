@@ -15,20 +15,18 @@ import yaml
 
 from privsyn.api import new_project
 from privsyn.cli.options import PARAMS, MethodName, Params, context_of, err, out
-from privsyn.config import Config, as_overrides, parse_config
+from privsyn.config import as_overrides, parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Table, Verbatim, facts, note, show
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.modalities.registry import modality_of
-from privsyn.models.loading import describe_role
 from privsyn.models.model_store import converted_models, is_fetched, store
 from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
 from privsyn.release.advice import of_language, of_unit
 from privsyn.release.workspace import Workspace
-from privsyn.stages.plan import check_form
 
 T = TypeVar("T")
 
@@ -184,7 +182,7 @@ def init(
     config = parse_config(yaml.safe_load(params))
     worded = modality_of(config.dataset).worded
     if answers is not None:
-        _say_choices(answers, config)
+        _say_choices(answers)
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
     for advice in foreign:
         note(out, advice)
@@ -208,16 +206,8 @@ def _ask(question: str, proposal: str, read: Callable[[str], T]) -> T:
     return answer
 
 
-def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
+def _say_choices(answers: new_project.ProjectAnswers) -> None:
     """What follows from what was said, or was not."""
-    modality = modality_of(config.dataset)
-    if modality.generator is not None:
-        try:
-            check_form(config, modality.form, describe_role(config.models, modality.generator))
-        except PrivsynError as problem:  # before a plan refuses it
-            note(out, str(problem))
-    if answers.document:
-        show(out, f"prompts: The following is {answers.document}.")
     for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
         note(out, caution)
     missing = {

@@ -468,9 +468,6 @@ def _columns(value: Mapping[str, float], metrics: Metrics, about: Availability) 
 
 # --- students -------------------------------------------------------------------------------------
 
-MOST_STUDENTS = 4
-"""Most students that are shown."""
-
 _STUDENT, _COMMONEST = "student.next_token_accuracy", "student.commonest_token"
 _PUBLIC = "public.next_token_accuracy"
 _STUDENT_BARS = {
@@ -501,11 +498,11 @@ def student_section(
     """Next-token accuracy of the release's students on held-out real texts.
 
     Args:
-        students: Students in the workspace; ``MOST_STUDENTS`` are shown, measured ones first.
+        students: Students in the workspace.
         release_id: The release.
         why: Why no student can be measured; None if one can.
     """
-    measured = [student for student in students if _STUDENT in student.values][:MOST_STUDENTS]
+    measured = [student for student in students if _STUDENT in student.values]
     decided = [
         _decide(
             "students",
@@ -523,8 +520,6 @@ def student_section(
     best = next((grade for grade in ("good", "fair", "poor") if grade in grades), None)
     advice = [sentences[0] for _, sentences in decided] or ["Not measured."]
     missing = [] if measured else [_no_student(students, release_id, why)]
-    if measured and len(students) > len(measured):
-        missing = [f"{len(students) - len(measured)} more of its students are here and not shown."]
     return graded_section(
         "students",
         "What does a small model learn from it?",

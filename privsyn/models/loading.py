@@ -42,6 +42,15 @@ _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched while a model loads, and no code that a model brings along runs."""
 
 
+def _facts(identity: ModelIdentity, performance: PerformanceConfig) -> dict[str, Any]:
+    """What a loaded model knows of itself."""
+    return {
+        "source": identity.source,
+        "revision": identity.revision,
+        "rows_per_pass": performance.rows_per_pass,
+    }
+
+
 def load_language_model(cfg: ModelsConfig, performance: PerformanceConfig) -> HFLogitModel:
     """Load weights and tokenizer onto the device.
 
@@ -56,13 +65,7 @@ def load_language_model(cfg: ModelsConfig, performance: PerformanceConfig) -> HF
     model, tokenizer = _load_causal(cfg, performance, reads_private=True)
     from privsyn.models.language.hf_logits import HFLogitModel
 
-    return HFLogitModel(
-        model,
-        tokenizer,
-        source=identity.source,
-        revision=identity.revision,
-        rows_per_pass=performance.rows_per_pass,
-    )
+    return HFLogitModel(model, tokenizer, **_facts(identity, performance))
 
 
 def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextModel:
@@ -88,13 +91,7 @@ def load_text_model(cfg: ModelsConfig, performance: PerformanceConfig) -> TextMo
     model, tokenizer = _load_causal(cfg, performance, reads_private=False)
     from privsyn.models.language.hf_text import HFTextModel
 
-    return HFTextModel(
-        model,
-        tokenizer,
-        source=identity.source,
-        revision=identity.revision,
-        rows_per_pass=performance.rows_per_pass,
-    )
+    return HFTextModel(model, tokenizer, **_facts(identity, performance))
 
 
 def load_trainable_model(cfg: ModelsConfig, performance: PerformanceConfig) -> LoraModel:
@@ -111,9 +108,7 @@ def load_trainable_model(cfg: ModelsConfig, performance: PerformanceConfig) -> L
     return LoraModel(
         load,
         lambda network: prepare_model(network, network.device),
-        source=identity.source,
-        revision=identity.revision,
-        rows_per_pass=performance.rows_per_pass,
+        **_facts(identity, performance),
     )
 
 
