@@ -40,15 +40,12 @@ def ledger_show(
     params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
 ) -> None:
     """Show accounts, remaining budget, releases, requesters and rejections."""
-    from privsyn.display.accounts import Statements
+    from privsyn.display.accounts import Statements, edit_of
     from privsyn.stages.reserve import leftovers, unfinished_releases
 
     ctx = context_of(params, overrides)
-    edited = None
-    try:
-        ctx.ledger.check()
-    except VerificationError as error:  # what an edited ledger says of a balance may be false
-        edited = error
+    # What an edited ledger says of a balance may be false.
+    if (edited := edit_of(ctx.ledger)) is not None:
         show(err, "The ledger was edited. What follows may be false, and no budget can be spent.")
     # Shown all the same: an owner has to see what an edited ledger says to repair it.
     show_result(Statements(ctx.ledger.accounts.statements()), as_json=as_json)

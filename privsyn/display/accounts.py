@@ -223,7 +223,7 @@ class BudgetPage:
         # it. Once a page, as projects share a ledger and every row of it is gone through.
         where = ctx.config.services.ledger or ctx.workspace.ledger_url
         if where not in self._edited:
-            self._edited[where] = _edit_of(ctx.ledger)
+            self._edited[where] = edit_of(ctx.ledger)
         edited = self._edited[where]
         if edited is not None:
             self.problem(str(edited))
@@ -265,7 +265,7 @@ class BudgetPage:
         return render("budget.html", page=self, percent=percent, guarantee=_guarantee)
 
 
-def _edit_of(ledger: Ledger) -> VerificationError | None:
+def edit_of(ledger: Ledger) -> VerificationError | None:
     """What somebody edited in a ledger."""
     try:
         ledger.check()
@@ -367,13 +367,9 @@ class Gauge:
 
 def gauges(ctx: Context) -> list[Gauge]:
     """What is worth an alarm: budgets, refusals, states, what is left undone. Spends nothing."""
-    try:
-        ctx.ledger.check()
-        intact = True
-    except VerificationError:
-        intact = False
+    intact = float(edit_of(ctx.ledger) is None)
     figures = [
-        Gauge("ledger_intact", "1 where the hash chain holds, else 0", float(intact), {}),
+        Gauge("ledger_intact", "1 where the hash chain holds, else 0", intact, {}),
         Gauge("leftovers", "ended releases with records in scratch", len(leftovers(ctx)), {}),
     ]
     idle = unfinished_releases(ctx)
