@@ -14,6 +14,7 @@ import pytest
 
 from privsyn import layout
 from privsyn.errors import PrivsynError, VerificationError
+from privsyn.evaluation.metrics import metrics_of
 from privsyn.release import certificate
 from privsyn.report.document import LEAVES, STAYS, Answer, Block, Document, ReportSection
 from privsyn.report.outward import outward
@@ -312,8 +313,8 @@ def a_student(folder: Path, epsilon: float) -> Path:
     sealed["seal"] = certificate.seal_of(sealed)
     (folder / layout.CERTIFICATE).write_bytes(certificate.canonical(sealed))
     said = {"success": True, "checks": [{"name": "model loads", "passed": True, "detail": ""}]}
-    (folder / layout.VALIDATION).write_text(json.dumps(said))
-    (folder / layout.QUALITY).write_text(json.dumps({"student.loss": 2.5}))
+    numbers = [one.to_json() for one in metrics_of({"student.loss": 2.5}, "dp-release")]
+    (folder / layout.VALIDATION).write_text(json.dumps(said | {"numbers": numbers}))
     return folder
 
 
