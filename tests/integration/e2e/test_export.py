@@ -204,7 +204,7 @@ def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, fold
     with pytest.raises(VerificationError, match="artifact is unchanged"):
         export(copy, "csv", tmp_path / "out")
     failed(fresh())
-    with pytest.raises(ValidationFailed, match="not passed its suite"):
+    with pytest.raises(ValidationFailed, match="failed its checks"):
         export(copy, "csv", tmp_path / "out")
     (fresh() / "validation.json").unlink()
     with pytest.raises(VerificationError, match="report"):
