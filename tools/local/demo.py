@@ -27,8 +27,9 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
-from privsyn.api.new_project import label_list, name_of
+from privsyn.api.new_project import ProjectAnswers, label_list
 from privsyn.cli.project import fetch
+from privsyn.config import as_overrides
 from privsyn.display.tables import show
 from privsyn.errors import PrivsynError
 from privsyn.methods.registry import FIRST
@@ -77,43 +78,32 @@ def main(argv: list[str] | None = None) -> int:
 def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
     """The settings for a file of the user's, from ``make demo DATA=... LABELS=...``.
 
-    A file without UNIT has no unit ids: every row is its own unit, and a row can be replaced by
-    nothing but not removed, since later rows would move up. The dataset is named after the file and
-    gets an account of its own. Prompts say of a record what DOCUMENT says, and "text" without it.
+    They are those of a new project: the dataset is named after the file and gets an account of its
+    own, and without UNIT every row is its own unit. Prompts say of a record what DOCUMENT says, and
+    "text" without it.
     """
     given = {key: value for key, value in environment.items() if value}
     settings: dict[str, Any] = {}
     if "DATA" in given:
-        path = Path(given["DATA"]).resolve()
-        name = name_of(path)
-        unit = given.get("UNIT")
-        labels = list(label_list(given.get("LABELS", "")))
-        settings = {
-            "dataset.name": name,
-            "dataset.path": str(path),
-            "dataset.text": given.get("TEXT", "text"),
-            "dataset.label": given.get("LABEL", "label") if labels else None,
-            "dataset.labels": labels,
-            # What the shipped params.yaml says of the invented messages is said of no other file.
-            "dataset.document": given.get("DOCUMENT"),
-            "dataset.label_descriptions": {},
-            "dataset.examples": [],
-            "dataset.unit": unit,
-            "dataset.max_records_per_unit": 1,
-            "account.name": name,
-            "account.unit": "record" if unit is None else "unit",
-            "account.adjacency": "replace_null" if unit is None else "add_remove",
-            # The shipped patterns describe the invented messages.
-            "validation.forbid": [],
-        }
+        labels = label_list(given.get("LABELS", ""))
+        answers = ProjectAnswers(
+            Path(given["DATA"]).resolve(),
+            given.get("TEXT", "text"),
+            given.get("LABEL", "label") if labels else None,
+            labels,
+            given.get("UNIT"),
+            document=given.get("DOCUMENT"),
+        )
+        # What the shipped params.yaml says of the invented messages is said of no other file.
+        settings = answers.settings() | {"dataset.label_descriptions": {}}
         if method in TEXTS:
             settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", 100)
         if method == "invisible_ink":
             settings[f"methods.{method}.batch_size"] = 8
     if "TEST" in given:
         settings |= {"dataset.test_path": str(Path(given["TEST"]).resolve()), "dataset.holdout": 0}
-    items = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-    return items + ([f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else [])
+    epsilon = [f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else []
+    return [*as_overrides(settings), *epsilon]
 
 
 DIGITS_DEMO = [
