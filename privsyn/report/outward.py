@@ -236,16 +236,12 @@ def _checks(validation: Mapping[str, Any]) -> ReportSection:
         return ReportSection("validation", title, LEAVES, (words,))
     items = [
         {
-            "title": str(check.get("title", check["name"])),
-            "passed": check["success"] if "success" in check else check["passed"],
+            "title": str(check["title"]),
+            "passed": check["success"],
             "detail": str(check["detail"]),
-            "name": f"{check['name']} on {check['column']}"
-            if check.get("column")
-            else str(check["name"])
-            if "title" in check
-            else "",
+            "name": f"{check['name']} on {check['column']}" if check["column"] else check["name"],
         }
-        for check in validation.get("expectations", validation.get("checks", ()))
+        for check in validation["expectations"]
     ]
     # Stable: failed ones first, otherwise in the suite's order.
     items.sort(key=lambda check: check["passed"] is not False)

@@ -89,7 +89,7 @@ def first_card(
         "instead_of": f"{facts.plan.dataset.name} {facts.plan.dataset.version}".strip(),
         # Only true is a pass: an untrusted writer may put a number or a text here.
         "passed": validation["success"] is True if validation else None,
-        "checks": len(validation.get("expectations", validation.get("checks", ()))),
+        "checks": len(validation.get("expectations", ())),
         # Expectations on labels or a schema that there are not do not apply, and a reader misses
         # nothing. Those that begin with "No" are patterns that nobody asked to look for.
         "unchecked": [one for one in left_out if one.startswith("No ")],
@@ -152,8 +152,8 @@ class Records:
 
     def in_short(self, validation: Mapping[str, Any]) -> str:
         """How good it is as far as its own bytes tell."""
-        checks = validation.get("expectations", validation.get("checks", ()))
-        failed = sum(check.get("success", check.get("passed")) is False for check in checks)
+        checks = validation.get("expectations", ())
+        failed = sum(check["success"] is False for check in checks)
         form = {"checked": bool(validation), "failed": failed, "checks": len(checks)}
         values = {number.name: number.value for number in self.numbers}
         share = values.get("duplicate share") if self.rows > 1 else None

@@ -45,6 +45,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
 from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
 from privsyn.students.train import Student, start_folder, train_student
+from privsyn.validation.suite import Expectation
 
 if TYPE_CHECKING:
     from privsyn.config import Config
@@ -387,7 +388,9 @@ def _examine(ctx: Context, folder: Path) -> None:
             "schema": VALIDATION_SCHEMA,
             "release_id": facts.name,
             "success": all(check.passed is not False for check in checks),
-            "checks": [check.__dict__ for check in checks],
+            "expectations": [
+                vars(Expectation("", None, one.name, one.passed, one.detail)) for one in checks
+            ],
             "numbers": [one.to_json() for one in numbers],
         }
         | stated_facts(ctx),

@@ -282,14 +282,14 @@ class Expectation:
         name: Great Expectations' type, such as ``expect_column_values_to_not_be_null``.
         column: The checked column; None for the whole table.
         title: Description for people.
-        success: Whether it holds.
+        success: Whether it holds; None where it could not be looked at.
         detail: Counts or the observed value, and the lines of the first offending rows.
     """
 
     name: str
     column: str | None
     title: str
-    success: bool
+    success: bool | None
     detail: str
 
 

@@ -108,7 +108,7 @@ def test_a_student_is_a_language_model_and_says_what_was_checked(taught):
     report = json.loads((folder / "validation.json").read_text())
     assert report["success"] is True
     assert {"model loads", "weights are finite", "model predicts"} <= {
-        check["name"] for check in report["checks"]
+        check["title"] for check in report["expectations"]
     }
     assert folder.name in (folder / "report.html").read_text()
     quality = json.loads((folder / "quality.json").read_text())

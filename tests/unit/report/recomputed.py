@@ -107,7 +107,7 @@ def sayable(folder: Path) -> set[str]:
     account, risk = paid["account"], paid["risk"]
     rows = rows_of(folder)
     validated = json.loads((folder / "validation.json").read_text())
-    checks = validated.get("expectations", validated.get("checks"))
+    checks = validated["expectations"]
     said = {form for value in leaves(sealed) for form in forms(value)}
     said |= {form for check in checks for form in NUMBER.findall(check["detail"])}
     said |= {form for value in (len(rows), len(checks)) for form in forms(value)}
