@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     """
     with trace_stage(ctx, plan.id, "validate"):
         folder = find(ctx, plan)
-        result, _ = examine(ctx, plan, folder, plan.row_bounds)
+        result = examine(ctx, plan, folder, plan.row_bounds)
         released = result.success and not withheld(ctx, plan)
         folder = place(ctx, plan.id, folder, released=released)
         # dvc.yaml wants the reports of this stage before evaluate can have spoken.
@@ -68,9 +69,7 @@ def failed_checks(result: ValidationResult) -> str:
     return "; ".join(f"{title.rstrip('.')} ({name})" for name, title in sorted(failed.items()))
 
 
-def examine(
-    ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]
-) -> tuple[ValidationResult, list[Metric]]:
+def examine(ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]) -> ValidationResult:
     """Run the suite on a folder and write its reports there; the ledger notes their digests.
 
     Args:
@@ -89,28 +88,36 @@ def examine(
         modality=modality,
         columns=plan.dataset.columns,
     )
-    facts = ReleaseFacts.read(folder)
-    for half in folder.glob(".*.tmp"):
-        half.unlink(missing_ok=True)  # what a killed validation left
     checks = ctx.config.validation
     schema = None if checks.json_schema is None else read_schema(checks, ctx.files)
     quality = modality.quality(folder / layout.ARTIFACT, schema)
-    write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})
-    write_json_atomic(
-        folder / layout.VALIDATION,
-        {"release_id": facts.name}
-        | result.to_json()
-        | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)}
-        | stated_facts(ctx),
-    )
+    note_checks(ctx, folder, result.to_json() | {"cautions": cautions(ctx, plan)}, quality)
+    return result
+
+
+def note_checks(
+    ctx: Context, folder: Path, result: Mapping[str, Any], numbers: Sequence[Metric]
+) -> None:
+    """Write what the checks of a folder said, and its report; the ledger notes their digests.
+
+    Args:
+        ctx: Ledger, and what a report says beside its release: the owner's words, and the key that
+            will sign it.
+        folder: The records or the model, certified.
+        result: What the checks said, as plain JSON values.
+        numbers: About the folder alone.
+    """
+    for half in folder.glob(".*.tmp"):
+        half.unlink(missing_ok=True)  # what a killed validation left
+    write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in numbers})
+    stated = {"deployment": ctx.config.deployment, "signer": key_id(ctx)}
+    plain = {
+        "release_id": ReleaseFacts.read(folder).name,
+        "numbers": [one.to_json() for one in numbers],
+    }
+    write_json_atomic(folder / layout.VALIDATION, {**result, **plain, **stated})
     write_report(folder)
     verification.note_reports(folder, ctx.ledger)
-    return result, quality
-
-
-def stated_facts(ctx: Context) -> dict[str, Any]:
-    """What a report says beside its release: the owner's words, and the key that will sign it."""
-    return {"deployment": ctx.config.deployment, "signer": key_id(ctx)}
 
 
 def write_report(folder: Path) -> None:

@@ -147,7 +147,7 @@ def check_more(ctx: Context, parent: Plan, folder: Path, count: int) -> Path:
         ValidationFailed: They fail.
     """
     name = folder.name
-    result, _ = examine(ctx, parent, folder, (count, count))
+    result = examine(ctx, parent, folder, (count, count))
     run = ctx.tracker.release_run(parent.id)
     ctx.tracker.log_artifact(run, folder / layout.CERTIFICATE, f"{MORE}/{name}")
     folder = place(ctx, name, folder, released=result.success)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from privsyn import layout
-from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.artifacts import private_folder
 from privsyn.errors import (
     ConfigError,
     DataError,
@@ -42,7 +42,7 @@ from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context, open_plan
 from privsyn.stages.folder import copy_release, write_model
 from privsyn.stages.plan import plan
-from privsyn.stages.validate import copy_reports, place, stated_facts, write_report
+from privsyn.stages.validate import copy_reports, note_checks, place
 from privsyn.students.parent import Parent, derive, open_parent, publish_folder, read_rows
 from privsyn.students.train import Student, start_folder, train_student
 from privsyn.validation.suite import Expectation
@@ -378,25 +378,16 @@ def _examine(ctx: Context, folder: Path) -> None:
     checks = [c for c in verification.verify(folder, ctx.ledger) if c.name != verification.NOTED]
     if all(check.passed is not False for check in checks):
         checks += _check_model(folder / layout.MODEL, ctx.config.performance)
-    facts = ReleaseFacts.read(folder)
-    values = {f"student.{name}": value for name, value in student_of(facts).items()}
-    numbers = metrics_of(values, "dp-release")
-    write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in numbers})
-    write_json_atomic(
-        folder / layout.VALIDATION,
-        {
-            "schema": VALIDATION_SCHEMA,
-            "release_id": facts.name,
-            "success": all(check.passed is not False for check in checks),
-            "expectations": [
-                vars(Expectation("", None, one.name, one.passed, one.detail)) for one in checks
-            ],
-            "numbers": [one.to_json() for one in numbers],
-        }
-        | stated_facts(ctx),
-    )
-    write_report(folder)
-    verification.note_reports(folder, ctx.ledger)
+    made = student_of(ReleaseFacts.read(folder))
+    values = {f"student.{name}": value for name, value in made.items()}
+    result = {
+        "schema": VALIDATION_SCHEMA,
+        "success": all(check.passed is not False for check in checks),
+        "expectations": [
+            vars(Expectation("", None, one.name, one.passed, one.detail)) for one in checks
+        ],
+    }
+    note_checks(ctx, folder, result, metrics_of(values, "dp-release"))
 
 
 def _check_model(folder: Path, performance: PerformanceConfig) -> list[verification.Check]:
