@@ -340,6 +340,12 @@ class DvcPublisher:
                         "release.",
                         hint="Move it away: nothing else is published.",
                     )
+        artifacts = layout.ARTIFACT, layout.MODEL_ARTIFACT
+        if all((release_dir / name).is_file() for name in artifacts):
+            raise DataError(
+                f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release has one.",
+                hint="Move away the one that is not in its certificate.",
+            )
         if not (release_dir / layout.CERTIFICATE).is_file():
             raise DataError(
                 f"releases/{release_dir.name} lacks {layout.CERTIFICATE}.",
