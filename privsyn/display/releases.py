@@ -5,7 +5,6 @@ Cost is public. The utility reads held-out real records and is internal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from privsyn.display.tables import Displayable, Table, Verbatim, facts, show
 from privsyn.dp.accountant import format_epsilon, percent
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.judge import RELEASE, Scores
+from privsyn.evaluation.metrics import numbers_of, read_evaluation
 from privsyn.evaluation.report import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing import in_git
@@ -146,18 +146,17 @@ def _validation(folder: Path | None) -> str:
 
 
 def _utility(ctx: Context, plan: Plan) -> str:
-    dataset, file = ctx.config.dataset, ctx.workspace.internal(plan.id) / layout.EVALUATION
+    dataset, folder = ctx.config.dataset, ctx.workspace.internal(plan.id)
     if not ctx.config.evaluate.enabled:
         return "disabled (evaluate.enabled)"
     if not dataset.has_holdout:
         return "no hold-out (dataset.holdout, dataset.test_path)"
-    if not file.is_file():
+    if not (measured := read_evaluation(folder)):
         return "not measured"
-    measured = json.loads(file.read_text(encoding="utf-8"))
-    metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
+    file = short(folder / layout.EVALUATION)
     if missed := failures_text(measured):
-        return f"measuring failed ({missed}); partial results are in {short(file)}"
-    return verdict(metrics) or f"in {short(file)}"
+        return f"measuring failed ({missed}); partial results are in {file}"
+    return verdict(numbers_of(measured)) or f"in {file}"
 
 
 def short(path: Path) -> Path:
@@ -297,13 +296,7 @@ def _paid(ctx: Context) -> list[str]:
 
 def _measured_utility(ctx: Context, plan: Plan) -> dict[str, Any] | None:
     """What evaluate measured by its first ruler: value, interval, the best of what is free."""
-    file = ctx.workspace.internal(plan.id) / layout.EVALUATION
-    try:
-        measured = json.loads(file.read_bytes())["metrics"]
-        values = {str(metric["name"]): float(metric["value"]) for metric in measured}
-    # Not measured here, or not readable: a comparison goes on without the number.
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    values = numbers_of(read_evaluation(ctx.workspace.internal(plan.id)))
     scores = Scores.read(values)
     if not scores.rulers:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 
+from privsyn import layout
 from privsyn.layout import Class
 from privsyn.sentences import Rows
 
@@ -52,6 +54,24 @@ class Metric:
         """The metric as plain JSON values."""
         plain = {"name": self.name, "value": self.value, "class": self.cls, "note": self.note}
         return plain if self.label is None else {**plain, "label": self.label}
+
+
+def read_evaluation(folder: Path) -> dict[str, Any]:
+    """What evaluate wrote of a release or a student into its internal folder.
+
+    Empty where it wrote nothing, was killed, or somebody edited what it wrote.
+    """
+    try:
+        written = json.loads((folder / layout.EVALUATION).read_bytes())
+        _ = numbers_of(written)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return dict(written)
+
+
+def numbers_of(written: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an evaluation, by name."""
+    return {str(one["name"]): float(one["value"]) for one in written.get("metrics", ())}
 
 
 def metrics_of(

@@ -21,6 +21,7 @@ from privsyn.evaluation.audit import (
     audit,
     gather,
 )
+from privsyn.evaluation.metrics import read_evaluation
 from privsyn.release.facts import ReleaseFacts
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
@@ -115,10 +116,7 @@ def _let_through(ctx: Context, release_id: str) -> bool | None:
 
     One that was not available bounds nothing, so it lets nothing through.
     """
-    try:
-        written = json.loads((ctx.workspace.internal(release_id) / layout.EVALUATION).read_bytes())
-    except (OSError, ValueError):
-        return None
+    written = read_evaluation(ctx.workspace.internal(release_id))
     audited = written.get("audit") if written.get("release_id") == release_id else None
     if not isinstance(audited, dict):
         return None

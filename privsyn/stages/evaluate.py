@@ -15,6 +15,7 @@ from privsyn import __version__, layout
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed, kind_and_place
 from privsyn.evaluation.audit import AuditResult
+from privsyn.evaluation.metrics import read_evaluation
 from privsyn.evaluation.report import verdict
 from privsyn.methods.base import Backends
 from privsyn.release.plan import Plan
@@ -78,7 +79,9 @@ def evaluate(
             # A gate is passed anew each time; models handed in are not those that settings name.
             once = backends is None and ctx.config.evaluate.audit != "block"
             digest = _digest(ctx, plan, artifact) if once else None
-            if again or digest is None or not _measured_with(folder, digest):
+            measured = read_evaluation(folder).get(_SETTINGS)
+            whole = (folder / layout.INSIDE_PAGE).is_file()
+            if again or digest is None or measured != digest or not whole:
                 _measure(ctx, plan, artifact, folder, backends, digest)
             if layout.suite_passed(artifact.parent):
                 lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
@@ -160,16 +163,6 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _measured_with(folder: Path, digest: str) -> bool:
-    """Whether the numbers on file are of these settings, with their report."""
-    if not (folder / layout.INSIDE_PAGE).is_file():
-        return False
-    try:
-        return bool(json.loads((folder / layout.EVALUATION).read_bytes()).get(_SETTINGS) == digest)
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> None:
     """Write why a release was not measured. Earlier numbers of it, and their audit, stay.
 
@@ -177,11 +170,9 @@ def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> N
     """
     with suppress(Exception):  # such as a full disk, which is what failed
         private_folder(folder)
-        measured: dict[str, object] = {"release_id": plan.id, "metrics": []}
-        with suppress(OSError, ValueError):
-            measured = json.loads((folder / layout.EVALUATION).read_bytes())
-            measured.pop(_SETTINGS, None)
-        measured["failed"] = dict(measured.get("failed") or {}) | {_ALL: kind_and_place(error)}  # type: ignore[call-overload]
+        measured = {"release_id": plan.id, "metrics": []} | read_evaluation(folder)
+        measured.pop(_SETTINGS, None)
+        measured["failed"] = measured.get("failed", {}) | {_ALL: kind_and_place(error)}
         write_json_atomic(folder / layout.EVALUATION, measured, mode=0o600)
         report(ctx, plan)
 
@@ -194,9 +185,7 @@ def failure_reason(folder: Path | None) -> str | None:
     """
     if folder is None:
         return None
-    try:
-        measured = json.loads((folder / layout.EVALUATION).read_bytes())
-    except (OSError, ValueError):
+    if not (measured := read_evaluation(folder)):
         return "evaluation.json cannot be read"
     reason = measured.get("failed", {}).get(_ALL)
     return None if reason is None else str(reason)

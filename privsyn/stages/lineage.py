@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn import layout
-from privsyn.files import read_json
+from privsyn.evaluation.metrics import numbers_of, read_evaluation
 from privsyn.ledger.entries import Entry, State
 from privsyn.release import signature
 from privsyn.release.facts import ReleaseFacts
@@ -96,11 +96,9 @@ def log_measures(ctx: Context, plan: Plan) -> None:
     Into the nested run of ``evaluate``, which ends anew. The audit's numbers stay in the folder.
     """
     folder = ctx.workspace.internal(plan.id)
-    try:
-        content = read_json(folder / layout.EVALUATION)
-        values = {one["name"]: one["value"] for one in content["metrics"]}
-    except (OSError, ValueError, LookupError, TypeError):
+    if not (measured := read_evaluation(folder)):
         return
+    values = numbers_of(measured)
     with ctx.tracker.stage_run(plan.id, "evaluate") as run:
         numbers = {name: value for name, value in values.items() if not name.startswith("audit.")}
         ctx.tracker.log_metrics(run, numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomi
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.judge import Scores
+from privsyn.evaluation.metrics import numbers_of, read_evaluation
 from privsyn.evaluation.report import (
     Availability,
     StudentMetrics,
@@ -53,10 +53,9 @@ def report(
     Raises:
         DataError: The release is not here.
     """
-    folder, measured = ctx.workspace.internal(plan.id), _read_evaluation(ctx, plan.id)
+    folder = ctx.workspace.internal(plan.id)
     sections = internal_sections(ctx, plan) if sections is None else sections
-    values = {one["name"]: one["value"] for one in measured.get("metrics", ())}
-    beside = comparison(Scores.read(values))
+    beside = comparison(Scores.read(numbers_of(read_evaluation(folder))))
     document = inside(outward(find(ctx, plan)), sections, beside)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
@@ -68,7 +67,7 @@ def report(
 def internal_sections(ctx: Context, plan: Plan) -> list[ReportSection]:
     """The internal sections of a report."""
     release = open_plan(ctx, plan)
-    measured = _read_evaluation(ctx, plan.id)
+    measured = read_evaluation(ctx.workspace.internal(plan.id))
     kind = release.modality.name
     texts = kind == Texts.name
     lies = ctx.workspace.locate(plan.id)  # else there are as many rows as it may hold at most
@@ -127,19 +126,9 @@ def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
             continue
         with suppress(PrivsynError, LookupError, TypeError, ValueError):
             made = ReleaseFacts.read(folder).derived[STUDENTS]["student"]
-            metrics = _read_evaluation(ctx, name).get("metrics", ())
-            values = {str(one["name"]): float(one["value"]) for one in metrics}
+            values = numbers_of(read_evaluation(ctx.workspace.internal(name)))
             measured.append(StudentMetrics(name, int(made["parameters"]), values))
     return measured
-
-
-def _read_evaluation(ctx: Context, name: str) -> Mapping[str, Any]:
-    """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
-    try:
-        evaluation = json.loads((ctx.workspace.internal(name) / layout.EVALUATION).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return evaluation if isinstance(evaluation, dict) else {}
 
 
 def failures_text(measured: Mapping[str, Any]) -> str:
