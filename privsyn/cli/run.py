@@ -265,10 +265,7 @@ def record(
     ledger = None
     if params.is_file():
         ctx = context_of(params, overrides)
-        stated = ctx.config.deployment
-        # `ctx.ledger` would make a new ledger in a project without one.
-        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
-            ledger = ctx.ledger
+        stated, ledger = ctx.config.deployment, ctx.ledger_at_hand
     elif overrides:
         raise ConfigError(f"params file {params} does not exist.", hint="Pass --params.")
     facts_of_release, written = write_records(workspace.existing(release), target, stated, ledger)
