@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privsyn import layout
 from privsyn.errors import ConfigError
 from privsyn.release.facts import ReleaseFacts
 from privsyn.report import verification
-from privsyn.tracking import MAX_DIGEST
+from privsyn.tracking import MAX_DIGEST, MlflowTracker
 
 CONTEXT = "training"
 """MLflow's context for a dataset that a run learns from."""
@@ -37,9 +36,9 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
     Raises:
         VerificationError: It differs from its certificate, or the folder is not a release.
         ConfigError: No run is active and ``run_id`` is None.
+        TrackingUnavailable: MLflow cannot be reached.
     """
     import mlflow
-    from mlflow.entities import Dataset, DatasetInput, InputTag
 
     folder = Path(folder)
     # privacy: the run's tags will say that these bytes have the guarantee, so they are checked.
@@ -50,24 +49,15 @@ def log_release(folder: str | Path, *, context: str = CONTEXT, run_id: str | Non
         raise ConfigError(
             "no MLflow run is active.", hint="Call it inside `with mlflow.start_run():`."
         )
-    client = mlflow.MlflowClient()
-    dataset = Dataset(
-        name=facts.name,
-        # MLflow refuses longer digests.
-        digest=facts.sha256[:MAX_DIGEST],
-        source_type="local",
-        # The file's name alone: a path would show where the release is stored.
-        source=f'{{"uri": "{layout.ARTIFACT}"}}',
-    )
-    client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+    tracker = MlflowTracker(mlflow.get_tracking_uri())
+    tracker.log_dataset(run, facts.name, facts.sha256[:MAX_DIGEST], context)
     tags = {
         "release_id": facts.name,
         "class": facts.kind,
-        "epsilon": repr(facts.plan.epsilon),
-        "delta": repr(facts.plan.delta),
+        "epsilon": facts.plan.epsilon,
+        "delta": facts.plan.delta,
         "unit": facts.plan.unit,
         "certificate_sha256": facts.certificate_sha256,
     }
-    for name, value in tags.items():
-        client.set_tag(run, f"privsyn.{name}", value)
+    tracker.set_tags(run, {f"privsyn.{name}": value for name, value in tags.items()})
     return facts.name
