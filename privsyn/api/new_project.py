@@ -139,6 +139,11 @@ def _comments() -> dict[str, tuple[list[str], str]]:
     return comments
 
 
+def commented(line: str, comment: str) -> str:
+    """A line of YAML with its comment behind it, if it has one."""
+    return f"{line:32}  # {comment}" if comment else line
+
+
 def _lines(
     values: Mapping[str, Any],
     comments: Mapping[str, tuple[list[str], str]],
@@ -153,14 +158,14 @@ def _lines(
         yield from above
         is_section = not parents or parents in (("methods",), ("schedule",))
         if isinstance(value, dict) and is_section:
-            yield f"{indent}{name}:"
+            yield commented(f"{indent}{name}:", comment)
             yield from _lines(value, comments, (*parents, name))
             continue
         # What has no line of its own here is written below its name, or in braces on its line.
         of_dicts = isinstance(value, list) and all(isinstance(one, dict) for one in value)
         block = bool(value) and (of_dicts or (isinstance(value, dict) and len(parents) > 1))
         line = f"{indent}{name}:" if block else f"{indent}{name}: {yaml_of(value)}"
-        yield f"{line:32}  # {comment}" if comment else line
+        yield commented(line, comment)
         if block:
             dumped = yaml.safe_dump(value, width=94, allow_unicode=True, sort_keys=False)
             yield from (f"{indent}  {one}" for one in dumped.splitlines())

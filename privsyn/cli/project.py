@@ -15,7 +15,7 @@ import yaml
 
 from privsyn.api import new_project
 from privsyn.cli.options import PARAMS, MethodName, Params, context_of, err, out
-from privsyn.config import as_overrides, parse_config
+from privsyn.config import Config, as_overrides, parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.sample import write_digits, write_sample
 from privsyn.display.progress import show_progress
@@ -182,7 +182,7 @@ def init(
     config = parse_config(yaml.safe_load(params))
     worded = modality_of(config.dataset).worded
     if answers is not None:
-        _say_choices(answers)
+        _say_choices(answers, config)
     foreign = of_language(config.dataset, [config.models.language] if worded else [])
     for advice in foreign:
         note(out, advice)
@@ -206,7 +206,7 @@ def _ask(question: str, proposal: str, read: Callable[[str], T]) -> T:
     return answer
 
 
-def _say_choices(answers: new_project.ProjectAnswers) -> None:
+def _say_choices(answers: new_project.ProjectAnswers, config: Config) -> None:
     """What follows from what was said, or was not."""
     for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
         note(out, caution)
