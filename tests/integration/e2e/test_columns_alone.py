@@ -258,7 +258,9 @@ def test_no_value_of_a_record_changes_a_public_file_or_a_log(make_project, monke
         folder = ctx.workspace.release(planned.id)
         told = "\n".join(record.getMessage() for record in caplog.records)
         names = ("synthetic.jsonl", "exhibits/columns.json")
-        return planned.id, told, *((folder / name).read_bytes() for name in names)
+        # The account's key has a name by chance, which is in the release's.
+        contents = ((folder / name).read_text().replace(planned.id, "") for name in names)
+        return told.replace(planned.id, ""), *contents
 
     first = public(0, {})
     for number, value in enumerate(WEIRD, 1):
