@@ -47,6 +47,14 @@ def store() -> Path:
         raise ModelError(NO_HOME, hint=SET_HOME) from None
 
 
+def digests() -> Path | None:
+    """Where digests of models are kept for a project without a folder for them; None: nowhere."""
+    try:
+        return store() if store().is_dir() else None
+    except ModelError:
+        return None
+
+
 def find(model: PackagedModel) -> Path:
     """Folder of a fetched model.
 

@@ -36,6 +36,7 @@ from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared.distill import STUDENTS
 from privsyn.modalities.registry import Modality, modality_of
+from privsyn.models import model_store
 from privsyn.progress import Progress
 from privsyn.release.plan import Plan
 from privsyn.release.workdir import VaultWorkdir, Workdir
@@ -227,8 +228,8 @@ class Context:
 
     @property
     def cache(self) -> Path | None:
-        """Where digests of files are kept; None without a state folder: a dry run leaves none."""
-        return self.workspace.cache if self.workspace.state.is_dir() else None
+        """Where digests of files are kept: without a state folder, beside the user's models."""
+        return self.workspace.cache if self.workspace.state.is_dir() else model_store.digests()
 
     @cached_property
     def files(self) -> PublicFiles:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models import loading, model_identity
+from privsyn.models import loading, model_identity, model_store
 from privsyn.models.language import prompts
 from privsyn.models.loading import (
     check_prompt,
@@ -102,6 +102,17 @@ def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert identity("tiny", blocked / "below") == identity("tiny")
+
+
+def test_a_project_without_a_folder_keeps_digests_beside_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(model_store.STORE, str(tmp_path / "models"))
+    assert model_store.digests() is None
+    (tmp_path / "models").mkdir()
+    assert model_store.digests() == tmp_path / "models"
+    monkeypatch.setenv(model_store.STORE, "~nobody_of_this_name/models")
+    assert model_store.digests() is None
 
 
 @pytest.mark.parametrize(
