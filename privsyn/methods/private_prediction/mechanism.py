@@ -90,7 +90,9 @@ def calibrate(
         one = _mechanism(settings, facts, 1, tau or _HIGH)
         r = min(_affordable(settings, one, target), _most(settings))
     if tau is None:  # by what whole tokens leave
-        tau = _lowest(settings, target, facts, r) or _HIGH
+        # One token more is too many at _HIGH, and tokens cost about as the inverse square of tau.
+        low = max(_LOW, _HIGH * (1 - 1 / (r + 1)))
+        tau = _lowest(settings, target, facts, r, low) or _HIGH
     mechanism = _mechanism(settings, facts, r, tau)
     return replace(
         mechanism,
@@ -159,7 +161,11 @@ and loop; above, small models write nonsense."""
 
 
 def _lowest(
-    settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts, r: int
+    settings: PrivatePredictionSettings,
+    target: Guarantee,
+    facts: PricingFacts,
+    r: int,
+    low: float = _LOW,
 ) -> float | None:
     """The lowest temperature at which the target pays for r tokens; None: not even the highest."""
 
@@ -173,7 +179,7 @@ def _lowest(
     for price, tolerance in ((roughly, 1e-3), (epsilon_at, 5e-7)):
         if fits := price(event(safe), target.delta) <= target.epsilon:
             safe = calibrate_noise(
-                event, target, _LOW, safe, False, price=price, tolerance=tolerance
+                event, target, low, safe, False, price=price, tolerance=tolerance
             )
     return safe if fits else None
 
